@@ -1,1 +1,1 @@
-"""Archives of a log, and the ways back: into topics of brokers, and into a new store."""
+"""Archives of a log, and their restore: into topics of brokers, or into a new store."""

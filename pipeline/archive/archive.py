@@ -1,12 +1,12 @@
-"""Archives a log: all messages of a range of it go into a lake, and a mark says up to where that is so.
+"""Archives a log: writes all messages of a range to a lake, and records the archived range in a mark.
 
-The log is taken in pieces of some gigabytes. Each piece is one batch of the lake: a piece begins where the lake's cover
-of this log ends, so an archive that is started again continues, and one that was killed leaves nothing twice. Tasks
-read slices of the files and write Parquet; Spark only schedules them, the bytes do not pass through the JVM.
+The log is archived in pieces of some gigabytes. Each piece is one batch of the lake and begins where the archived range
+ends, so a restarted archive continues, and a killed one leaves no duplicates. Tasks read slices of the files and write
+Parquet; Spark only schedules them, and the data does not pass through the JVM.
 
-The *archive mark* `_archived/<log>.json` says up to which physical offset all messages are in the lake. It is written
-after the commit, and a broker that knows it (`archive_mark`) deletes nothing at or after that offset. Physical offsets
-are the same on all nodes of a group: one mark is good for all.
+The *archive mark* `_archived/<log>.json` contains the physical offset up to which all messages are in the lake. It is
+written after the commit, and a broker with the option `archive_mark` deletes no message at or after that offset.
+Physical offsets are equal on all nodes of a group, so one mark serves all.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ if TYPE_CHECKING:
     from pipeline.sink.options import LakeTarget
     from store.fs.ports import Files
 
-# `properties` is what a reader makes of `propertiesRaw`.
+# `properties` can be derived from `propertiesRaw`.
 ARCHIVE_COLUMNS: Final = tuple(name for name in ALL_NAMES if name != "properties")
 PIECE_SIZE_BYTES: Final = 16 << 30
-# Slices that one task writes into files together.
+# Bytes of the slices that one task writes to files together.
 _GROUP_SIZE_BYTES: Final = 128 << 20
 
-# Runs `stage` over groups of slices, in whatever processes, and returns what all of them staged.
+# Runs `stage` over groups of slices, in any processes, and returns all staged files.
 Runner = Callable[[Sequence[Sequence[Slice]], "ArchiveTask"], list[DataFile]]
 
 
 class ArchiveTask(NamedTuple):
-    """What every task of a piece must know. Travels to the tasks."""
+    """The parameters of all tasks of a piece; sent to the tasks."""
 
     target: LakeTarget
     batch: BatchId
@@ -55,14 +55,14 @@ class ArchiveTask(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """What an archive run did.
+    """The result of an archive run.
 
     Attributes:
         log: name of the log.
-        begin, end: physical offsets between which all messages are in the lake now, through this run.
-        rows: messages that it wrote.
-        size_bytes: of the files that it wrote.
-        pieces: batches that it committed.
+        begin, end: range of physical offsets archived by this run.
+        rows: number of messages written.
+        size_bytes: of the files written.
+        pieces: number of batches committed.
     """
 
     log: str
@@ -74,13 +74,13 @@ class Archived:
 
 
 class Archive:
-    """One log and the lake that it goes into.
+    """One log and its lake.
 
     Args:
-        target: where the lake is, and of which kind.
-        log: name of the log in the lake; the same for all replicas; it never changes.
-        columns: of the lake; `ARCHIVE_COLUMNS` are all that a restore needs.
-        verify_crc: compare each message with its checksums before it is archived.
+        target: path and kind of the lake.
+        log: name of the log in the lake; the same for all replicas; constant.
+        columns: of the lake; `ARCHIVE_COLUMNS` are sufficient for a restore.
+        verify_crc: check the checksums of each message before it is archived.
 
     Raises:
         pipeline.lake.columns.UnfitSchema, pipeline.common.errors.BadOption, pipeline.lake.manifest.DamagedLake:
@@ -111,10 +111,10 @@ class Archive:
         return self._lake
 
     def begin(self, store: StoreView, *, fail_on_data_loss: bool = True) -> int:
-        """Return the begin of the next piece: the end of what is archived, or the begin of the log.
+        """Return the begin of the next piece: the end of the archived range, or the begin of the log.
 
         Raises:
-            DataLost: messages after what is archived are deleted already.
+            DataLost: messages after the archived range are already deleted.
         """
         covered = self._lake.covered(self._log)
         if not covered:
@@ -135,25 +135,25 @@ class Archive:
         fail_on_data_loss: bool = True,
         on_piece: Callable[[Manifest], None] = lambda _: None,
     ) -> Archived:
-        """Archive what the store holds and the lake does not.
+        """Archive the messages of the store that are not in the lake.
 
         Args:
-            store: open; messages up to its end are archived. Open that of a replicated log with `Tail.COMMITTED`: what
-                is not committed may yet be cut from it, and the next piece may come from another replica.
+            store: the open store; messages up to its end are archived. Open a replicated log with `Tail.COMMITTED`,
+                because uncommitted entries may be truncated, and the next piece may come from another replica.
             runner: runs the tasks.
-            piece_size_bytes: of the log that one batch takes in.
-            fail_on_data_loss: False: continue where messages are deleted already.
-            on_piece: called with each batch that is committed.
+            piece_size_bytes: bytes of the log per batch.
+            fail_on_data_loss: False: continue after messages that are already deleted.
+            on_piece: called with each committed batch.
 
         Raises:
-            pipeline.common.errors.PipelineError: what is in the way; what is committed stays, the next run continues.
+            pipeline.common.errors.PipelineError: the run failed; committed batches stay, and the next run continues.
         """
         position = first = self.begin(store, fail_on_data_loss=fail_on_data_loss)
         done = Archived(self._log, first, first)
         while position < store.end_offset:
             end = min(position + piece_size_bytes, store.end_offset)
             manifest = self._archive_piece(store, runner, position, end)
-            # Another driver may have committed this piece, with another end.
+            # Another driver may have committed this piece with another end.
             assert manifest.covers is not None
             position = manifest.covers.end
             size_bytes = sum(file.size_bytes for file in manifest.files)
@@ -177,10 +177,10 @@ class Archive:
         return self._lake.commit(batch, files, covers=covers, note={"store": store.path})
 
     def write_mark(self) -> ArchiveMark | None:
-        """Write the mark again; return it, or None where nothing is archived.
+        """Write the mark; return it, or None if no range is archived.
 
-        It is of the last range that is archived without a gap. A log that begins after the gap may be deleted up to
-        its end; a replica that still has some of the gap deletes nothing, because no archive has it.
+        The mark covers the last range without a gap. A log that begins after the gap may be deleted up to its end; a
+        replica that still has a part of the gap deletes no files, because that part is not archived.
         """
         covered = self._lake.covered(self._log)
         if not covered:
@@ -194,11 +194,11 @@ class Archive:
 
 
 def stage(group: Sequence[Slice], task: ArchiveTask) -> Iterator[DataFile]:
-    """Write the messages of some slices into files of the lake's staging, in a task; yield what they are.
+    """Write the messages of some slices to files in the lake's staging folder, in a task; yield their descriptions.
 
     Raises:
-        pipeline.common.errors.CorruptRecord, pipeline.common.errors.DataLost: not every byte of a slice is accounted
-            for; nothing of the piece may be committed.
+        pipeline.common.errors.CorruptRecord, pipeline.common.errors.DataLost: a byte of a slice is not accounted for;
+            the piece must not be committed.
     """
     name = f"{task.batch.name}-{group[0].begin}"
     writer = task.target.writer(name)

@@ -1,4 +1,4 @@
-"""The rows of an archive, or of a store, in the order of the log: what a restore reads."""
+"""The input of a restore: the rows of an archive, or of a store, in log order."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _BATCH_ROWS = 10_000
 
 
 def lake_rows(lake: Lake, selection: Selection = EVERYTHING, log: str | None = None) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of an archive in the order of the log. What is in memory is files that overlap there.
+    """Yield the rows of an archive in log order. Only files that overlap in the log are in memory together.
 
     Args:
         lake: lossless.
-        selection: topics, queue ranges, times and physical offsets are looked at; tags are not.
-        log: which one, where the lake holds several; None: it holds one.
+        selection: by topics, queue ranges, times and physical offsets; tags are ignored.
+        log: name of the log; None: the lake has only one.
 
     Raises:
-        pipeline.columns.record_builder.NotLossless: the lake lacks columns of which records are made.
-        pipeline.common.errors.BadOption: the lake has several logs and none is named, or none of that name.
-        pipeline.lake.files.UnfitRows: a file is gone, or damaged.
+        pipeline.columns.record_builder.NotLossless: the lake lacks columns that records need.
+        pipeline.common.errors.BadOption: the lake has several logs and `log` is None, or no log of that name.
+        pipeline.lake.files.UnfitRows: a file is missing or damaged.
     """
     if missing := missing_columns(lake.schema):
         remedy = "Only archives, and lakes that were written with all columns, can be restored"
@@ -59,7 +59,7 @@ def lake_rows(lake: Lake, selection: Selection = EVERYTHING, log: str | None = N
 
 
 def store_rows(store: StoreView, selection: Selection = EVERYTHING) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of another store, as `lake_rows` does; queue by queue where only some queues are wanted.
+    """Yield the rows of another store, as `lake_rows` does; queue by queue if only some queues are selected.
 
     Raises:
         pipeline.common.errors.PipelineError: see `plan` and `read_slice`.

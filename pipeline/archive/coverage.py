@@ -1,8 +1,8 @@
-"""Proves that the messages of a slice are all that the slice holds, before an archive says that they are archived.
+"""Verifies that all messages of a slice were read, before they are recorded as archived.
 
-Messages are compared by their places: each begins where the one before ends. Between two of them, and after the last
-one, only entries of leaders and the filler at the end of a file are allowed; both are read in the file itself. The
-check shares nothing with the code that reads slices except the decoding of one header.
+Each message must begin at the end of the previous one. Between two of them, and after the last one, only leaders'
+entries and the blank at the end of a file are allowed; both are read in the file itself. The check is independent of
+the code that reads slices, except for decoding one header.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from store.fs.read_only_files import OpenFiles, ReadOnlyFiles
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Of each batch the check needs these columns.
+# The columns of each batch that the check needs.
 COVERAGE_COLUMNS = ("physicalOffset", "storeSize")
 
 
 class Coverage:
-    """What of one slice of the log has been read.
+    """Tracks the messages read from one slice of the log.
 
     Args:
         part: the slice.
@@ -39,11 +39,11 @@ class Coverage:
         self._is_begin_known = part.is_begin_known
 
     def take(self, batch: pa.RecordBatch) -> None:
-        """Count messages; they come in the order of the log.
+        """Record messages, in log order.
 
         Raises:
-            pipeline.common.errors.DataLost: something between them is neither message nor filler; nothing of the piece
-                may be committed.
+            pipeline.common.errors.DataLost: bytes between them are neither a message nor a blank; the piece must not be
+                committed.
         """
         offsets, sizes = (batch.column(name).to_numpy().astype(np.int64) for name in COVERAGE_COLUMNS)
         begins, ends = offsets - self._part.header_size, offsets + sizes
@@ -54,14 +54,14 @@ class Coverage:
         self._position = int(ends[-1])
 
     def finish(self) -> None:
-        """Check what follows the last message; raises as `take`."""
+        """Check the bytes after the last message; raises as `take`."""
         part = self._part
         end = part.end if part.limit == NO_LIMIT else min(part.end, part.limit)
         if self._position < end and (self._is_begin_known or self._position != part.begin):
             self._pass_over(self._position, end)
 
     def _pass_over(self, begin: int, end: int) -> None:
-        """Check that `[begin, end)` holds leaders' entries and fillers only."""
+        """Check that `[begin, end)` contains only leaders' entries and blanks."""
         part, open_files = self._part, OpenFiles(ReadOnlyFiles())
         try:
             view = open_files.get(part.path).view()
@@ -87,10 +87,10 @@ _REMEDY = "Run `dledger verify` on the store; archive from another replica, whic
 
 
 def _is_blank(view: memoryview, position: int, header_size: int) -> bool:
-    """Return whether the filler at the end of a file begins here."""
+    """Return whether the blank at the end of a file begins here."""
     if len(view) - position < HEAD.size:
         return True
     first, second = HEAD.unpack_from(view, position)
-    # A filler of entries names its magic first, that of the plain log its size.
+    # A blank of entries begins with its magic, a blank of the plain log with its size.
     magic, size, wanted = (first, second, -1) if header_size else (second, first, BLANK_MAGIC)
     return bool(magic == wanted and size == len(view) - position)

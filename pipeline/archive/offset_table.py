@@ -1,7 +1,7 @@
-"""The offset table of a restore: where each message was, and where it is now. A Parquet file.
+"""The offset table of a restore: the old and the new place of each message. A Parquet file.
 
-With it, the progress of a group of consumers can be carried over (`translate`), and references to old offsets be read.
-A restore that is begun again writes a table of its own, of what it restored itself; all tables together are complete.
+It allows converting consumer offsets (`translate`) and other references to old offsets. A restarted restore writes
+another table, of the messages that it restored itself; all tables together are complete.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class OffsetTable:
     """Writes the table; readable once it is closed.
 
     Args:
-        path: of the file, which is not there yet; one of a run that stored nothing is written over.
+        path: of the file, which must not exist; an empty table is overwritten.
 
     Raises:
-        BadOption: it is there: it may be the table of an earlier run, which this one continues from.
+        BadOption: the file exists: it may be the table of an earlier run that this one continues.
     """
 
     def __init__(self, path: str) -> None:
@@ -58,7 +58,7 @@ class OffsetTable:
         self._rows: list[tuple[Any, ...]] = []
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Record where messages were (topic, queue, queue offset, physical offset), and where they are."""
+        """Record old places (topic, queue, queue offset, physical offset) and new places of messages."""
         self._rows += [
             (
                 *row[:4],
@@ -77,7 +77,7 @@ class OffsetTable:
             self._write()
 
     def close(self) -> None:
-        """Write what is left. Harmless when done twice."""
+        """Write the rest; repeated calls are allowed."""
         self._write()
         self._writer.close()
 
@@ -101,15 +101,15 @@ def _is_empty(path: str) -> bool:
 
 
 def translate(table: pa.Table, offsets: Mapping[tuple[str, int], int]) -> dict[tuple[str, str, int], int]:
-    """Return the offsets at which a group continues that had reached these offsets of the old queues.
+    """Convert consumer offsets of the old queues to offsets of the new queues.
 
     Args:
-        table: as `OffsetTable` wrote it; of several runs, all of them joined.
-        offsets: next to read, by old (topic, queue).
+        table: written by `OffsetTable`; the tables of several runs joined.
+        offsets: next offset to read, by old (topic, queue).
 
     Returns:
-        Next to read, by (broker, topic, queue): after the last message below the old offset that was restored there;
-        queues without one are left out, and are read from their begin.
+        Next offset to read, by (broker, topic, queue): after the last restored message below the old offset; queues
+        without one are omitted, and must be read from their begin.
     """
     found: dict[tuple[str, str, int], int] = {}
     for (topic, queue_id), offset in offsets.items():

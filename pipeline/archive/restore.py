@@ -1,21 +1,21 @@
 """Puts messages of an archive, or of another store, into topics of running brokers.
 
-What a put carries stays byte for byte: body, properties, flag, born timestamp, reconsume times, and of sys_flag all but
-the two bits that say how long hosts are. What a broker says itself is new:
+The fields of a put are restored byte for byte: body, properties, flag, born timestamp, reconsume times, and sys_flag
+except for the two IPv6 bits. The fields that a broker assigns are new:
 
 | field | why |
 | --- | --- |
-| queue offset, physical offset | they are places; the offset table says what became of which |
-| store timestamp | it must never go back within a log, for times are found by bisection |
-| store host | with the physical offset it is the message id, by which the message is found there |
-| born host | a broker takes it from the connection; so it is the host that restores |
-| prepared transaction offset | 0: it is a place in the old log |
-| property CRC | it covers all of these; written where the broker is set to |
+| queue offset, physical offset | positions in the new log; the offset table maps old ones to new ones |
+| store timestamp | it must not decrease within a log, because times are found by bisection |
+| store host | a part of the message id, together with the physical offset |
+| born host | the broker uses the address of the connection: the host of the restore |
+| prepared transaction offset | 0, because it is a position in the old log |
+| property CRC | it covers these fields; written if the broker is configured so |
 
-`pipeline.archive.restore_store` keeps those too: it writes a new store instead.
+`pipeline.archive.restore_store`, which writes a new store, also keeps those fields.
 
-Messages go in the order of the log, one run for all queues: the order of each queue stays. A message whose UNIQ_KEY the
-broker still remembers is not stored again; `exactly_once` also recognises those that an earlier run has stored.
+Messages are put in log order, all queues together, so the order of each queue is kept. A message whose UNIQ_KEY is in
+the broker's dedupe window is not stored again; `exactly_once` also detects those that an earlier run has stored.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ NEEDED: Final = (
     "reconsumeTimes",
     "bornTimestamp",
 )
-# With a rate: this many times a second, messages are let go.
+# With a rate: number of steps per second in which messages are sent.
 _STEPS_PER_S: Final = 10
 
 
@@ -63,11 +63,11 @@ class RestorePlan:
     """How messages are restored.
 
     Attributes:
-        topics: new names of topics; those that are not in it keep theirs.
-        transform: changes or drops rows, before the names are changed.
-        rate: messages a second at most; None: as fast as the brokers take them.
-        is_queue_kept: messages go to queues of the same numbers; else queues are taken in turn.
-        is_dry: nothing is sent: what would be is counted.
+        topics: new names of topics; other topics keep their names.
+        transform: changes or drops rows, before the renaming.
+        rate: largest number of messages per second; None: as fast as the brokers accept them.
+        is_queue_kept: keep queue numbers; else use the queues round-robin.
+        is_dry: send nothing and count the messages.
     """
 
     topics: Mapping[str, str] = field(default_factory=dict)
@@ -79,14 +79,14 @@ class RestorePlan:
 
 @dataclass(slots=True)
 class Restored:
-    """What a restore did, or would do.
+    """The result of a restore, or of a dry run.
 
     Attributes:
-        rows: messages that were stored; of a dry run, that would be sent.
-        repeated_rows: that an earlier run had stored.
+        rows: messages stored, or to be sent in a dry run.
+        repeated_rows: messages that an earlier run had stored.
         size_bytes: of bodies and properties.
-        by_queue: messages by (topic, queue) that they are restored from.
-        first_ms, last_ms: between which they were stored.
+        by_queue: number of messages by original (topic, queue).
+        first_ms, last_ms: range of their store times.
     """
 
     rows: int = 0
@@ -108,16 +108,17 @@ def restore(
     """Put messages into topics; return when all are committed.
 
     Args:
-        batches: of `pipeline.archive.archived_rows`, in the order of the log.
-        target: the brokers; with `is_exactly_once`, a restore that is begun again under the same `target.topic`,
-            topics and rows stores nothing twice, as long as each message has a UNIQ_KEY of its own.
-        plan: how.
-        table: receives the new place of each message; None: it is not recorded.
-        on_progress: called with the work done so far, after each batch.
+        batches: of `pipeline.archive.archived_rows`, in log order.
+        target: the brokers; with `is_exactly_once`, a restarted restore with the same `target.topic`, topics and rows
+            stores no message twice if each message has a unique UNIQ_KEY.
+        plan: how to restore.
+        table: receives the new place of each message; None: not recorded.
+        on_progress: called with the result so far, after each batch.
 
     Raises:
         NotLossless: a column is missing.
-        pipeline.sink.log_writer.WriteFailed: messages were not stored, or perhaps not; those before are.
+        pipeline.sink.log_writer.WriteFailed: some messages were not stored, or the outcome is unknown; earlier ones are
+            stored.
     """
     done = Restored()
     if plan.is_dry:
@@ -137,7 +138,7 @@ def restore(
                 on_progress(done)
             written = writer.finish()
     finally:
-        # Also of a restore that fails: the table shows what was restored.
+        # Also after a failure, so that the table shows what was restored.
         if table is not None:
             table.close()
     done.rows = written.rows - written.repeated_rows
@@ -146,11 +147,11 @@ def restore(
 
 
 class ArchivedRows:
-    """Turns rows of an archive into messages, and notes what becomes of them.
+    """Converts rows of an archive to messages, and records their outcome.
 
     Args:
         plan: how they are restored.
-        table: takes what became of them.
+        table: receives their places.
     """
 
     def __init__(self, plan: RestorePlan, table: OffsetTable | None) -> None:
@@ -178,12 +179,12 @@ class ArchivedRows:
             yield OutgoingRow(name, queue_id if self._plan.is_queue_kept else None, None, unique_key, message, row)
 
     def stored(self, rows: Sequence[int], places: Sequence[MessageAppended]) -> None:
-        """Record where messages are."""
+        """Record the new places of messages."""
         if self._table is not None:
             self._table.add([(*self._sources.pop(row), place) for row, place in zip(rows, places, strict=True)])
 
     def repeated(self, rows: Sequence[int]) -> None:
-        """Forget messages that an earlier run has stored and recorded."""
+        """Skip messages that an earlier run has stored and recorded."""
         for row in rows:
             self._sources.pop(row, None)
 
@@ -210,7 +211,7 @@ def _transformed(batches: Iterable[pa.RecordBatch], plan: RestorePlan) -> Iterat
 
 
 def _paced(batch: pa.RecordBatch, rate: float | None) -> Iterator[pa.RecordBatch]:
-    """Yield a batch in parts, no faster than this many rows a second."""
+    """Yield a batch in parts, at most `rate` rows per second."""
     if rate is None:
         yield batch
         return

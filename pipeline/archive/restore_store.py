@@ -1,10 +1,10 @@
-"""Restores an archive into a new store directory: a plain commit log whose records are those of the archive.
+"""Restores an archive to a new store directory: a plain commit log with the archived records.
 
-Every byte of a record is what it was, but its physical offset, and the property CRC of a record that has one, which is
-also a checksum of that offset. Queue offsets, both timestamps and both hosts stay. Queues and index are made from the
-log afterwards (`dledger rebuild`), or by the broker that opens it.
+All bytes of a record are kept except its physical offset and its property CRC, if it has one, which also covers that
+offset. Queue offsets, both timestamps and both hosts are kept. Queues and index are built from the log afterwards
+(`dledger rebuild`), or by the broker that opens it.
 
-Only a directory that holds nothing is written to. A restore that ended too early is removed and started again.
+Only an empty directory is written to. After an interrupted restore, remove the directory and start again.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ class StoreRestore:
     """Writes records into a new store.
 
     Args:
-        root: of the store: a directory that is not there, or holds nothing.
-        mapped_file_size: of the files of its log; the broker that opens it must have the same.
+        root: of the store: a missing or empty directory.
+        mapped_file_size: of the files of its log; the broker that opens it must use the same.
 
     Attributes:
-        rows: restored so far.
-        end_offset: of the log so far.
+        rows: number of rows restored.
+        end_offset: current end of the log.
 
     Raises:
-        BadOption: the directory holds something.
+        BadOption: the directory is not empty.
     """
 
     def __init__(self, root: str, mapped_file_size: int = MAPPED_FILE_SIZE, files: Files | None = None) -> None:
@@ -56,21 +56,21 @@ class StoreRestore:
             raise BadOption("path", "a new directory", f"{root}, which holds something", "Name another directory")
         self._end = 0
         self._file: File | None = None
-        # What is not in the file yet, and where it goes.
+        # Bytes that are not written yet, and their position.
         self._waiting = bytearray()
         self._waiting_begin = 0
         self.rows = 0
 
     @property
     def end_offset(self) -> int:
-        """After the last record."""
+        """Offset after the last record."""
         return self._end
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Write the records of a lossless batch, after those before.
+        """Append the records of a lossless batch.
 
         Raises:
-            pipeline.columns.record_builder.NotLossless: it is not.
+            pipeline.columns.record_builder.NotLossless: the batch is not lossless.
             store.errors.DiskFull, StorageFailed: a file could not be written.
         """
         records = build_records(batch)
@@ -81,7 +81,7 @@ class StoreRestore:
         self.rows += len(records)
 
     def finish(self) -> None:
-        """Write what is left, durably; without any row the store is an empty one."""
+        """Write the rest, durably; without any row the store is empty."""
         self._files.make_directory(self._folder)
         self._flush()
         self._close()
@@ -92,14 +92,14 @@ class StoreRestore:
             raise BadOption("mappedFileSize", f"at least {needed} bytes, for the largest record", self._size)
         left = -self._end % self._size
         if self._file is not None and left < needed:
-            # A file may end with a record and a blank of eight bytes; `left` is never 0 here.
+            # A file may end with a record and a blank of eight bytes, so `left` is never 0 here.
             self._append(HEAD.pack(left, BLANK_MAGIC))
             self._flush()
             self._close()
             self._end += left - HEAD.size
             self._waiting_begin = self._end
         if self._file is None:
-            # Not earlier: rows that cannot be restored leave no directory.
+            # Not earlier, so that rows that cannot be restored leave no directory.
             self._files.make_directory(self._folder)
             self._file = self._files.create(f"{self._folder}/{self._end:020d}", self._size)
         _place(record, self._end)
@@ -127,7 +127,7 @@ class StoreRestore:
 
 
 def _place(record: bytearray, offset: int) -> None:
-    """Write into a record where it is now."""
+    """Write a record's new position into it."""
     record[PHYSICAL_OFFSET_POSITION : PHYSICAL_OFFSET_POSITION + 8] = offset.to_bytes(8, "big")
     crc = find_property_crc(bytes(record[-CRC_SIZE:]))
     if crc is not None and crc >= 0:
@@ -141,13 +141,13 @@ def restore_store(
     mapped_file_size: int = MAPPED_FILE_SIZE,
     transform: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None,
 ) -> StoreRestore:
-    """Write rows into a new store, in their order; return what was done.
+    """Write rows to a new store, in order; return the result.
 
     Args:
-        batches: lossless, in the order of the log: the broker finds times by bisection.
+        batches: lossless, in log order, because the broker finds times by bisection.
         root: of the new store.
         mapped_file_size: of the files of its log.
-        transform: changes or drops rows; what it changes must fit together, as `bodyCrc` fits the body.
+        transform: changes or drops rows; changed columns must be consistent, for example `bodyCrc` with the body.
 
     Raises:
         pipeline.common.errors.PipelineError, store.errors.StoreError: see `StoreRestore`.

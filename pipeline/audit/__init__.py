@@ -1,1 +1,1 @@
-"""Compares replicas of a log, and says where they differ and which of them is wrong."""
+"""Compares replicas of a log, and reports where they differ and which of them is wrong."""

@@ -1,18 +1,17 @@
-"""Compares replicas of one log, and says where and how they differ; without Spark.
+"""Compares replicas of one log, and finds where and how they differ; without Spark.
 
-Two steps. `compare` reads a range of all replicas and yields the windows whose digests differ, and, of what is alike,
-the records whose own checksums are wrong. `pipeline.audit.examine` looks into such a window, entry by entry. What each
-difference is:
+Two steps. `compare` reads a range of all replicas and yields the windows whose digests differ, and in equal windows the
+records with wrong checksums. `pipeline.audit.examine` examines such a window, entry by entry. The kinds of differences:
 
 | kind | meaning | an error |
 | --- | --- | --- |
-| bad_checksum | an entry or a record is not what its checksums or lengths say | yes |
-| divergence | from an entry on two replicas hold different good entries | if it is, or may be, committed |
-| different | two good entries of one index and term differ | yes |
-| missing_range | no file holds a part of the log that others hold | yes |
-| missing_tail | a replica ends before others do | if it is, or may be, committed |
-| uncommitted_tail | what one of the last two would be, of entries that are not committed | no |
-| begins_later | old files are gone that others still have | no |
+| bad_checksum | an entry or a record does not match its checksums or lengths | yes |
+| divergence | from an entry on two replicas have different valid entries | if it is, or may be, committed |
+| different | two valid entries of one index and term differ | yes |
+| missing_range | no file contains a part of the log that other replicas have | yes |
+| missing_tail | a replica ends before others | if it is, or may be, committed |
+| uncommitted_tail | a divergence or a missing tail of uncommitted entries | no |
+| begins_later | old files are deleted that others still have | no |
 """
 
 from __future__ import annotations
@@ -57,13 +56,13 @@ class AuditFinding(NamedTuple):
     """One difference.
 
     Attributes:
-        kind: what it is.
-        replica: the directory that has it.
+        kind: of the difference.
+        replica: its directory.
         begin, end: offsets in the log.
         entry_index, term: of the first entry concerned; -1: there is none.
         path, position: the file and the byte in it.
-        expected: what should be there, or what others have.
-        found: what is there.
+        expected: the expected content, or that of other replicas.
+        found: the actual content.
     """
 
     kind: AuditKind
@@ -79,23 +78,23 @@ class AuditFinding(NamedTuple):
 
     @property
     def is_error(self) -> bool:
-        """Whether it must not be so."""
+        """Whether it is an error."""
         return self.kind not in NO_ERRORS
 
 
 class Suspect(NamedTuple):
-    """A window whose digests differ: the digest of each replica that holds it, by the replica's number."""
+    """A window whose digests differ, with the digest of each replica that has it, by the replica's number."""
 
     window: DigestWindow
     digests: tuple[tuple[int, int], ...]
 
     def without(self, left_out: frozenset[int] | set[int]) -> Suspect | None:
-        """Return it without some replicas; None when the others do not differ."""
+        """Return it without some replicas; None if the others do not differ."""
         kept = tuple(pair for pair in self.digests if pair[0] not in left_out)
         return Suspect(self.window, kept) if len({value for _, value in kept}) > 1 else None
 
 
-# ------------------------------------------------------------------------------------------------ the bounds of each
+# ------------------------------------------------------------------------------------------------ bounds
 
 
 def compare_bounds(replicas: Sequence[AuditedReplica]) -> Iterator[AuditFinding]:
@@ -132,7 +131,7 @@ def _missing_tail(replica: AuditedReplica, end: int, committed: int) -> Iterator
 
 
 def log_ranges(replicas: Sequence[AuditedReplica], size: int = LOG_RANGE_SIZE) -> list[DigestWindow]:
-    """Return the ranges to be compared: each within one file, and held by the same replicas from end to end."""
+    """Return the ranges to compare, each within one file and in the same replicas."""
     borders = {replica.begin for replica in replicas} | {replica.end for replica in replicas}
     borders |= {
         border for replica in replicas for file in replica.files for border in (file.begin_offset, file.end_offset)
@@ -148,12 +147,12 @@ def log_ranges(replicas: Sequence[AuditedReplica], size: int = LOG_RANGE_SIZE) -
 def compare(
     replicas: Sequence[AuditedReplica], log_range: DigestWindow, *, is_checked: bool = True
 ) -> Iterator[Suspect | AuditFinding]:
-    """Yield the windows of a range that differ, and the bad records of what is alike.
+    """Yield the windows of a range that differ, and the invalid records in equal windows.
 
     Args:
-        replicas: all of them; those that do not hold the range are left out.
+        replicas: all replicas; those without the range are skipped.
         log_range: of `log_ranges`.
-        is_checked: whether checksums of records are compared, too: a change that all replicas share is found by them.
+        is_checked: also check the checksums of records, which finds a change that all replicas share.
     """
     holders = [(number, file) for number, replica in enumerate(replicas) if (file := _holder(replica, log_range))]
     if not holders:
@@ -171,7 +170,7 @@ def compare(
     if is_checked:
         number, file = holders[0]
         for finding in _bad_records(replicas[number], file, log_range):
-            # Those of windows that differ are found by looking into them, with the replica that is to blame.
+            # Invalid records in windows that differ are found by `examine`, with the faulty replica.
             if not any(window.begin <= finding.begin < window.end for window in suspects):
                 yield finding
 

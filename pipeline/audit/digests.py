@@ -1,7 +1,7 @@
-"""Digests of ranges of a log: what two replicas have in common is found without comparing byte by byte.
+"""Digests of ranges of a log, to compare replicas without comparing their bytes directly.
 
-All replicas of a log hold the same bytes at the same offsets, headers and fillers included. So a range of the log is
-cut into windows of one size, and the CRC-32 of each window is its digest. Windows never reach over the end of a file.
+All replicas of a log have the same bytes at the same offsets, including headers and blanks. So a range of the log is
+split into windows of equal size, and the CRC-32 of each window is its digest. Windows never cross the end of a file.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from commitlog.offline.directory import LogFileInfo
     from store.fs.read_only_files import OpenFiles
 
-# About a thousand entries of half a kilobyte: small enough to look at each one where digests differ.
+# About a thousand entries of half a kilobyte: few enough to examine each one if digests differ.
 WINDOW_SIZE: Final = 1 << 19
 
 
@@ -28,7 +28,7 @@ class DigestWindow(NamedTuple):
 
 
 def windows(begin: int, end: int, size: int = WINDOW_SIZE) -> Iterator[DigestWindow]:
-    """Give the windows of a range, ascending; all but the first begin at a multiple of their size."""
+    """Yield the windows of a range, ascending; all but the first begin at a multiple of their size."""
     while begin < end:
         border = min((begin // size + 1) * size, end)
         yield DigestWindow(begin, border)

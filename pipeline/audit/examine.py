@@ -1,8 +1,8 @@
-"""Looks into a window where replicas differ, entry by entry: which replica has what wrong, or where two histories part.
+"""Examines a window in which replicas differ, entry by entry: finds the faulty replica, or the point of divergence.
 
-Where entries begin is found again on each replica, from a good one before the window on, over damage to the next good
-one; the result of the replica with the least damage counts for all. A place where two good entries differ is a
-divergence when what follows differs, too; else one of them was changed in a way that its checksums do not detect.
+The begins of entries are determined on each replica, from a valid one before the window on, skipping damage; the result
+of the replica with the least damage is used for all. If two valid entries differ, it is a divergence if the following
+entries differ, too; else one of them was changed in a way that its checksums do not detect.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ if TYPE_CHECKING:
     from commitlog.offline.directory import LogFileInfo
     from pipeline.audit.digests import DigestWindow
 
-# No entry is longer: from so far before a window on, a good one is found that leads to the window's first.
+# The size of the longest entry: a search from this distance before a window finds a valid entry that leads to the
+# window's first.
 _BACK: Final = ENTRY_SIZE_MAX + (1 << 16)
 
 
 class _Places(NamedTuple):
-    """Where entries, records and fillers of a window are, `[begin, end)` in the file, and how much damage was met."""
+    """The ranges `[begin, end)` of entries, records and blanks of a window in the file, and the amount of damage."""
 
     bounds: list[tuple[int, int]]
     damage: int
@@ -40,7 +41,7 @@ class _Places(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """One replica at one place of its file."""
+    """One replica at one position of its file."""
 
     replica: AuditedReplica
     file: LogFileInfo
@@ -58,14 +59,14 @@ class _Side:
         return bytes(self.view[self.end : self.end + HEADER_SIZE])
 
     def head(self) -> tuple[int, int]:
-        """Return index and term; -1 where there are none."""
+        """Return index and term; -1 if there are none."""
         if not self.file.header_size or self.begin + HEADER_SIZE > len(self.view):
             return NO_NUMBER, NO_NUMBER
         _, _, index, term, *_ = HEADER.unpack_from(self.view, self.begin)
         return index, term
 
     def fault(self) -> RecordFault | None:
-        """Return the fault here; None: it is a good entry, record or filler."""
+        """Return the fault here; None: it is a valid entry, record or blank."""
         return self._entry_fault() if self.file.header_size else self._record_fault(self.begin, len(self.view))
 
     def _entry_fault(self) -> RecordFault | None:
@@ -122,7 +123,7 @@ def _place_of(field: str) -> int:
 
 
 def examine(replicas: Sequence[AuditedReplica], suspect: Suspect) -> list[AuditFinding]:
-    """Return the differences in a window, in its order; after a divergence the rest is not compared."""
+    """Return the differences in a window, in order; after a divergence the rest is not compared."""
     open_files = OpenFiles(ReadOnlyFiles())
     committed = max(replica.committed for replica in replicas)
     found: list[AuditFinding] = []
@@ -176,7 +177,7 @@ def _places(view: memoryview, file: LogFileInfo, window: DigestWindow) -> _Place
 
 
 def _size_at(view: memoryview, position: int, header_size: int) -> int:
-    """Return the bytes of the entry, record or filler that seems to be at `position`; 0: none."""
+    """Return the size of the apparent entry, record or blank at `position`; 0: none."""
     room = len(view) - position
     if room < HEAD.size:
         return room
@@ -208,7 +209,7 @@ def _bad(sides: Sequence[_Side]) -> Iterator[AuditFinding]:
 
 
 def _differing(good: Sequence[_Side], committed: int) -> Iterator[AuditFinding]:
-    """Yield a finding for each replica whose good entry at one place differs from that of most replicas."""
+    """Yield a finding for each replica whose valid entry at one position differs from that of most replicas."""
     contents = [side.content for side in good]
     if len(set(contents)) < 2:
         return

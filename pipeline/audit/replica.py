@@ -1,4 +1,4 @@
-"""One replica in an audit: the range and the files of its log. Small, because every task gets it."""
+"""One replica in an audit: the range and the files of its log. Small, because it is sent to every task."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class AuditedReplica(NamedTuple):
     Attributes:
         name: its directory, as the user wrote it.
         begin, end: offsets of its log.
-        committed: the log is committed up to this offset, as far as this replica knows; -1: it does not know.
+        committed: the committed end of the log, as known to this replica; -1: unknown.
         files: of its log, ascending.
     """
 
@@ -34,7 +34,7 @@ class AuditedReplica(NamedTuple):
     files: tuple[LogFileInfo, ...]
 
     def missing_files(self) -> Iterator[tuple[int, int]]:
-        """Give the ranges between its begin and its end that no file holds."""
+        """Yield the ranges between its begin and its end without a file."""
         position = self.begin
         for file in self.files:
             if position < file.begin_offset < self.end:
@@ -42,17 +42,17 @@ class AuditedReplica(NamedTuple):
             position = max(position, file.end_offset)
 
     def file_at(self, offset: int) -> LogFileInfo | None:
-        """Return the file that holds the byte at `offset`."""
+        """Return the file with the byte at `offset`."""
         return next((file for file in self.files if file.begin_offset <= offset < file.end_offset), None)
 
 
 def open_replicas(paths: Sequence[str]) -> list[AuditedReplica]:
-    """Return the replicas that are in these directories.
+    """Open the replicas in these directories.
 
     Raises:
-        pipeline.common.errors.BadOption: one is named twice, or they are not of one kind.
-        pipeline.common.errors.NoStore: a directory holds no store.
-        pipeline.common.errors.StoreUnreadable: a store cannot be read; the message says why.
+        pipeline.common.errors.BadOption: a directory is named twice, or the stores are of different kinds.
+        pipeline.common.errors.NoStore: a directory has no store.
+        pipeline.common.errors.StoreUnreadable: a store cannot be read; the message has the reason.
     """
     if len(set(paths)) < len(paths):
         raise BadOption("replicas", "different directories", f"one twice in {', '.join(paths)}")
@@ -78,7 +78,7 @@ def _committed(view: StoreView) -> int:
 
 
 def _written_end(replica: AuditedReplica, end: int) -> int:
-    """Return the end of a replica's data, which is after its last good entry if other bytes follow that."""
+    """Return the end of a replica's data, which is after its last valid entry if other bytes follow."""
     file = replica.file_at(replica.end)
     if replica.end >= end or file is None:
         return replica.end

@@ -1,6 +1,6 @@
-"""A whole audit: bounds, then all ranges, then a look into the windows that differ; without Spark.
+"""A whole audit: bounds, then all ranges, then the windows that differ; without Spark.
 
-What runs the two kernels in parallel is given: `map` in one process, Spark's tasks on many.
+The caller passes the runner of the two kernels: a loop in one process, or Spark's tasks.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ if TYPE_CHECKING:
 _Piece = TypeVar("_Piece")
 _Found = TypeVar("_Found")
 
-# Windows that are looked into at once, and in all.
+# Windows examined per round, and in total.
 _ROUND: Final = 64
 _EXAMINED_MAX: Final = 4096
 _PARTED: Final = frozenset({AuditKind.DIVERGENCE, AuditKind.UNCOMMITTED_TAIL})
 
 
 class PieceRunner(Protocol):
-    """Runs a kernel over pieces, and returns all that it found, in the order of the pieces."""
+    """Runs a kernel over pieces, and returns all results in the order of the pieces."""
 
     def __call__(self, pieces: Sequence[_Piece], work: Callable[[_Piece], Iterable[_Found]]) -> list[_Found]:
-        """Do it."""
+        """Run the kernel."""
         ...
 
 
 @dataclass(slots=True)
 class Audit:
-    """What was found.
+    """The result of an audit.
 
     Attributes:
-        replicas: that were compared.
+        replicas: the compared ones.
         findings: by offset.
-        size_bytes: read of all replicas.
-        suspects: windows that differ.
-        unexamined: windows that were not examined, because there were too many.
+        size_bytes: read from all replicas.
+        suspects: number of windows that differ.
+        unexamined: number of windows not examined, because there were too many.
     """
 
     replicas: Sequence[AuditedReplica]
@@ -54,11 +54,11 @@ class Audit:
 
     @property
     def errors(self) -> int:
-        """How many findings must not be."""
+        """The number of findings that are errors."""
         return sum(finding.is_error for finding in self.findings) + self.unexamined
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON can hold it."""
+        """Return it as a JSON value."""
         return {
             "replicas": [
                 {"path": each.name, "begin": each.begin, "end": each.end, "committed": each.committed}
@@ -83,9 +83,9 @@ def run_audit(
     """Compare replicas.
 
     Args:
-        replicas: of one log; of one alone only its own checksums are compared.
-        is_checked: whether the records' own checksums are compared, too.
-        runner: of the kernels.
+        replicas: of one log; of a single one only the checksums are checked.
+        is_checked: also check the checksums of records.
+        runner: runs the kernels.
     """
     parts = log_ranges(replicas)
     audit = Audit(replicas, list(compare_bounds(replicas)), _size(replicas, parts))
@@ -103,7 +103,7 @@ def run_audit(
 
 
 def _examine_all(audit: Audit, suspects: list[Suspect], runner: PieceRunner) -> None:
-    """Look into windows in their order; after its divergence a replica is not compared with the others any more."""
+    """Examine windows in order; after its divergence a replica is no longer compared with the others."""
     replicas = audit.replicas
     numbers = {replica.name: number for number, replica in enumerate(replicas)}
     parted: set[int] = set()

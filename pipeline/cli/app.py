@@ -1,6 +1,6 @@
 """`dledger spark`: the commands of the pipeline, which the program `dledger` finds as an entry point.
 
-Nothing here loads Spark or Arrow before a command needs it, so that `--help` works where the extra is not installed.
+Spark and Arrow are loaded only when a command needs them, so that `--help` works without the extra.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`dledger spark archive`: a log goes into a lake, lossless; and up to where it is there is marked for the broker."""
+"""`dledger spark archive`: writes a log to a lake, lossless, and marks the archived offset for the broker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pipeline.spark.session import LOCAL_MASTER
 
 
 class LakeKind(StrEnum):
-    """What kind of table the lake is."""
+    """The table format of a lake."""
 
     PARQUET = "parquet"
     DELTA = "delta"
@@ -79,7 +79,7 @@ def archive(
 
         archive_ = Archive(LakeTarget(lake_root(lake), str(kind)), log)
         with open_store(directory, tail=Tail.ALL if uncommitted else Tail.COMMITTED) as store:
-            # Before Spark is started, which takes a while.
+            # Before Spark is started, which is slow.
             begin = archive_.begin(store, fail_on_data_loss=not allow_data_loss)
             with (
                 command_session("archive", master, conf) as spark,

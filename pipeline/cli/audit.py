@@ -1,4 +1,4 @@
-"""`dledger spark audit`: do all replicas of a log hold the same, and is what they hold whole?"""
+"""`dledger spark audit`: compares the replicas of a log and checks their checksums."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def audit(
 
 
 def _print_result(done: Audit, elapsed_s: float) -> None:
-    """Print what was found."""
+    """Print the result."""
     rate = done.size_bytes / max(elapsed_s, 1e-9) / 1e6
     title = f"{len(done.replicas)} replicas, {done.size_bytes / 1e6:,.1f} MB, {elapsed_s:.1f} s ({rate:,.0f} MB/s)"
     if not done.findings and not done.unexamined:

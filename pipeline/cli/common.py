@@ -57,7 +57,7 @@ UntilOption = Annotated[
 ]
 _OURS: Final = re.compile(r"^(?:pipeline|store|commitlog|cluster|dledger)\.[\w.]+: (.*)$", re.MULTILINE)
 _PYTHON: Final = re.compile(r"^(?:[\w.]+(?:Error|Exception|Exit|Interrupt)): .*$", re.MULTILINE)
-# Times are shown as on this machine, wherever Spark runs.
+# Times are shown in this machine's zone, wherever Spark runs.
 _UTC: Final = "spark.sql.session.timeZone=UTC"
 _SUBMIT_FILE: Final = Path(__file__).with_name("spark_submit.py")
 
@@ -73,7 +73,7 @@ def selection_of(topics: Sequence[str] | None, since: str | None, until: str | N
 
 @contextmanager
 def reported_errors() -> Iterator[None]:
-    """Turn what a command can meet, here or in a task, into one message that says what to do next."""
+    """Convert the errors of a command, here or in a task, to one message with the next action."""
     try:
         check_libraries()
         yield
@@ -84,14 +84,14 @@ def reported_errors() -> Iterator[None]:
     except OSError as error:
         fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
     except Exception as error:
-        # Spark's errors wrap those of tasks, as text; their class is known only where Spark is installed.
+        # Spark's errors wrap those of tasks, as text; their class is available only if Spark is installed.
         if not type(error).__module__.startswith(("pyspark", "py4j")):
             raise
         fail(cause_of(str(error)))
 
 
 def check_output(option: str, file: Path | None) -> None:
-    """End the command unless there is a folder for a file that it writes: before the work, not after it."""
+    """Exit before the work if the folder of an output file is missing."""
     folder = None if file is None else file.absolute().parent
     if folder is not None and not folder.is_dir():
         fail(f"{option} {file}: expected a file in a folder that is there, found no folder {folder}", EXIT_USAGE)
@@ -107,7 +107,7 @@ def cause_of(text: str) -> str:
 
 
 def print_submit(command: Sequence[str], master: str, conf: Sequence[str] = ()) -> None:
-    """Print the `spark-submit` command line for a command; not when it is one."""
+    """Print the equivalent `spark-submit` command line, unless the program was started by it."""
     if is_submitted():
         return
     target = master if not master.startswith("local") else "spark://HOST:7077"
@@ -119,7 +119,7 @@ def print_submit(command: Sequence[str], master: str, conf: Sequence[str] = ()) 
 
 
 def own_arguments() -> list[str]:
-    """Return the words of this command line after `dledger spark`, without where it runs."""
+    """Return the words of this command line after `dledger spark`, without the options for the master."""
     words = sys.argv[1:]
     words = words[words.index("spark") + 1 :] if "spark" in words else words
     kept, is_value = [], False
@@ -135,7 +135,7 @@ def own_arguments() -> list[str]:
 
 @contextmanager
 def command_session(name: str, master: str, conf: Sequence[str] | None) -> Iterator[SparkSession]:
-    """Give a session for a command, and print how to run it on a cluster."""
+    """Yield a session for a command, and print how to run it on a cluster."""
     print_submit(own_arguments(), master, conf or ())
     with notes.status("starting Spark") as status, spark_session(name, SparkChoice(master, conf or ())) as spark:
         status.stop()

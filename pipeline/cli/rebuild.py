@@ -1,4 +1,4 @@
-"""`dledger spark rebuild`: consume queues and index, rebuilt by many tasks, or checked against the log."""
+"""`dledger spark rebuild`: rebuilds consume queues and index in parallel, or checks them against the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`dledger spark report`: what is in a log, as a page for people and as JSON for programs."""
+"""`dledger spark report`: figures and findings about a log, as an HTML page and as JSON."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pipeline.source.options import SourceOptions
 
 _KEYS_KEPT = 1 << 22
-# They say what the rows of a query look like.
+# Options that only affect the rows of a query.
 _OF_QUERIES = ("columns", "decompress", "includeHeaders", "pushFilters", "schemaStyle")
 
 

@@ -1,4 +1,4 @@
-"""`dledger spark restore` and `replay`: messages of an archive, or of another store, are put into topics again."""
+"""`dledger spark restore` and `replay`: put messages of an archive, or of another store, into topics again."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def _function(text: str) -> Callable[[Any], Any]:
 def _put(
     rows: Iterable[pa.RecordBatch], target: str, plan: RestorePlan, table: Path | None, *, is_exactly_once: bool
 ) -> None:
-    # What it runs on a cluster is the driver alone: one program puts all messages, in their order.
+    # On a cluster only the driver runs: one program puts all messages, in order.
     print_submit(own_arguments(), LOCAL_MASTER)
     if not is_endpoints(target) and not plan.is_dry:
         if plan.topics or plan.rate or table is not None or not plan.is_queue_kept:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 
 def main() -> None:
-    """Run the command that the arguments name."""
-    # Python puts the folder of what it runs before all others, and our modules have names that others use too.
+    """Run the command in the arguments."""
+    # Python puts the script's folder first in the path, and our modules have common names.
     sys.path[:] = [path for path in sys.path if Path(path).resolve() != Path(__file__).resolve().parent]
     from pipeline.cli.app import spark_app
     from pipeline.spark.session import mark_submitted

@@ -1,4 +1,4 @@
-"""`dledger spark sql` and `count`: free queries of the messages of a log."""
+"""`dledger spark sql` and `count`: queries of the messages of a log."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _TEXT_SHOWN_MAX = 120
 
 
 class RowFormat(StrEnum):
-    """How rows are printed."""
+    """The format of printed rows."""
 
     TABLE = "table"
     JSONL = "jsonl"
@@ -128,7 +128,7 @@ def source_options(
     """Return the options of the source for a command line.
 
     Raises:
-        BadOption: a time means nothing, or they are the wrong way round; it names the option of the command.
+        BadOption: a time is not valid, or the range is reversed; it names the option of the command.
     """
     selection_of(topics, since, until)
     options = {"endpoints" if is_endpoints(source) else "path": source}
@@ -143,13 +143,13 @@ def source_options(
 
 
 def is_endpoints(source: str) -> bool:
-    """Return whether a source is the addresses of a broker, and no directories."""
+    """Return whether a source consists of addresses of a broker, not directories."""
     parts = source.split(",")
     return all(":" in part and "/" not in part and part.rpartition(":")[2].isdigit() for part in parts)
 
 
 def _print_frame(frame: DataFrame, limit: int, format_: RowFormat) -> None:
-    """Print the first rows of a frame, and say when there are more."""
+    """Print the first rows of a frame, with a note if there are more."""
     rows = frame.limit(limit + 1).collect()
     _print_rows(frame.columns, rows[:limit], format_)
     if len(rows) > limit:
@@ -184,5 +184,5 @@ def json_line(row: Row) -> str:
 
 
 def _json_value(value: Any) -> str:
-    """Return a value that JSON lacks as text: bytes, times."""
+    """Return values without a JSON type (bytes, times) as text."""
     return bytes(value).decode("utf-8", "replace") if isinstance(value, (bytes, bytearray)) else str(value)

@@ -1,4 +1,4 @@
-"""`dledger spark tail`: messages as they come, in a shape that the next program can read."""
+"""`dledger spark tail`: prints new messages as JSON lines."""
 
 from __future__ import annotations
 

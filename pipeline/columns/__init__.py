@@ -1,1 +1,1 @@
-"""Messages as Arrow columns: their names and types, records to columns, and columns to records again."""
+"""Messages as Arrow columns: names and types, records to columns, and columns to records."""

@@ -1,9 +1,9 @@
-"""Records to Arrow: a range of a log becomes a batch of columns, without a loop over messages in Python.
+"""Records to Arrow: converts a range of a log to a batch of columns, vectorized.
 
-Fixed fields are gathered by numpy (`commitlog.record.rows`). Body, topic and properties are cut out by Arrow: one array
-lies over the mapped file, its offsets are the borders of all parts of all records, and `take` copies those wanted.
+Fixed fields are gathered with NumPy (`commitlog.record.rows`). Body, topic and properties are extracted with Arrow: one
+array over the mapped file has all parts of all records as elements, and `take` copies the selected ones.
 
-Bodies are given as they are stored, also those that a client has compressed.
+Bodies are returned as stored, including compressed ones.
 """
 
 from __future__ import annotations
@@ -56,16 +56,16 @@ _ENTRY_FIELDS: Final = frozenset({"index", "term"})
 def decode_rows(
     view: memoryview, rows: RecordRows, names: Sequence[str] = DEFAULT_NAMES, *, header_size: int = 0
 ) -> pa.RecordBatch:
-    """Return these columns of good records.
+    """Return these columns of valid records.
 
     Args:
-        view: holds the records; less than 2 GiB.
+        view: contains the records; less than 2 GiB.
         rows: of the records, ascending.
-        names: of the columns, in the order wanted.
-        header_size: 48 in the replicated log, where each record is after an entry's header; else 0.
+        names: of the columns, in order.
+        header_size: 48 in the replicated log, where each record follows an entry's header; else 0.
 
     Raises:
-        pipeline.common.errors.UnknownColumn: there is none of that name.
+        pipeline.common.errors.UnknownColumn: there is no column of that name.
     """
     columns = chosen(names)
     decoding = _Decoding(view, rows, header_size)
@@ -75,17 +75,17 @@ def decode_rows(
 
 
 def raw_topics(view: memoryview, rows: RecordRows) -> pa.Array:
-    """Return the topics of records as they are stored; arguments as of `decode_rows`."""
+    """Return the stored topics of records; arguments as for `decode_rows`."""
     return _Decoding(view, rows, 0).cut(_TOPIC)
 
 
 def raw_properties(view: memoryview, rows: RecordRows) -> pa.Array:
-    """Return the properties of records as they are stored; arguments as of `decode_rows`."""
+    """Return the stored properties of records; arguments as for `decode_rows`."""
     return _Decoding(view, rows, 0).cut(_PROPERTIES)
 
 
 def cut_out(view: memoryview, begins: Int64s, ends: Int64s) -> pa.Array:
-    """Return pieces of a buffer of less than 2 GiB; they are copied, back to back."""
+    """Return copies of ranges of a buffer of less than 2 GiB."""
     borders = np.column_stack((begins, ends)).astype(np.int32)
     buffers = [None, pa.py_buffer(borders), pa.py_buffer(view)]
     around = pa.Array.from_buffers(pa.binary(), max(borders.size - 1, 0), buffers)
@@ -177,7 +177,7 @@ class _Decoding:
         return pc.take(texts, known.indices, boundscheck=False)
 
 
-# The same clients come again in every batch.
+# The same clients occur in every batch.
 @lru_cache(maxsize=1 << 16)
 def _host_text(raw: bytes) -> str:
     port = int.from_bytes(raw[-4:], "big", signed=True)
@@ -185,7 +185,7 @@ def _host_text(raw: bytes) -> str:
 
 
 def _times(milliseconds: NDArray[Any]) -> pa.Array:
-    """Return times; one that microseconds in 64 bits cannot hold, which only a client's clock can give, is null."""
+    """Return times; a time beyond 64-bit microseconds, from a wrong client clock, becomes null."""
     limit = np.iinfo(np.int64).max // US_A_MS
     if len(milliseconds) and -limit <= milliseconds.min() and milliseconds.max() <= limit:
         return pa.array(milliseconds * US_A_MS, pa.timestamp("us", "UTC"))
@@ -195,7 +195,7 @@ def _times(milliseconds: NDArray[Any]) -> pa.Array:
 
 
 def _texts(raw: pa.Array) -> pa.Array:
-    """Return bytes as text; what is not UTF-8 becomes U+FFFD."""
+    """Return bytes as text; invalid UTF-8 becomes U+FFFD."""
     try:
         return raw.cast(pa.string())
     except pa.ArrowInvalid:

@@ -1,4 +1,4 @@
-"""Bodies that clients compressed, as they were before: the option `decompress`."""
+"""Decompresses bodies that clients have compressed: the option `decompress`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from store.model.sys_flag import COMPRESSED
 
 
 def plain_bodies(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch that holds `body` and `sysFlag` with plain bodies; the other columns as they are.
+    """Decompress the bodies of a batch with the columns `body` and `sysFlag`; the other columns are unchanged.
 
     Raises:
-        store.errors.StoreError: a body is not what its flags say.
+        store.errors.StoreError: a body contradicts its flags.
     """
     flags = batch.column("sysFlag").to_numpy()
     is_compressed = flags & COMPRESSED != 0

@@ -1,8 +1,8 @@
 """Properties of many messages as Arrow columns: all of them as a map, or the value of one.
 
-What every client writes is cut apart by numpy and Arrow: each property has a name and a value that are not empty, one
-0x01 between them and 0x02 after, it is UTF-8 without a zero, and no name comes twice. A batch with anything else, or
-with hundreds of names, is read message by message, as `commitlog.record.properties.decode_properties` says.
+The usual form is split with NumPy and Arrow: each property has a non-empty name and value, one 0x01 between them and
+0x02 after, is UTF-8 without a zero, and no name is repeated. Any other batch, or one with hundreds of names, is read
+message by message with `commitlog.record.properties.decode_properties`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 Int32s = NDArray[np.int32]
 
-# Not `pa.array([])`, which loads pandas where there is one.
+# Not `pa.array([])`, which loads pandas if it is installed.
 _NO_TEXTS: Final = pa.nulls(0, pa.string())
 _MAP: Final = pa.map_(pa.string(), pa.string())
 _END: Final = ord(PROPERTY_SEPARATOR)
 _PAIR: Final = np.frombuffer(f"{NAME_VALUE_SEPARATOR}{PROPERTY_SEPARATOR}".encode(), np.uint16)
-# A batch with more names is read message by message, for the table of all would be large.
+# A batch with more names is read message by message, because the table of all would be large.
 _NAMES_MAX: Final = 256
-# Of the texts and separators of one property: name, 0x01, value, 0x02.
+# Number of texts and separators of one property: name, 0x01, value, 0x02.
 _TEXTS, _VALUE = 4, 2
 
 
@@ -38,7 +38,7 @@ class PropertyColumns:
     """The properties of a batch of messages.
 
     Args:
-        raw: as they are stored: a binary array without nulls that begins at its buffer's first byte.
+        raw: the stored properties: a binary array without nulls that begins at its buffer's first byte.
     """
 
     def __init__(self, raw: pa.Array) -> None:
@@ -55,7 +55,7 @@ class PropertyColumns:
         )
 
     def values(self, name: str) -> pa.Array:
-        """Return the value of one property of each message; null where it has none."""
+        """Return the value of one property of each message; null if it has none."""
         parts = self._parts
         if parts is None:
             return pa.array([row.get(name) for row in self._decoded], pa.string())
@@ -72,7 +72,7 @@ class PropertyColumns:
 
 @dataclass
 class _Parts:
-    """All properties of a batch, back to back.
+    """All properties of a batch, contiguous.
 
     Attributes:
         texts: name, separator, value, separator of the first property, then of the next.
@@ -89,7 +89,7 @@ class _Parts:
         return _take(self.texts, _TEXTS * places + np.int32(_VALUE), is_missing)
 
     def places_of(self, name: str) -> Int32s | None:
-        """Return the number of a name's property in each message; -1: not in that message, None: in no message."""
+        """Return the position of a named property in each message; -1: not in that message; None: in no message."""
         if self.pattern is not None:
             if name not in self.pattern:
                 return None
@@ -98,7 +98,7 @@ class _Parts:
         return None if number < 0 else self._places[:, number]
 
     def is_readable(self) -> bool:
-        """Return whether no message has two properties of one name, and the names are not too many."""
+        """Return whether no message repeats a name, and the number of names is within the limit."""
         if self.pattern is not None:
             return len(set(self.pattern)) == len(self.pattern)
         if len(self._known.dictionary) > _NAMES_MAX:
@@ -107,7 +107,7 @@ class _Parts:
 
     @cached_property
     def pattern(self) -> list[str] | None:
-        """The names of every message, where all have the same in the same order, as those of one program do."""
+        """The names of every message, if all have the same names in the same order, as those of one program do."""
         counts = np.diff(self.firsts)
         if not len(self.names) or (counts != counts[0]).any():
             return None
@@ -116,13 +116,13 @@ class _Parts:
         borders = np.frombuffer(offsets, np.int32, len(self.names) + 1)
         size = int(borders[width])
         content = np.frombuffer(data, np.uint8, int(borders[-1]))
-        # What is equal to what is one message before it is equal in all of them.
+        # If each message equals the previous one, all are equal.
         is_same = (borders[width:] - borders[:-width] == size).all() and (content[size:] == content[:-size]).all()
         return list(self.names[:width].to_pylist()) if is_same else None
 
     @cached_property
     def _places(self) -> Int32s:
-        """Which property of each message (rows) has each of the known names (columns); -1: none."""
+        """The property of each message (rows) with each of the known names (columns); -1: none."""
         places = np.full((len(self.firsts) - 1, len(self._known.dictionary)), -1, np.int32)
         rows = np.repeat(np.arange(len(places)), np.diff(self.firsts))
         places[rows, self._known.indices.to_numpy()] = np.arange(len(self.names), dtype=np.int32)
@@ -134,12 +134,12 @@ class _Parts:
 
 
 def _cut_apart(raw: pa.Array) -> _Parts | None:
-    """Return the properties; None where they are not as every client writes them."""
+    """Return the properties; None if they do not have the usual form."""
     raw = _with_last_separators(raw)
     offsets, content = _buffers(raw)
     if not len(content):
         return _Parts(_NO_TEXTS, np.zeros_like(offsets), _NO_TEXTS)
-    # All below are no separators, but there should be none.
+    # Lower values are not separators, but must not occur.
     separators = np.flatnonzero(content <= _END)
     if len(separators) % 2 or not (content[separators].view(np.uint16) == _PAIR).all():
         return None
@@ -157,7 +157,7 @@ def _cut_apart(raw: pa.Array) -> _Parts | None:
 
 
 def _firsts(begins: Int32s, offsets: Int32s) -> Int32s:
-    """Return the first property of each message; each begins with one, or is empty."""
+    """Return the first property of each message; each message begins with one, or is empty."""
     width = (len(begins) - 1) // (len(offsets) - 1)
     if width and len(begins) == width * (len(offsets) - 1) + 1 and (begins[::width] == offsets).all():
         return np.arange(0, len(begins), width, dtype=np.int32)
@@ -165,7 +165,7 @@ def _firsts(begins: Int32s, offsets: Int32s) -> Int32s:
 
 
 def _with_last_separators(raw: pa.Array) -> pa.Array:
-    """Return the properties of each message with 0x02 at the end, which some versions of RocketMQ leave out."""
+    """Return the properties of each message with 0x02 at the end, which some versions of RocketMQ omit."""
     offsets, content = _buffers(raw)
     ends = offsets[1:]
     is_cut = (np.diff(offsets) > 0) & (content[ends - 1] != _END) if len(content) else np.zeros(0, np.bool_)
@@ -176,7 +176,7 @@ def _with_last_separators(raw: pa.Array) -> pa.Array:
 
 
 def _buffers(raw: pa.Array) -> tuple[Int32s, Bytes]:
-    """Return the borders of binary values, and the bytes of all."""
+    """Return the offsets of binary values, and the bytes of all."""
     if not len(raw):
         return np.zeros(1, np.int32), np.empty(0, np.uint8)
     _, offsets, data = raw.buffers()
@@ -189,7 +189,7 @@ def _is_utf8(raw: pa.Array, content: Bytes) -> bool:
     if content.max() < 0x80:
         return True
     try:
-        # Message by message is property by property: a separator is never inside of a character.
+        # Valid per message implies valid per property, because a separator is never inside a character.
         raw.cast(pa.string())
     except pa.ArrowInvalid:
         return False

@@ -1,7 +1,7 @@
-"""Columns to records: the way back of `pipeline.columns.decoder`, byte for byte, without a Python loop over messages.
+"""Columns to records: the inverse of `pipeline.columns.decoder`, byte for byte, vectorized.
 
-A frame that has all `RECORD_COLUMNS` is *lossless*: nothing of a record is missing. `properties`, `tags`, `keys`,
-`uniqKey`, `bodySize` and `storeSize` are what a reader makes of these; `index` and `term` belong to the entry.
+A frame with all `RECORD_COLUMNS` is *lossless*: records can be rebuilt from it. `properties`, `tags`, `keys`,
+`uniqKey`, `bodySize` and `storeSize` are derived from these; `index` and `term` belong to the entry.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ RECORD_COLUMNS: Final = (
     "magic",
     "propertiesRaw",
 )
-# What a client's clock says may be beyond what `bornTimestamp` can hold.
+# A client's time may be out of the range of `bornTimestamp`.
 BORN_MS: Final = "bornTimestampMs"
 _LENGTHS_SIZE: Final = 2
 _INTEGERS: Final = {
@@ -57,7 +57,7 @@ _INTEGERS: Final = {
 
 
 class NotLossless(PipelineError):
-    """Columns are missing, or hold nulls, without which a record cannot be made again."""
+    """Columns that are required to rebuild records are missing or contain nulls."""
 
 
 def missing_columns(schema: pa.Schema) -> list[str]:
@@ -66,13 +66,13 @@ def missing_columns(schema: pa.Schema) -> list[str]:
 
 
 def build_records(batch: pa.RecordBatch) -> pa.Array:
-    """Return the records of a batch, one each row, as they were in the log.
+    """Return the records of a batch, one per row, as in the log.
 
     Args:
-        batch: lossless; its records are less than 2 GiB together.
+        batch: lossless; the total size of its records is less than 2 GiB.
 
     Raises:
-        NotLossless: it is not.
+        NotLossless: the batch is not lossless.
     """
     if missing := missing_columns(batch.schema):
         remedy = "Write it with these columns: option columns of the source"
@@ -135,7 +135,7 @@ def _cells(values: NDArray[Any]) -> pa.Array:
 
 
 def _topics(column: pa.Array, magics: NDArray[Any]) -> pa.Array:
-    """Return topics with their lengths before them: one byte in V1, two in V2."""
+    """Return topics prefixed by their lengths: one byte in V1, two in V2."""
     known = pc.dictionary_encode(column.cast(pa.string()))
     names = [name.encode() for name in known.dictionary.to_pylist()]
     for name in names:

@@ -1,7 +1,7 @@
-"""The columns of a message: names, types in Arrow and in Spark; one table, from which both schemas are made.
+"""The columns of a message: one table of names and types, from which the schemas of Arrow and Spark are derived.
 
-All header fields of a record are there, so that a record can be made again byte for byte: with the optional columns
-`magic` and `propertiesRaw`, for `properties` is what a reader makes of these bytes.
+All header fields of a record have a column, so that a record can be rebuilt byte for byte, with the optional columns
+`magic` and `propertiesRaw`; `properties` is derived from the latter.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ class Column(NamedTuple):
     """One column.
 
     Attributes:
-        name: as users write it.
+        name: for users.
         type: in Arrow.
-        ddl: the same type in Spark's words.
-        is_optional: it is there only when it is asked for.
+        ddl: the same type in Spark's DDL.
+        is_optional: present only on request.
     """
 
     name: str
@@ -64,7 +64,7 @@ NATIVE: Final = (
     Column("storeSize", *_INT),
     Column("magic", *_INT, is_optional=True),
     Column("propertiesRaw", *_BYTES, is_optional=True),
-    # As the record has it: `bornTimestamp` is null where a client's clock is out of range for microseconds.
+    # The raw field: `bornTimestamp` is null if a client's time is out of range for microseconds.
     Column("bornTimestampMs", *_LONG, is_optional=True),
 )
 DEFAULT_NAMES: Final = tuple(column.name for column in NATIVE if not column.is_optional)
@@ -73,7 +73,7 @@ _BY_NAME: Final = {column.name: column for column in NATIVE}
 
 
 def chosen(names: Sequence[str]) -> list[Column]:
-    """Return the columns of these names, in their order.
+    """Return the columns of these names, in order.
 
     Raises:
         pipeline.common.errors.UnknownColumn: there is none of that name.
@@ -90,5 +90,5 @@ def arrow_schema(names: Sequence[str] = DEFAULT_NAMES) -> pa.Schema:
 
 
 def spark_ddl(names: Sequence[str] = DEFAULT_NAMES) -> str:
-    """Return the same schema in Spark's words; raises as `chosen`."""
+    """Return the same schema in Spark's DDL; raises as `chosen`."""
     return ", ".join(f"`{column.name}` {column.ddl}" for column in chosen(names))

@@ -1,4 +1,4 @@
-"""Times as whole numbers since 1970: records count milliseconds, columns microseconds."""
+"""Times as whole numbers since 1970: milliseconds in records, microseconds in columns."""
 
 from __future__ import annotations
 

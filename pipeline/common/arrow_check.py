@@ -1,4 +1,4 @@
-"""Checks that pyarrow is installed: the first import of all that Spark loads, for a clear error if it is missing."""
+"""Checks that pyarrow is installed. All modules that Spark loads import this first, for a clear error."""
 
 from __future__ import annotations
 

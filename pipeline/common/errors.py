@@ -1,6 +1,6 @@
-"""The errors of the pipeline: one family; each names the option or file, what was expected and found, what to do next.
+"""The errors of the pipeline. Each names the option or file, the expected and actual value, and the next action.
 
-All of them travel between processes unchanged: tasks raise them and the driver reports them.
+All of them can be pickled: tasks raise them and the driver reports them.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ class PipelineError(StoreError):
     """Base of all errors of the pipeline.
 
     Attributes:
-        what: the option, file, topic or range that it is about.
-        expected: what it should be.
-        found: what it is.
-        remedy: what to do next, one or two sentences.
+        what: the option, file, topic or range concerned.
+        expected: the expected value.
+        found: the actual value.
+        remedy: the next action, one or two sentences.
     """
 
     def __init__(self, what: str, expected: str, found: str, remedy: str) -> None:
@@ -40,7 +40,7 @@ class PipelineError(StoreError):
 
 
 class BadOption(PipelineError):
-    """An option has a value that it cannot have, or does not go with another one.
+    """An option has an invalid value, or conflicts with another one.
 
     Attributes:
         name: of the option.
@@ -78,7 +78,7 @@ class UnknownColumn(BadOption):
 
 
 class NoStore(PipelineError):
-    """A directory is not there, cannot be read, or holds no store of messages.
+    """A directory does not exist, cannot be read, or has no message store.
 
     Attributes:
         path: of the directory.
@@ -105,7 +105,7 @@ class StoreUnreadable(PipelineError):
 
 
 class NotWritable(PipelineError):
-    """A file or a folder of what is being made cannot be written.
+    """An output file or folder cannot be written.
 
     Attributes:
         path: of the file or folder.
@@ -119,7 +119,7 @@ class NotWritable(PipelineError):
 
 
 class UnknownTopic(PipelineError):
-    """A topic or a queue that was named is not there.
+    """A named topic or queue does not exist.
 
     Attributes:
         topic: its name.
@@ -137,12 +137,12 @@ class UnknownTopic(PipelineError):
 
 
 class LostRange(NamedTuple):
-    """Messages that were asked for and are gone.
+    """A range of requested messages that no longer exist.
 
     Attributes:
         what: `topic orders, queue 3` (then offsets of the queue), `entries` (indexes) or `log` (physical offsets).
         begin, end: the range, half open.
-        reason: why, in a few words.
+        reason: in a few words.
     """
 
     what: str
@@ -151,15 +151,15 @@ class LostRange(NamedTuple):
     reason: str
 
     def __str__(self) -> str:
-        """Return it as a person reads it."""
+        """Return the text for messages."""
         return f"{self.what} [{self.begin}, {self.end}): {self.reason}"
 
 
 class DataLost(PipelineError):
-    """Messages that were asked for are gone: expired, deleted after planning, or never in this store.
+    """Requested messages do not exist: expired, deleted after planning, or never in this store.
 
     Attributes:
-        lost: exactly which ones.
+        lost: the ranges.
     """
 
     def __init__(self, what: str, lost: Sequence[LostRange], remedy: str = _LOST_REMEDY) -> None:
@@ -170,13 +170,13 @@ class DataLost(PipelineError):
 
 
 class CorruptRecord(PipelineError):
-    """Bytes of the log hold no good record; good ones may follow.
+    """Bytes of the log are not a valid record; valid ones may follow.
 
     Attributes:
         path: of the file.
-        position: in it, where the bytes begin.
-        offset: in the log, where they begin.
-        size: how many they are.
+        position: begin of the bytes in the file.
+        offset: begin of the bytes in the log.
+        size: number of bytes.
     """
 
     def __init__(self, path: str, position: int, offset: int, size: int, fault: tuple[str, str]) -> None:
@@ -197,7 +197,7 @@ class NoPyArrow(PipelineError, ImportError):
 
 
 class BadSchema(PipelineError):
-    """A schema that a user gave does not fit the messages."""
+    """A user's schema does not match the messages."""
 
     def __init__(self, column: str, expected: str, found: str) -> None:
         remedy = "Take names and types of the source's own schema; a schema with fewer columns reads less"
@@ -205,7 +205,7 @@ class BadSchema(PipelineError):
 
 
 class ForeignCheckpoint(PipelineError):
-    """The checkpoint of a streaming query was written for something else."""
+    """The checkpoint of a streaming query belongs to another query or log."""
 
     def __init__(self, expected: str, found: str) -> None:
         remedy = "Give each query a checkpointLocation of its own; a new one begins at startingOffsets"
@@ -226,7 +226,7 @@ class BrokerUnreachable(PipelineError):
     """No node of a broker answered in time.
 
     Attributes:
-        endpoints: the nodes that were asked.
+        endpoints: the nodes that were called.
     """
 
     def __init__(self, endpoints: str, found: str) -> None:
@@ -236,10 +236,10 @@ class BrokerUnreachable(PipelineError):
 
 
 class BrokerRefused(PipelineError):
-    """A broker did not do what was asked, and would not do it for another try either.
+    """A broker refused a request permanently.
 
     Attributes:
-        endpoints: the nodes that were asked.
+        endpoints: the nodes that were called.
     """
 
     def __init__(self, endpoints: str, found: str) -> None:

@@ -1,4 +1,4 @@
-"""Formats figures for people."""
+"""Formats numbers for output."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def share_text(share: float) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """Return a time span in the unit that suits it."""
+    """Return a duration in a suitable unit."""
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
@@ -46,5 +46,5 @@ def short_count(count: float) -> str:
 
 
 def _three_digits(value: float) -> str:
-    """Return a value with three digits; all before its point, if these are more."""
+    """Return a value with three digits, or all digits before the decimal point if there are more."""
     return f"{value:.0f}" if value >= 99.95 else f"{value:.3g}"

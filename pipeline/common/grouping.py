@@ -1,4 +1,4 @@
-"""Joins neighbouring pieces into groups of about one size, each for one task."""
+"""Joins adjacent pieces into groups of similar size, one per task."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ if TYPE_CHECKING:
 
 
 class Sized(Protocol):
-    """What has a size."""
+    """An object with a size."""
 
     @property
     def size_bytes(self) -> int:
-        """Bytes, about."""
+        """Approximate size in bytes."""
         ...
 
 
@@ -21,7 +21,7 @@ _Piece = TypeVar("_Piece", bound=Sized)
 
 
 def grouped(pieces: Iterable[_Piece], size_bytes: int) -> list[list[_Piece]]:
-    """Return pieces in groups of about this many bytes, in their order; a larger piece is a group of its own."""
+    """Return groups of pieces of about this size, in order; a larger piece is a separate group."""
     groups: list[list[_Piece]] = []
     room = 0
     for piece in pieces:

@@ -1,7 +1,7 @@
-"""Finds the Java that Spark runs on, so that JAVA_HOME need not be set; or says what to install.
+"""Finds a Java runtime for Spark, so that JAVA_HOME need not be set; or reports what to install.
 
-Looked at in this order: JAVA_HOME, `java` of the PATH, the places where systems install Java. The version is read from
-the file `release` that every Java runtime has; nothing is started.
+Search order: JAVA_HOME, `java` of the PATH, the usual installation folders. The version is read from the file `release`
+of the runtime; no process is started.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from pipeline.common.errors import PipelineError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-# What Spark 4.2 and 4.3 are made for; the first that is found wins.
+# The versions that Spark 4.2 and 4.3 support; the first one found is used.
 VERSIONS: Final = (17, 21)
 PLACES: Final = ("/usr/lib/jvm", "/usr/java", "/opt/java", "/opt", "/Library/Java/JavaVirtualMachines")
 _VERSION: Final = re.compile(r'^JAVA_VERSION="(?:1\.)?(\d+)', re.MULTILINE)
 
 
 class NoJava(PipelineError):
-    """Spark needs Java 17 or 21, and there is none.
+    """Spark needs Java 17 or 21, and none was found.
 
     Attributes:
         seen: the Java runtimes of other versions that were found.
@@ -38,14 +38,14 @@ class NoJava(PipelineError):
 
 
 def find_java_home(environment: Mapping[str, str] = os.environ, places: tuple[str, ...] = PLACES) -> Path:
-    """Return the folder of a Java that Spark runs on.
+    """Return the folder of a Java runtime for Spark.
 
     Args:
-        environment: its JAVA_HOME and PATH are looked at.
-        places: folders that hold Java runtimes, each in a folder of its own.
+        environment: with JAVA_HOME and PATH.
+        places: folders whose subfolders are Java runtimes.
 
     Raises:
-        NoJava: there is none of a right version.
+        NoJava: no runtime of a supported version was found.
     """
     seen: dict[Path, int] = {}
     for home in _candidates(environment, places):
@@ -58,10 +58,10 @@ def find_java_home(environment: Mapping[str, str] = os.environ, places: tuple[st
 
 
 def use_java() -> Path:
-    """Find Java and let Spark, when it is started by this process, use it; return its folder.
+    """Find Java and configure Spark processes of this process to use it; return its folder.
 
     Raises:
-        NoJava: there is none of a right version.
+        NoJava: no runtime of a supported version was found.
     """
     home = find_java_home()
     os.environ["JAVA_HOME"] = str(home)
@@ -79,7 +79,7 @@ def _candidates(environment: Mapping[str, str], places: tuple[str, ...]) -> Iter
 
 
 def _version_of(home: Path) -> int | None:
-    """Return the version of the Java of this folder; None when it holds no Java that can be started."""
+    """Return the version of the Java in a folder; None if it has no executable Java."""
     if not os.access(home / "bin" / "java", os.X_OK):
         return None
     try:

@@ -1,6 +1,6 @@
-"""Text of one option to its value: sizes, durations, times, whole numbers, lists. Shared by source, sinks and jobs.
+"""Parses option values: sizes, durations, times, integers, lists. Shared by source, sinks and jobs.
 
-Each function takes the name of the option for its error, and raises `pipeline.common.errors.BadOption`.
+Each function raises `pipeline.common.errors.BadOption` with the name of the option.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MS_PER_S: Final = 1000
 
 
 def parse_flag(name: str, text: str) -> bool:
-    """Return whether it says true."""
+    """Parse true or false."""
     word = text.strip().lower()
     if word not in _TRUE | _FALSE:
         raise BadOption(name, "true or false", repr(text))
@@ -34,7 +34,7 @@ def parse_flag(name: str, text: str) -> bool:
 
 
 def parse_count(name: str, text: str) -> int:
-    """Return a whole number of at least 1."""
+    """Parse an integer of at least 1."""
     digits = text.strip().replace("_", "")
     if not (digits.isascii() and digits.isdigit() and 1 <= int(digits) <= _LONG_MAX):
         raise BadOption(name, "a whole number of at least 1", repr(text))
@@ -42,7 +42,7 @@ def parse_count(name: str, text: str) -> int:
 
 
 def parse_size(name: str, text: str) -> int:
-    """Return the bytes that `64m`, `1g`, `512k` or `1048576` mean; k, m, g, t count in 1,024s."""
+    """Parse a size such as `64m`, `1g`, `512k` or `1048576` to bytes; k, m, g, t are powers of 1,024."""
     found = _SIZE.fullmatch(text.strip())
     size = int(found[1]) << _POWERS[found[2].lower()] if found else 0
     if not 0 < size <= _LONG_MAX:
@@ -51,7 +51,7 @@ def parse_size(name: str, text: str) -> int:
 
 
 def parse_duration_s(name: str, text: str) -> float:
-    """Return the seconds that `200ms`, `30s`, `15m`, `2h` or `30` mean."""
+    """Parse a duration such as `200ms`, `30s`, `15m`, `2h` or `30` to seconds."""
     found = _DURATION.fullmatch(text.strip())
     if not found:
         raise BadOption(name, "a duration, for example 200ms, 30s or 15m", repr(text))
@@ -59,7 +59,7 @@ def parse_duration_s(name: str, text: str) -> float:
 
 
 def parse_time_ms(name: str, text: str) -> int:
-    """Return milliseconds since 1970: from just these, or from ISO 8601 (UTC where it names no zone)."""
+    """Parse milliseconds since 1970, or ISO 8601 (UTC if there is no zone), to milliseconds since 1970."""
     text = text.strip()
     if _TIME.fullmatch(text):
         return int(text)
@@ -72,7 +72,7 @@ def parse_time_ms(name: str, text: str) -> int:
 
 
 def parse_choice(name: str, text: str, choices: Sequence[str]) -> str:
-    """Return one of `choices`, however it is written."""
+    """Parse one of `choices`, ignoring case."""
     for choice in choices:
         if text.strip().lower() == choice.lower():
             return choice
@@ -80,7 +80,7 @@ def parse_choice(name: str, text: str, choices: Sequence[str]) -> str:
 
 
 def parse_names(name: str, text: str) -> tuple[str, ...]:
-    """Return the names of a list with commas; at least one, none twice."""
+    """Parse a comma-separated list of at least one name, without repetitions."""
     names = tuple(part.strip() for part in text.split(",") if part.strip())
     if not names:
         raise BadOption(name, "at least one name, with commas between them", repr(text))
@@ -93,14 +93,14 @@ def check_no_table(given: Mapping[str, str], source: str) -> None:
     """Check that options are those of a query, not of a table of Spark's catalog.
 
     Raises:
-        NoCatalogTable: Spark put its own `provider` among them.
+        NoCatalogTable: the options contain Spark's own `provider`.
     """
     if given.get("provider", "").lower() == source:
         raise NoCatalogTable(source)
 
 
 def check_names(given: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:
-    """Return the options by their right names; the case of letters does not matter.
+    """Return the options by their canonical names; names are not case-sensitive.
 
     Raises:
         UnknownOption: there is no such option.

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 from pipeline.common.errors import PipelineError
 
-# What the commands need besides what every install has.
+# Libraries that the commands need in addition to the base installation.
 LIBRARIES = ("pyarrow", "pyspark", "matplotlib")
 
 
@@ -27,7 +27,7 @@ def check_libraries(libraries: tuple[str, ...] = LIBRARIES) -> None:
     """Raise unless these libraries are installed.
 
     Raises:
-        MissingLibrary: the first that is not.
+        MissingLibrary: the first missing one.
     """
     for library in libraries:
         if find_spec(library) is None:

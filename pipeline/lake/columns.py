@@ -1,4 +1,4 @@
-"""The columns of a lake: which types they may have, and whether a frame has the same ones."""
+"""The columns of a lake: the permitted types, and the comparison with a frame's columns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class UnfitSchema(PipelineError):
-    """The columns of a frame are not those of the lake."""
+    """The columns of a frame differ from those of the lake."""
 
 
 def check_columns(root: str, known: Sequence[Sequence[str]], schema: pa.Schema) -> None:
@@ -59,15 +59,15 @@ _TYPES: Final = {
 
 
 def type_of(text: str) -> pa.DataType:
-    """Return the type of a column by its name, as `str` gives it."""
+    """Return the type with this name (the result of `str`)."""
     return _TYPES[text]
 
 
 def check_types(schema: pa.Schema) -> None:
-    """Check that a lake can hold the types of these columns.
+    """Check that a lake supports the types of these columns.
 
     Raises:
-        UnfitSchema: it cannot.
+        UnfitSchema: it does not.
     """
     for field in schema:
         if str(field.type) not in _TYPES:

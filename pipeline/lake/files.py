@@ -1,11 +1,11 @@
 """The data files of a lake: Parquet, of one topic and one day each, rows by queue and offset.
 
-A task gathers rows, sorts them, and writes one file for each topic and day of storing (UTC), into a folder of its own
-below `_staging`: readers see nothing of it before the driver publishes it (`pipeline.lake.lake`). A file has its
-checksum before it is written, and is on the disk before the task says that it is done.
+A task collects rows, sorts them, and writes one file per topic and day of the store time (UTC), to its own folder below
+`_staging`, which readers cannot see before the driver publishes it (`pipeline.lake.lake`). The checksum of a file is
+computed before it is written, and the file is synced before the task ends.
 
-Of a frame that is lossless (`pipeline.columns.record_builder`) the records are made again from what goes into the file,
-and their checksum is taken: a restore can prove that they are what was in the log.
+For a lossless frame (`pipeline.columns.record_builder`) the records are rebuilt from the file's rows, and their
+checksum is stored, so that a restore can verify that they equal those in the log.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 STAGING: Final = "_staging"
 KEY_COLUMNS: Final = ("topic", "queueId", "queueOffset", "storeTimestamp")
-# What 128 MiB of log, which is what a task of an archive takes, are in columns: one file for each topic and day.
+# The size in columns of 128 MiB of log, the input of one archive task: one file per topic and day.
 _ROLL_SIZE_BYTES: Final = 192 << 20
 _ROW_GROUP_ROWS: Final = 256_000
 _US_A_DAY: Final = 86_400_000_000
@@ -50,11 +50,11 @@ COMPRESSIONS: Final = tuple(_COMPRESSIONS)
 
 
 class UnfitRows(PipelineError):
-    """Rows cannot be stored in a lake."""
+    """Rows that cannot be stored in a lake."""
 
 
 class QueueSpan(NamedTuple):
-    """What a file holds of one queue: `rows` messages at offsets of [begin, end)."""
+    """The part of one queue in a file: `rows` messages at offsets in [begin, end)."""
 
     queue_id: int
     begin: int
@@ -67,17 +67,17 @@ class DataFile:
     """One file of a lake; all paths are below the lake's root.
 
     Attributes:
-        path: where it is, once it is published.
-        staged: where the task wrote it.
+        path: after its publication.
+        staged: path written by the task.
         topic, date: of all its rows; the date is YYYY-MM-DD.
-        rows: how many.
+        rows: number of rows.
         size_bytes, crc32c: of the whole file.
-        queues: what it holds of which queue.
-        physical: offsets [begin, end) of the log within which its records are; None: not known from the frame.
+        queues: its part of each queue.
+        physical: range [begin, end) of log offsets of its records; None: not in the frame.
         index: first and last index of their entries; None in a log without entries.
         term: first and last term.
         stored_ms: first and last store timestamp.
-        records_crc32c: of all records, back to back in the order of rows; None when the frame is not lossless.
+        records_crc32c: of all records, concatenated in the order of rows; None if the frame is not lossless.
     """
 
     path: str
@@ -95,12 +95,12 @@ class DataFile:
     records_crc32c: int | None
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as a manifest holds it."""
+        """Return the JSON object for a manifest."""
         return asdict(self) | {"queues": [list(span) for span in self.queues]}
 
     @classmethod
     def from_json(cls, found: dict[str, Any]) -> DataFile:
-        """Return the file that `as_json` described."""
+        """Return the file from the result of `as_json`."""
         known = {field.name: found[field.name] for field in fields(cls)}
         for name in ("physical", "index", "term", "stored_ms"):
             known[name] = None if known[name] is None else tuple(known[name])
@@ -108,14 +108,14 @@ class DataFile:
 
 
 class FileWriter:
-    """Writes the rows of one task.
+    """Writes the files of one task.
 
     Args:
         root: of the lake: a directory that all tasks and the driver share.
         name: unique for the batch and the partition; part of the names of its files.
         compression: zstd, snappy or none.
         is_topic_stored: False: the topic is in the path only, as readers of partitioned Parquet expect it.
-        roll_size_bytes: rows are gathered in memory up to this many bytes, then sorted and written.
+        roll_size_bytes: rows are collected in memory up to this size, then sorted and written.
         files: the file system.
     """
 
@@ -131,7 +131,7 @@ class FileWriter:
     ) -> None:
         self._root = root
         self._is_topic_stored = is_topic_stored
-        # A second try writes files of its own, so that neither ever disturbs the other.
+        # Each attempt has unique file names, so that attempts cannot interfere.
         self._name = f"{name}-{uuid.uuid4().hex[:12]}"
         self._compression = compression
         self._roll_size_bytes = roll_size_bytes
@@ -142,7 +142,7 @@ class FileWriter:
         self._has_folder = False
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Take in rows.
+        """Add rows.
 
         Raises:
             UnfitRows: a column is missing, or a key is null.
@@ -160,7 +160,7 @@ class FileWriter:
             self._roll()
 
     def finish(self) -> list[DataFile]:
-        """Return all files, when they are on the disk."""
+        """Write the rest; return all files, which are durable."""
         self._roll()
         return self._written
 
@@ -172,7 +172,7 @@ class FileWriter:
         if not self._has_folder:
             self._files.make_directory(f"{self._root}/{STAGING}/{self._name}")
             self._has_folder = True
-        # Tasks run beside each other: only the disk is waited for in threads.
+        # Tasks run in parallel, so threads are used only for waiting on the disk.
         with ThreadPoolExecutor(_WRITERS) as writers:
             waiting = []
             for number, (date, part) in enumerate(split_sorted(batch), len(self._written)):
@@ -192,7 +192,7 @@ class FileWriter:
 
 
 def check_lake_schema(schema: pa.Schema) -> None:
-    """Check that a frame has what a lake is ordered by.
+    """Check that a frame has the columns by which a lake is sorted.
 
     Raises:
         UnfitRows: a column is missing.
@@ -204,7 +204,7 @@ def check_lake_schema(schema: pa.Schema) -> None:
 
 
 def split_sorted(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Yield (date, rows) for each topic and day; rows by queue and offset, in the order of topics and days."""
+    """Yield (date, rows) for each topic and day, in order; rows are sorted by queue and offset."""
     known = pc.dictionary_encode(batch.column("topic").cast(pa.string()))
     topics = np.asarray(known.indices.to_numpy(), np.int64)
     days = microseconds(batch.column("storeTimestamp")) // _US_A_DAY
@@ -222,10 +222,10 @@ def split_sorted(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
 
 
 def _order(parts: NDArray[Any], queues: NDArray[Any], offsets: NDArray[Any]) -> NDArray[Any] | None:
-    """Return the places of rows in order; None: they are in order."""
+    """Return the sorted order of rows; None: they are already sorted."""
     queue_codes = np.unique(queues, return_inverse=True)[1]
     keys = parts * (int(queue_codes.max()) + 1) + queue_codes
-    # The radix sort of small integers; what comes from one log is in the order of each queue already.
+    # A radix sort of small integers; rows from one log are already in queue order.
     order = np.argsort(keys.astype(np.uint16) if keys.max() < 1 << 16 else keys, kind="stable")
     sorted_keys, sorted_offsets = keys[order], offsets[order]
     is_back = (np.diff(sorted_keys) == 0) & (np.diff(sorted_offsets) < 0)
@@ -235,7 +235,7 @@ def _order(parts: NDArray[Any], queues: NDArray[Any], offsets: NDArray[Any]) -> 
 
 
 def describe(part: pa.RecordBatch, date: str, name: str) -> DataFile:
-    """Return a manifest's row for one file, without its size, its checksum and its staging path."""
+    """Return the description of one file for a manifest, without size, checksum and staging path."""
     topic = part.column("topic")[0].as_py()
     queues = np.asarray(part.column("queueId").to_numpy())
     offsets = np.asarray(part.column("queueOffset").to_numpy())
@@ -273,7 +273,7 @@ def describe(part: pa.RecordBatch, date: str, name: str) -> DataFile:
 
 
 def checksum_of(records: pa.Array, checksum: int = 0) -> int:
-    """Return the checksum of records back to back, after those that `checksum` is of."""
+    """Return the checksum of concatenated records, continuing from `checksum`."""
     if not len(records):
         return checksum
     _, offsets, data = records.buffers()
@@ -294,7 +294,7 @@ def encode_parquet(part: pa.RecordBatch | pa.Table, compression: str) -> bytes:
         compression_level=_COMPRESSIONS[compression],
         use_dictionary=[name for name in _WORDS if name in names],
         column_encoding={name: "DELTA_BINARY_PACKED" for name in _RISING if name in names},
-        # No query filters by the least and greatest body.
+        # Statistics of bodies are omitted, because no query filters by them.
         write_statistics=sorted(flat - {"body", "propertiesRaw"}),
         coerce_timestamps="us",
     )
@@ -314,11 +314,11 @@ def read_rows(root: str, file: DataFile, schema: pa.Schema) -> pa.Table:
 
     Args:
         root: of the lake.
-        file: of it.
-        schema: the columns wanted, in their order.
+        file: of the lake.
+        schema: the columns to return, in order.
 
     Raises:
-        UnfitRows: it is not what a task wrote.
+        UnfitRows: the file is missing or damaged.
     """
     path = f"{root}/{file.path}"
     try:

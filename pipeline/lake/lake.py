@@ -1,18 +1,18 @@
 """A lake: messages as Parquet files in a directory that all tasks and the driver share, committed batch by batch.
 
     <root>/_lake.json                          format, kind and columns
-    <root>/_manifests/                         what each batch added and removed (`pipeline.lake.manifest`)
-    <root>/_staging/                           what tasks write, before it is published
+    <root>/_manifests/                         files added and removed by each batch (`pipeline.lake.manifest`)
+    <root>/_staging/                           files of tasks before their publication
     <root>/topic=<t>/date=<YYYY-MM-DD>/*.parquet
 
-How a batch is committed, by the driver alone:
+The driver commits a batch in two steps:
 
-1. *Decide*: its manifest appears, once and for all. A driver that commits the same batch again, because the query was
-   killed before it took note, gets the first manifest, and its own files are discarded.
-2. *Publish*: files move from staging to their place; the table (kind `delta` or `iceberg`) takes them in, once, which
-   it knows by the batch's id. A crash in between is made good when the next driver begins: nothing is decided again.
+1. *Decide*: its manifest is created, permanently. A driver that commits the same batch again, because the query was
+   killed before it recorded the commit, gets the first manifest, and its own files are discarded.
+2. *Publish*: files are moved from staging to their final paths, and added to the table (kind `delta` or `iceberg`),
+   once, by the batch's id. After a crash in between the next driver completes the publication.
 
-Readers of the plain directory (kind `parquet`) may see a batch half published; readers that use `files` or the table
+Readers of the plain directory (kind `parquet`) may see a partly published batch; readers that use `files` or the table
 do not. A lock on `_lock` serializes drivers.
 """
 
@@ -47,7 +47,7 @@ _LOOK_S: Final = 0.05
 
 
 class FilesReplaced(PipelineError):
-    """Files that a batch would take the place of are not in the lake any more: another batch has replaced them."""
+    """Files that a batch should replace are no longer in the lake: another batch has replaced them."""
 
 
 class TableChanged(PipelineError):
@@ -55,14 +55,14 @@ class TableChanged(PipelineError):
 
 
 class Table(Protocol):
-    """What keeps the files of a lake as a table."""
+    """A table over the files of a lake."""
 
     def paths(self) -> frozenset[str]:
-        """Return the files that the table holds now, below the root; one with rows deleted in it is not among them."""
+        """Return the current files of the table, relative to the root, except files with deleted rows."""
         ...
 
     def apply(self, manifest: Manifest) -> None:
-        """Take in what a batch did, unless that is done already."""
+        """Apply a batch, unless it was applied already."""
         ...
 
 
@@ -85,11 +85,11 @@ class Lake:
 
     @classmethod
     def create(cls, root: str, kind: str, schema: pa.Schema, files: Files | None = None) -> Lake:
-        """Return the lake in a directory, which is made when it is not there; publish what is decided.
+        """Open the lake in a directory, or create it; publish batches that are decided.
 
         Raises:
             UnfitSchema: it has other columns.
-            BadOption: it is of another kind, or there is no such kind.
+            BadOption: the lake has another kind, or there is no such kind.
             DamagedLake: a file of it is missing or damaged.
         """
         system: Files = OsFiles() if files is None else files
@@ -99,7 +99,7 @@ class Lake:
         if not system.exists(path):
             system.make_directory(root)
             other_files = [name for name in system.list_directory(root) if not name.startswith((".", "_"))]
-            # Another driver may have made the lake since, and filled it.
+            # Another driver may have created and filled the lake in between.
             if other_files and not system.exists(path):
                 found = f"a directory that holds {other_files[0]!r} and is no lake"
                 raise BadOption("path", "a lake, or an empty directory", found, "Name another directory")
@@ -113,10 +113,10 @@ class Lake:
 
     @classmethod
     def open(cls, root: str, files: Files | None = None, *, schema: pa.Schema | None = None) -> Lake:
-        """Return the lake in a directory.
+        """Open the lake in a directory.
 
         Raises:
-            DamagedLake: there is none, or a file of it is missing or damaged.
+            DamagedLake: there is no lake, or a file of it is missing or damaged.
             UnfitSchema: `schema` is given, and the lake has other columns.
         """
         system: Files = OsFiles() if files is None else files
@@ -142,19 +142,19 @@ class Lake:
         removed: Sequence[str] = (),
         note: dict[str, Any] | None = None,
     ) -> Manifest:
-        """Commit a batch, unless it is committed already; return the manifest that counts.
+        """Commit a batch, unless it is committed already; return the committed manifest.
 
         Args:
-            batch: which one.
-            files: that tasks have staged.
-            covers: what of a log it holds completely.
-            removed: paths of files that these take the place of.
-            note: more that the manifest shall say.
+            batch: id of the batch.
+            files: staged by tasks.
+            covers: range of a log that it contains completely.
+            removed: paths of files that these replace.
+            note: additional fields of the manifest.
 
         Raises:
-            DamagedLake: a file that is to be published is missing.
-            FilesReplaced: one of `removed` is not in the lake; nothing was changed.
-            TableChanged: files are to be replaced, and another program changed the table; nothing was changed.
+            DamagedLake: a file to publish is missing.
+            FilesReplaced: one of `removed` is not in the lake; no change was made.
+            TableChanged: files should be replaced, but another program changed the table; no change was made.
         """
         now_ms = time.time_ns() // 1_000_000
         mine = Manifest(batch, now_ms, tuple(files), tuple(removed), covers, note or {})
@@ -168,14 +168,14 @@ class Lake:
         return decided
 
     def _check_number(self, batch: BatchId) -> None:
-        """Tables know the last batch of each write, and no others."""
+        """Check the order of batches, because tables record only the last batch of each write."""
         last = self._manifests.last_number(batch.write_id)
         if self.kind != "parquet" and batch.number < last and self._manifests.get(batch) is None:
             remedy = "Use another checkpoint, or another name for the write"
             raise PipelineError(f"batch {batch.number} of {batch.write_id}", f"one after {last}", "it", remedy)
 
     def _check_removed(self, mine: Manifest) -> None:
-        """Two batches in the place of the same files would double their rows."""
+        """Check that no other batch has replaced these files, which would duplicate their rows."""
         if mine.removed and self._manifests.get(mine.batch) is None:
             self._check_tables()
             gone = sorted(set(mine.removed) - {file.path for file in self.files()})
@@ -185,7 +185,7 @@ class Lake:
                 raise FilesReplaced(f"lake {self.root}", f"the file {gone[0]}", "another in its place", remedy)
 
     def abort(self, batch: BatchId, files: Iterable[DataFile]) -> None:
-        """Throw away what tasks have staged, unless the batch is committed with it: then publish it."""
+        """Delete staged files; if the batch is committed with them, publish it instead."""
         with self._turn():
             decided = self._manifests.get(batch)
             kept = set() if decided is None else {file.staged for file in decided.files}
@@ -194,7 +194,7 @@ class Lake:
                 self._publish(decided)
 
     def publish(self) -> None:
-        """Publish what is decided and is not published to the last file: a driver has died in between."""
+        """Publish batches that are decided but not completely published, after a crash of a driver."""
         with self._turn():
             self._publish_decided()
 
@@ -203,7 +203,7 @@ class Lake:
             self._publish(manifest)
 
     def check_tables(self) -> None:
-        """Check that the table holds exactly the files that the manifests name.
+        """Check that the table has exactly the files in the manifests.
 
         Raises:
             TableChanged: another program changed the table; maintenance must not touch this lake.
@@ -212,7 +212,7 @@ class Lake:
             self._check_tables()
 
     def _check_tables(self) -> None:
-        # A driver that died may have decided a batch that no table has taken in yet.
+        # A killed driver may have decided a batch that is not in the table yet.
         self._publish_decided()
         held = {file.path for file in self.files()}
         for table in self._tables or self._open_tables():
@@ -230,10 +230,10 @@ class Lake:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Be the only driver that commits for a moment.
+        """Hold the commit lock.
 
         Raises:
-            store.errors.DirectoryLocked: another one has been at it for a minute.
+            store.errors.DirectoryLocked: another driver has held the lock for a minute.
         """
         deadline = time.monotonic() + _TURN_S
         lock: DirectoryLock | None = None
@@ -273,7 +273,7 @@ class Lake:
     def _check_published(self, manifest: Manifest, file: DataFile) -> None:
         if self._files.exists(f"{self.root}/{file.path}"):
             return
-        # Published, and then taken the place of.
+        # Published and replaced since.
         if any(file.path in each.removed for each in self._manifests.all()):
             return
         where = f"neither there nor in {file.staged}"
@@ -282,30 +282,30 @@ class Lake:
 
     def _open_tables(self) -> list[Table]:
         if self.kind != "parquet":
-            # Each needs a library that is an optional extra.
+            # Imported here, because each needs a library of an optional extra.
             from pipeline.lake.tables import open_table  # noqa: PLC0415
 
             self._tables = [open_table(self.root, self.kind, self.schema)]
         return self._tables
 
     def remove(self, paths: Iterable[str]) -> None:
-        """Delete files that are there; paths are below the root."""
+        """Delete existing files; paths are relative to the root."""
         for path in paths:
             if self._files.exists(f"{self.root}/{path}"):
                 self._files.remove(f"{self.root}/{path}")
 
     def sweep(self, paths: Iterable[str]) -> list[str]:
-        """Delete files that no batch holds, and folders that are empty then, while no driver commits; return which.
+        """Delete files that are in no batch, and emptied folders, under the commit lock; return the deleted paths.
 
         Raises:
-            TableChanged: another program changed the table, which may need these files; nothing was deleted.
+            TableChanged: another program changed the table, which may need these files; no file was deleted.
         """
         with self._turn():
             self._check_tables()
             held = {file.path for file in self.files()}
             unused = [path for path in paths if path not in held]
             self.remove(unused)
-            # That of the manifests stays, whose drafts have a dot before them.
+            # The folder of manifests, whose drafts begin with a dot, is kept.
             self._remove_folders(path for path in unused if not Path(path).name.startswith("."))
         return unused
 
@@ -315,7 +315,7 @@ class Lake:
         self._remove_folders(paths)
 
     def _remove_folders(self, paths: Iterable[str]) -> None:
-        """Remove the folders of files, where they are empty."""
+        """Remove the folders of files if they are empty."""
         for folder in sorted({str(Path(path).parent) for path in paths}):
             path = Path(f"{self.root}/{folder}")
             if path.is_dir() and not any(path.iterdir()):
@@ -332,14 +332,14 @@ class Lake:
         return self._manifests.get(batch)
 
     def files(self) -> list[DataFile]:
-        """Return the files that the lake holds now, by topic, date and path."""
+        """Return the current files of the lake, by topic, date and path."""
         manifests = self.manifests()
         removed = {path for each in manifests for path in each.removed}
         held = [file for each in manifests for file in each.files if file.path not in removed]
         return sorted(held, key=lambda file: (file.topic, file.date, file.path))
 
     def files_by_log(self) -> list[tuple[str, DataFile]]:
-        """Return the same files, each with the name of the log that it was archived from; empty: it was not given."""
+        """Return the current files, each with the name of its log; empty: unknown."""
         held = {file.path for file in self.files()}
         return [
             (each.covers.log if each.covers is not None else each.note.get("log", ""), file)
@@ -349,11 +349,11 @@ class Lake:
         ]
 
     def last_number(self, write_id: str) -> int:
-        """Return the highest number of a write's batches; -1: it has committed none."""
+        """Return the highest batch number of a write; -1: none."""
         return self._manifests.last_number(write_id)
 
     def covered(self, log: str) -> list[LogRange]:
-        """Return the ranges of a log of which the lake holds all messages: joined, ascending."""
+        """Return the completely archived ranges of a log, joined, ascending."""
         ranges = sorted(each.covers for each in self.manifests() if each.covers is not None and each.covers.log == log)
         joined: list[LogRange] = []
         for each in ranges:
@@ -365,10 +365,10 @@ class Lake:
         return joined
 
     def read(self, file: DataFile, names: Sequence[str] | None = None) -> pa.Table:
-        """Return the rows of a file: all columns, or those of these names.
+        """Return the rows of a file, with all columns or the named ones.
 
         Raises:
-            pipeline.lake.files.UnfitRows: the file is gone, or damaged.
+            pipeline.lake.files.UnfitRows: the file is missing or damaged.
         """
         wanted = self.schema.names if names is None else names
         return read_rows(self.root, file, pa.schema([self.schema.field(name) for name in wanted]))
@@ -379,5 +379,5 @@ class Lake:
 
 
 def lake_writer(root: str, kind: str, name: str, compression: str) -> FileWriter:
-    """Return a writer for the rows of one task; the lake need not be opened for it."""
+    """Return a writer for the rows of one task, without opening the lake."""
     return FileWriter(root, name, compression, is_topic_stored=kind == "iceberg")

@@ -1,11 +1,11 @@
 """Maintenance of a lake: compaction of small files, vacuum of unreferenced ones, and a check of every byte.
 
-*Compaction* takes small files of one topic and day of one log, and writes their rows into larger ones, by queue and
-offset as before. It is a batch like others: the new files take the place of the old ones at once, in tables too.
+*Compaction* rewrites small files of one topic, day and log to larger ones, sorted by queue and offset as before. It is
+an ordinary batch: the new files replace the old ones atomically, also in tables.
 
-*Vacuum* deletes files that no manifest refers to: what tasks wrote for a batch that was never committed or was written
-twice, and what compaction has replaced. It spares what is younger than an age, for a query may be about to commit it,
-and readers of tables may look at an earlier version.
+*Vacuum* deletes files that are in no manifest: files of batches that were never committed or were written twice, and
+files that compaction has replaced. It keeps files below a minimum age, because a query may be about to commit them, and
+readers of tables may use an earlier version.
 
 Both refuse a lake whose table another program changed (`pipeline.lake.lake.TableChanged`).
 """
@@ -37,14 +37,14 @@ _FILES: Final = ("topic=*/date=*/*.parquet", f"{STAGING}/*/*")
 
 
 class LakeFinding(NamedTuple):
-    """What is wrong with a file of a lake."""
+    """A fault of a file of a lake."""
 
     path: str
     expected: str
     found: str
 
     def __str__(self) -> str:
-        """Return it as a person reads it."""
+        """Return the text for messages."""
         return f"{self.path}: expected {self.expected}, found {self.found}"
 
 
@@ -52,8 +52,8 @@ def verify(lake: Lake, *, is_deep: bool = True) -> Iterator[LakeFinding]:
     """Yield the faults of the lake's files.
 
     Args:
-        lake: to be checked.
-        is_deep: also make all records again, and compare their checksum with that of the records that were archived.
+        lake: the lake to check.
+        is_deep: also rebuild all records, and compare their checksum with that of the archived records.
     """
     for file in lake.files():
         path = Path(lake.root) / file.path
@@ -82,18 +82,18 @@ def _verify_records(lake: Lake, file: DataFile) -> Iterator[LakeFinding]:
 
 
 def compact(lake: Lake, *, target_size_bytes: int = TARGET_SIZE_BYTES, compression: str = "zstd") -> list[Manifest]:
-    """Write small files into larger ones; return the batches that did it.
+    """Compact small files; return the committed batches.
 
-    Files that another compaction has replaced meanwhile are left to that one.
+    Files that a concurrent compaction has replaced are skipped.
 
     Args:
-        lake: to be compacted.
-        target_size_bytes: files are joined up to about this many bytes; those of half of it or more are left alone.
+        lake: the lake to compact.
+        target_size_bytes: files are joined up to about this size; files of at least half of it are kept.
         compression: of the new files.
 
     Raises:
         pipeline.lake.lake.TableChanged: another program changed the table, and compaction would undo that.
-        pipeline.common.errors.PipelineError: a file cannot be read. What is done stays.
+        pipeline.common.errors.PipelineError: a file cannot be read. Committed batches stay.
     """
     lake.check_tables()
     done: list[Manifest] = []
@@ -110,7 +110,7 @@ def compact(lake: Lake, *, target_size_bytes: int = TARGET_SIZE_BYTES, compressi
 
 
 def _join(lake: Lake, log: str, files: Sequence[DataFile], compression: str) -> Manifest | None:
-    """Commit one file in the place of several; None: another compaction has committed under this number."""
+    """Replace several files by one; None: another compaction has committed under this number."""
     batch = BatchId(COMPACT, lake.last_number(COMPACT) + 1)
     rows = pa.concat_tables([lake.read(file) for file in files]).combine_chunks()
     writer = lake.writer(batch.name, compression)
@@ -122,7 +122,7 @@ def _join(lake: Lake, log: str, files: Sequence[DataFile], compression: str) -> 
 
 
 def _groups(lake: Lake, target_size_bytes: int) -> Iterator[tuple[str, list[DataFile]]]:
-    """Yield (log, files) that are to become one file; of one topic and day, neighbours in the log."""
+    """Yield (log, files) to join to one file: of one topic and day, adjacent in the log."""
     small: dict[tuple[str, str, str], list[DataFile]] = {}
     for log, file in lake.files_by_log():
         if file.size_bytes < target_size_bytes // 2:
@@ -142,22 +142,22 @@ def _groups(lake: Lake, target_size_bytes: int) -> Iterator[tuple[str, list[Data
 
 
 def vacuum(lake: Lake, *, age_s: float = VACUUM_AGE_S, is_dry: bool = False) -> list[str]:
-    """Delete files that no manifest refers to; return the paths, below the root.
+    """Delete files that are in no manifest; return their paths, relative to the root.
 
     Args:
-        lake: published to the last batch, which this does first.
-        age_s: what was changed within this many seconds stays.
-        is_dry: delete nothing.
+        lake: all decided batches are published first.
+        age_s: files changed within this time, in seconds, are kept.
+        is_dry: only return the paths.
 
     Raises:
-        pipeline.lake.lake.TableChanged: another program changed the table, which may hold files that no manifest names;
-            nothing was deleted.
+        pipeline.lake.lake.TableChanged: another program changed the table, which may have files in no manifest; no file
+            was deleted.
     """
     lake.check_tables()
     held = {file.path for file in lake.files()}
     before_s = time.time_ns() / 1e9 - age_s
     root = Path(lake.root)
-    # Unlike that of a `Path`, this passes over folders that go meanwhile.
+    # Unlike `Path.walk`, this ignores folders that are deleted concurrently.
     files = [path for pattern in _FILES for path in glob(pattern, root_dir=root)]  # noqa: PTH207
     candidates = [path for path in [*files, *_drafts(root)] if path not in held]
     found = sorted(path for path in candidates if _changed_s(root / path) < before_s)
@@ -165,7 +165,7 @@ def vacuum(lake: Lake, *, age_s: float = VACUUM_AGE_S, is_dry: bool = False) -> 
 
 
 def _changed_s(path: Path) -> float:
-    """Return when a file was changed; never, if it is gone: a batch that is committed now has taken it along."""
+    """Return the time of a file's last change; infinity if it is missing, because a concurrent commit has moved it."""
     try:
         return path.stat().st_mtime
     except FileNotFoundError:
@@ -173,6 +173,6 @@ def _changed_s(path: Path) -> float:
 
 
 def _drafts(root: Path) -> Sequence[str]:
-    """Return manifests that were begun when their process died."""
+    """Return the unfinished manifests of killed processes."""
     found = [*(root / MANIFESTS).glob(f"{_DRAFT}*"), *root.glob(f"{_DRAFT}*")]
     return [str(path.relative_to(root)) for path in found]

@@ -1,13 +1,13 @@
-"""The manifests of a lake: one file for each batch that was committed, made once and never changed.
+"""The manifests of a lake: one file per committed batch, created once and never changed.
 
-| file | holds |
+| file | content |
 | ---- | ----- |
-| `_lake.json` | format, kind, columns: made by the first commit |
-| `_manifests/<id>.json` | which data files the batch added and removed, what they hold, their checksums |
-| `_manifests/<id>.done` | empty: the batch is published to the last file; lost, that is looked at again |
+| `_lake.json` | format, kind, columns; created by the first commit |
+| `_manifests/<id>.json` | data files that the batch added and removed, with description and checksums |
+| `_manifests/<id>.done` | empty: the batch is completely published; without it that is checked again |
 
-What a lake holds is the files that manifests add, less those that they remove. A manifest appears under its name whole
-or not at all, and the first one of an id stays: so it commits a batch exactly once, however many drivers try.
+The files of a lake are those that manifests add, minus those that they remove. A manifest is created atomically, and
+the first one of an id is permanent, so a batch is committed exactly once, whatever the number of drivers.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ MANIFESTS: Final = "_manifests"
 _FORMAT: Final = 1
 _PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 _SUFFIX: Final = ".json"
-# Of a batch's number, which may be an offset of the log.
+# Digits of a batch's number, which may be an offset of the log.
 _DIGITS: Final = 19
 _DONE: Final = ".done"
 
 
 class DamagedLake(PipelineError):
-    """A file of a lake is missing, or is not what was written."""
+    """A file of a lake is missing or damaged."""
 
 
 class BatchId(NamedTuple):
-    """Which batch: its write (the id of a streaming query, or the name of a job) and its number there."""
+    """Identifies a batch by its write (the id of a streaming query, or the name of a job) and its number."""
 
     write_id: str
     number: int
@@ -57,12 +57,12 @@ class BatchId(NamedTuple):
 
 
 class LogRange(NamedTuple):
-    """A range of a log of which a batch holds all messages.
+    """A range of a log that a batch contains completely.
 
     Attributes:
-        log: which log: the name that the job was given.
+        log: its name.
         begin, end: physical offsets, half open.
-        last_index: of the last entry that it was committed with; -1 in a log without entries.
+        last_index: of the last entry in it; -1 in a log without entries.
         last_term: its term; -1 likewise.
     """
 
@@ -75,14 +75,14 @@ class LogRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What one batch did.
+    """The content of one manifest.
 
     Attributes:
-        batch: which one.
-        made_ms: when, by the driver's clock; milliseconds since 1970.
-        files: that it added.
-        removed: paths of files of earlier batches that it took the place of.
-        covers: what of which log it holds completely; None: a query may have chosen rows.
+        batch: its id.
+        made_ms: creation time by the driver's clock; milliseconds since 1970.
+        files: added by it.
+        removed: paths of files of earlier batches that it replaced.
+        covers: range of a log that it contains completely; None: a query may have filtered rows.
     """
 
     batch: BatchId
@@ -94,11 +94,11 @@ class Manifest:
 
     @property
     def rows(self) -> int:
-        """How many rows it added."""
+        """The number of rows added."""
         return sum(each.rows for each in self.files)
 
     def encode(self) -> bytes:
-        """Return it as its file holds it."""
+        """Return the content of its file."""
         content = {
             "format": _FORMAT,
             "writeId": self.batch.write_id,
@@ -114,10 +114,10 @@ class Manifest:
 
     @classmethod
     def decode(cls, path: str, raw: bytes) -> Manifest:
-        """Return the manifest that a file holds.
+        """Return the manifest in a file's content.
 
         Raises:
-            DamagedLake: it is not what was written.
+            DamagedLake: the content is damaged.
         """
         content = read_sealed(path, raw)
         covers = content["covers"]
@@ -144,7 +144,7 @@ class Manifests:
         self._files = files
 
     def create(self, manifest: Manifest) -> Manifest:
-        """Commit a batch, unless it is committed already; return the manifest that counts."""
+        """Commit a batch, unless it is committed already; return the committed manifest."""
         path = f"{self._folder}/{manifest.batch.name}{_SUFFIX}"
         self._files.make_directory(self._folder)
         if not create_once(self._files, path, manifest.encode()):
@@ -166,20 +166,20 @@ class Manifests:
                 yield self._read(name)
 
     def unpublished(self) -> list[Manifest]:
-        """Return the manifests whose batches are perhaps not published to the last file; oldest first."""
+        """Return the manifests whose batches may not be completely published; oldest first."""
         names = self._names()
         done = {name.removesuffix(_DONE) for name in names if name.endswith(_DONE)}
         waiting = [name for name in names if name.endswith(_SUFFIX) and name.removesuffix(_SUFFIX) not in done]
         return sorted(map(self._read, waiting), key=lambda each: (each.made_ms, each.batch))
 
     def last_number(self, write_id: str) -> int:
-        """Return the highest number of a write's batches; -1: it has committed none."""
+        """Return the highest batch number of a write; -1: none."""
         head = BatchId(write_id, 0).name[:-_DIGITS]
         names = (name.removesuffix(_SUFFIX) for name in self._names() if name.endswith(_SUFFIX))
         return max((int(name[-_DIGITS:]) for name in names if name[:-_DIGITS] == head), default=-1)
 
     def mark_published(self, batch: BatchId) -> None:
-        """Note that nothing is left to do for a batch."""
+        """Record that a batch is completely published."""
         path = f"{self._folder}/{batch.name}{_DONE}"
         if not self._files.exists(path):
             create_once(self._files, path, b"")
@@ -196,7 +196,7 @@ class Manifests:
 
 
 def create_once(files: Files, path: str, content: bytes) -> bool:
-    """Make a file with this content, durably; return False when there is one of that name already."""
+    """Create a file with this content, durably; return False if it already exists."""
     folder = str(Path(path).parent)
     if files.exists(path):
         return False
@@ -217,10 +217,10 @@ def create_once(files: Files, path: str, content: bytes) -> bool:
 
 
 def read_sealed(path: str, raw: bytes) -> dict[str, Any]:
-    """Return the content of a sealed file of a lake (`store.fs.sealed_json`).
+    """Return the value in a sealed file of a lake (`store.fs.sealed_json`).
 
     Raises:
-        DamagedLake: it is not what was written.
+        DamagedLake: the content is damaged.
     """
     try:
         content = unseal(raw)

@@ -1,14 +1,14 @@
-"""Lakes as tables: the files of a batch go into a Delta log, or into an Iceberg snapshot, once for each batch.
+"""Lakes as tables: adds the files of each batch once to a Delta log, or to an Iceberg snapshot.
 
-The table itself holds the number of each write's last batch, and takes it in with the files or not at all: so a batch
-that is applied again, because a driver died in between, changes nothing.
+The table stores the number of each write's last batch, in the same transaction as the files, so that applying a batch
+again, after a crash of a driver, has no effect.
 
-| kind | where the number is | what readers open |
+| kind | place of the number | readers open |
 | --- | --- | --- |
 | delta | application transaction `dledger-lake/<write id>` | the lake's directory |
 | iceberg | the table's property `dledger-lake.<write id>` | `dledger.messages` in catalog `dledger`: `_catalog.db` |
 
-Delta needs the package `deltalake`, Iceberg `pyiceberg[sql-sqlite]`; the extras `delta` and `iceberg` bring them.
+Delta needs the package `deltalake`, Iceberg `pyiceberg[sql-sqlite]`; the extras `delta` and `iceberg` install them.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ PARTITIONS: Final = ("topic", "date")
 _APPLICATION: Final = "dledger-lake"
 _NAMESPACE: Final = "dledger"
 _TABLE: Final = "dledger.messages"
-# Their files say nothing of least and greatest bodies.
+# Columns without statistics.
 _WITHOUT_METRICS: Final = {f"write.metadata.metrics.column.{name}": "none" for name in ("body", "propertiesRaw")}
 _CATALOG_FILE: Final = "_catalog.db"
 
 
 class MissingPackage(PipelineError):
-    """What a kind of lake needs is not installed."""
+    """The package for a kind of lake is not installed."""
 
 
 def open_table(root: str, kind: str, schema: pa.Schema) -> DeltaLakeTable | IcebergTable:
-    """Return the table of a lake; it is made when it is not there.
+    """Open the table of a lake, or create it.
 
     Args:
         root: of the lake.
@@ -50,7 +50,7 @@ def open_table(root: str, kind: str, schema: pa.Schema) -> DeltaLakeTable | Iceb
         schema: of its rows.
 
     Raises:
-        MissingPackage: the package that writes it is not installed.
+        MissingPackage: the required package is not installed.
     """
     return DeltaLakeTable(root, schema) if kind == "delta" else IcebergTable(root, schema)
 
@@ -61,12 +61,12 @@ class DeltaLakeTable:
     def __init__(self, root: str, schema: pa.Schema) -> None:
         self._delta = _package("deltalake", "delta")
         self._root = root
-        # The path holds both; Delta requires them among the columns.
+        # The path contains both; Delta requires them as columns.
         self._schema = self._delta.Schema.from_arrow(schema.append(pa.field("date", pa.date32())))
         self._delta.DeltaTable.create(root, self._schema, mode="ignore", partition_by=list(PARTITIONS))
 
     def apply(self, manifest: Manifest) -> None:
-        """Take in what a batch did, unless that is done already."""
+        """Apply a batch, unless it was applied already."""
         transaction = import_module("deltalake.transaction")
         application = f"{_APPLICATION}/{manifest.batch.write_id}"
         table = self._delta.DeltaTable(self._root)
@@ -92,12 +92,12 @@ class DeltaLakeTable:
         table.create_write_transaction(actions, "append", self._schema, list(PARTITIONS), commit_properties=properties)
 
     def paths(self) -> frozenset[str]:
-        """Return the files that the table holds now, below the root."""
+        """Return the current files of the table, relative to the root."""
         return frozenset(self._paths(self._delta.DeltaTable(self._root)))
 
     @staticmethod
     def _paths(table: Any) -> set[str]:
-        # The log of a Delta table has paths as URIs.
+        # Paths in a Delta log are URIs.
         return {unquote(path) for path in pa.table(table.get_add_actions()).column("path").to_pylist()}
 
     @staticmethod
@@ -106,7 +106,7 @@ class DeltaLakeTable:
 
 
 class IcebergTable:
-    """An Iceberg table, by topic and day, in a catalog of its own."""
+    """An Iceberg table, by topic and day, with its own catalog."""
 
     def __init__(self, root: str, schema: pa.Schema) -> None:
         catalogs = _package("pyiceberg.catalog.sql", "iceberg")
@@ -124,7 +124,7 @@ class IcebergTable:
                 change.add_field("storeTimestamp", transforms.DayTransform(), "date")
 
     def apply(self, manifest: Manifest) -> None:
-        """Take in what a batch did, unless that is done already."""
+        """Apply a batch, unless it was applied already."""
         table, name = self._table.refresh(), f"{_APPLICATION}.{manifest.batch.write_id}"
         applied = table.properties.get(name)
         if applied is not None and int(applied) >= manifest.batch.number:
@@ -142,7 +142,7 @@ class IcebergTable:
                 change.add_files(paths, check_duplicate_files=False)
 
     def paths(self) -> frozenset[str]:
-        """Return the files that the table holds now, below the root; one with rows deleted in it is not among them."""
+        """Return the current files of the table, relative to the root, except files with deleted rows."""
         tasks = self._table.refresh().scan().plan_files()
         return frozenset(task.file.file_path.removeprefix(f"{self._root}/") for task in tasks if not task.delete_files)
 

@@ -1,1 +1,1 @@
-"""The log as files: which stores there are, up to which offset they may be read, and slices of them for tasks."""
+"""The log as files: stores, the offset up to which they may be read, and slices for tasks."""

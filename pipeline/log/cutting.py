@@ -1,4 +1,4 @@
-"""Cuts files of a log into slices: of entries by the index files, of the plain log by bytes."""
+"""Splits files of a log into slices: entries by the index files, the plain log by bytes."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _SAMPLE_COUNT: Final = 16
 
 
 class LogCutting:
-    """Cuts the log of one store.
+    """Splits the log of one store.
 
     Args:
-        store: open.
+        store: the open store.
     """
 
     def __init__(self, store: StoreView) -> None:
         self._store = store
-        # Where the entries that were looked up last are: files are cut in order.
+        # Cache of the last entries looked up, because files are split in order.
         self._index = max(store.begin_index, 0)
 
     def offset_of(self, index: int) -> int:
-        """Return the offset of an entry; the nearest bound of the store for an index outside of it."""
+        """Return the offset of an entry; the nearest bound of the store for an index outside."""
         store = self._store
         divide = store.begin_offset if store.divide is None else store.divide
         if index <= store.begin_index:
@@ -48,13 +48,13 @@ class LogCutting:
         return store.end_offset if head is None else head.offset
 
     def cut(self, file: LogFileInfo, begin: int, end: int, target: int, rows_max: int | None) -> Iterator[Slice]:
-        """Yield the slices of `[begin, end)` of a file, each of about `target` bytes; without a gap between them."""
+        """Yield the slices of `[begin, end)` of a file, each of about `target` bytes, without gaps."""
         slices: list[Slice] = []
         indexes = self._indexes(begin, end, target, rows_max) if file.header_size else None
         if indexes is not None:
             slices = list(self._by_index(file, indexes, begin, end))
         if not _is_tiled(slices, begin, end):
-            # The index lacks entries, or contradicts itself.
+            # The index lacks entries or is inconsistent.
             slices = list(self._by_size(file, begin, end, target, rows_max))
         assert _is_tiled(slices, begin, end), (file.path, begin, end, slices)
         yield from slices
@@ -62,7 +62,7 @@ class LogCutting:
     # ---------------------------------------------------------------------------------------------------- by index
 
     def _indexes(self, begin: int, end: int, target: int, rows_max: int | None) -> list[int] | None:
-        """Return the entries at which to cut, from the first one to after the last; None: not known from the index."""
+        """Return the entries at which to split, from the first one to after the last; None: not in the index."""
         store = self._store
         if store.places is None or store.begin_index == NO_INDEX:
             return None
@@ -92,7 +92,7 @@ class LogCutting:
         places = self._store.places
         assert places is not None
         offsets = [end if place is None else place.position for place in map(places.place, indexes[:-1])]
-        # In front of the first entry lies the rest of one that began before, or a filler.
+        # Before the first entry is the rest of an earlier one, or a blank.
         is_begin_known = offsets[:1] == [begin]
         offsets[:1] = [begin]
         for number, first in enumerate(indexes[:-1]):
@@ -136,7 +136,7 @@ class LogCutting:
         return min(file.end_offset, self._store.end_offset)
 
     def _record_size(self, file: LogFileInfo, begin: int, end: int) -> int:
-        """Return about how large a record of `[begin, end)` is, by a few of them."""
+        """Estimate the size of a record in `[begin, end)` from a sample."""
         view, base = self._store.log.view(file), file.begin_offset
         sizes: list[int] = []
         for at in range(begin, end, max(1, (end - begin) // _SAMPLE_COUNT)):
@@ -149,7 +149,7 @@ class LogCutting:
 
 
 def _is_tiled(slices: Sequence[Slice], begin: int, end: int) -> bool:
-    """Return whether slices cover `[begin, end)`, each byte once and in order."""
+    """Return whether slices cover `[begin, end)` exactly, in order."""
     for part in slices:
         if part.begin != begin or part.end <= begin:
             return False

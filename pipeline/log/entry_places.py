@@ -1,8 +1,8 @@
 """Positions of entries, from the index files of a node that may be running; read only.
 
-The unit of entry i is at byte 32 * i of the index files (`dledger.entries.index`). Nothing is trusted: a unit of
-another index ends what is known. Callers bound it by what they know to be in the log, for units of truncated entries
-may remain after its end.
+The unit of entry i is at byte 32 * i of the index files (`dledger.entries.index`). Units are validated: a unit with
+another index ends the known part. Callers bound the range by the known end of the log, because units of truncated
+entries may remain after it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NAME_DIGITS: Final = 20
 
 
 class EntryPlace(NamedTuple):
-    """Where an entry is.
+    """The place of an entry.
 
     Attributes:
         position: in the log.
@@ -41,8 +41,8 @@ class EntryPlaces:
 
     Args:
         files: the file system.
-        open_files: keeps those in use open.
-        directory: `dledger-<id>/index`; it need not exist.
+        open_files: caches open files.
+        directory: `dledger-<id>/index`; may be missing.
     """
 
     __slots__ = ("_begins", "_file_size", "_open_files", "_paths")
@@ -56,12 +56,12 @@ class EntryPlaces:
 
     @property
     def begin(self) -> int:
-        """The first entry that there is room for."""
+        """The first entry in the range of the files."""
         return self._begins[0] // INDEX_UNIT_SIZE if self._begins else 0
 
     @property
     def end(self) -> int:
-        """After the last entry that there is room for."""
+        """Index after the last entry in the range of the files."""
         return (self._begins[-1] + self._file_size) // INDEX_UNIT_SIZE if self._begins else 0
 
     def place(self, index: int) -> EntryPlace | None:
@@ -74,7 +74,7 @@ class EntryPlaces:
         return EntryPlace(at, size, term) if unit_index == index and size > 0 else None
 
     def columns(self, begin: int, end: int) -> tuple[Int64s, Int64s]:
-        """Return positions and sizes of the entries `[begin, end)`, up to the first whose unit is not there."""
+        """Return positions and sizes of the entries `[begin, end)`, up to the first one without a unit."""
         positions, sizes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         while begin < end:
             found = self._find(begin)
@@ -93,9 +93,9 @@ class EntryPlaces:
         return np.concatenate(positions), np.concatenate(sizes)
 
     def index_at(self, position: int, begin: int, end: int) -> int | None:
-        """Return the first entry of `[begin, end)` that is at or after `position`; `end` if there is none.
+        """Return the first entry of `[begin, end)` at or after `position`; `end` if there is none.
 
-        None: a unit that the search needs is missing.
+        None: a required unit is missing.
         """
         while begin < end:
             middle = (begin + end) // 2
@@ -106,9 +106,9 @@ class EntryPlaces:
         return end
 
     def last(self) -> int | None:
-        """Return the last entry that has a unit; it may have been cut from the log since. None: there is none."""
+        """Return the last entry with a unit, which may have been truncated since; None: there is none."""
         low, high = self.begin, self.end
-        # Units count up from the first one on, and nothing is after the last.
+        # Units are contiguous from the first one on.
         while low < high:
             middle = (low + high) // 2
             low, high = (middle + 1, high) if self.place(middle) is not None else (low, middle)

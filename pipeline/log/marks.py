@@ -1,7 +1,7 @@
-"""Marks of a log: a few bytes at known places, by which a directory elsewhere is known to hold the same log.
+"""Marks of a log: a few bytes at known offsets, which identify the same log in another directory.
 
-All replicas of a log have the same bytes at the same offsets, and no two logs have the same: the head of an entry holds
-its index, term and place and the checksum of its body, that of a plain record its place, times and the checksum.
+All replicas of a log have the same bytes at the same offsets, and different logs differ: the header of an entry
+contains index, term, position and body checksum, that of a plain record contains offset, times and checksum.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Mark(NamedTuple):
     """The first bytes of a record, or of its entry.
 
     Attributes:
-        offset: where they are in the log.
+        offset: of the bytes in the log.
         head: the bytes.
     """
 
@@ -34,19 +34,19 @@ class Mark(NamedTuple):
 
 
 def some_of(all_: Sequence[T]) -> list[T]:
-    """Return a few of these, the first and the last among them."""
+    """Return a sample, including the first and the last."""
     places = {(len(all_) - 1) * number // (_COUNT - 1) for number in range(_COUNT)}
     return [all_[place] for place in sorted(places)] if all_ else []
 
 
 def marks_of(store: StoreView, offsets: Iterable[int]) -> tuple[Mark, ...]:
-    """Return the marks at these places of a store; not where its log does not hold them."""
+    """Return the marks at these offsets, as far as they are in the store's log."""
     heads = ((offset, store.log.head_at(offset)) for offset in offsets)
     return tuple(Mark(offset, head) for offset, head in heads if len(head) == MARK_SIZE)
 
 
 def is_same_log(store: StoreView, marks: Iterable[Mark]) -> bool:
-    """Return whether a store is known to hold the log of these marks: it has at least one of them, and none differs."""
+    """Return whether a store has the log of these marks: it has at least one of them, and none differs."""
     is_known = False
     for offset, head in marks:
         if store.begin_offset <= offset and offset + len(head) <= store.end_offset:

@@ -1,8 +1,8 @@
-"""Finds places in the log of a store without walking over all of it: its end, a time, the entry before an offset.
+"""Finds positions in the log of a store without scanning all of it: its end, a time, the entry before an offset.
 
-The end is looked for from the last place that something beside the log knows: the newest unit of all consume queues,
-the checkpoint or the last index unit of a node; else from the head of the last file that holds anything. From there it
-is a walk, and everything that is walked over is checked.
+The search for the end starts from the last position known from other files: the newest unit of all consume queues, the
+checkpoint or the last index unit of a node; else from the begin of the last file with data. From there the log is
+scanned and checked.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _WALK_SIZE: Final = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class EntryHead:
-    """What the header of an entry says.
+    """The header of an entry.
 
     Attributes:
         index, term: of the entry.
-        offset: where it begins in the log.
-        end_offset: where it ends.
-        is_client: whether it holds a client's record.
+        offset: of its begin in the log.
+        end_offset: of its end.
+        is_client: whether it contains a client's record.
     """
 
     index: int
@@ -47,11 +47,11 @@ class EntryHead:
 
 
 class LogPlaces:
-    """Looks at places of a log.
+    """Finds positions in a log.
 
     Args:
         open_files: opens its files.
-        log_files: in order, none of them empty.
+        log_files: in order, none empty.
     """
 
     def __init__(self, open_files: OpenFiles, log_files: tuple[LogFileInfo, ...]) -> None:
@@ -59,7 +59,7 @@ class LogPlaces:
         self._log_files = log_files
 
     def file_at(self, offset: int) -> int | None:
-        """Return the number of the file that holds the byte at `offset`."""
+        """Return the number of the file with the byte at `offset`."""
         number = bisect.bisect_right(self._log_files, offset, key=lambda file: file.end_offset)
         is_there = number < len(self._log_files) and self._log_files[number].begin_offset <= offset
         return number if is_there else None
@@ -84,7 +84,7 @@ class LogPlaces:
         return EntryHead(index, term, offset, offset + size, magic == ENTRY_NORMAL and not channel)
 
     def next_entry(self, offset: int) -> EntryHead | None:
-        """Return the entry at `offset`, or after the blank that is there; None: there is none."""
+        """Return the entry at `offset`, or after a blank there; None: there is none."""
         for _ in range(2):
             number = self.file_at(offset)
             if number is None or not self._log_files[number].header_size:
@@ -100,17 +100,17 @@ class LogPlaces:
             magic, size = (int.from_bytes(view[at : at + 4], "big", signed=True) for at in (position, position + 4))
             if magic != BLANK_MAGIC or size < BLANK_SIZE_MIN:
                 return None
-            # One at a file's head may be shorter: DLedger leaves it where entries were deleted.
+            # A blank at a file's begin may be shorter: DLedger leaves it in place of deleted entries.
             offset = min(offset + size, file.end_offset) if not position else file.end_offset
         return None
 
     def record_end(self, offset: int) -> int | None:
-        """Return the end of the record at `offset`; None if no good record begins there."""
+        """Return the end of the record at `offset`; None if no valid record begins there."""
         record = self._record_at(offset)
         return None if record is None else offset + record.size
 
     def head_at(self, offset: int) -> bytes:
-        """Return the first bytes of the record at `offset`; none where the log does not hold it."""
+        """Return the first bytes of the record at `offset`; empty if it is not in the log."""
         number = self.file_at(offset)
         if number is None:
             return b""
@@ -118,7 +118,7 @@ class LogPlaces:
         return bytes(self.view(file)[offset - file.begin_offset :][:FIELDS_SIZE])
 
     def store_timestamp(self, offset: int) -> int | None:
-        """Return when the record at `offset` was stored; None when no good one is there."""
+        """Return the store time of the record at `offset`; None without a valid record."""
         record = self._record_at(offset)
         return None if record is None else record.store_timestamp
 
@@ -137,11 +137,11 @@ class LogPlaces:
         """Return the end of the log.
 
         Args:
-            known_offsets: where records (not their entries) are said to begin; those that do not are left out.
+            known_offsets: supposed begins of records (not of their entries); wrong ones are ignored.
             begin_offset: of the log.
-            is_checked: whether checksums of what is walked over are compared.
-            claimed_end: the log reaches at least up to here, whatever its bytes look like: what vouches for it was
-                written after they were durable (`pipeline.log.stores`). A damaged last entry is thus read, and refused.
+            is_checked: check the checksums of the scanned records.
+            claimed_end: lower bound of the end, from a file that is written only after the log is durable
+                (`pipeline.log.stores`), so that a damaged last entry is read and refused.
         """
         good = [offset for offset in known_offsets if self.record_end(offset) is not None]
         start = self._last_head(begin_offset)
@@ -166,19 +166,19 @@ class LogPlaces:
         return end
 
     def _is_left_over(self, last: EntryHead, skipped: Skipped) -> bool:
-        """Return whether what follows a bad place was cut from the log: DLedger leaves such entries where they are."""
+        """Return whether the bytes after an invalid position are truncated entries, which DLedger does not erase."""
         after = self.next_entry(skipped.offset + skipped.size)
         return after is not None and (after.term < last.term or after.index <= last.index)
 
     def is_in_one_file(self, begin: int, end: int) -> bool:
-        """Return whether `[begin, end)` is not empty and lies in one file of the log."""
+        """Return whether `[begin, end)` is not empty and within one file of the log."""
         number = self.file_at(begin)
         return number is not None and begin < end <= self._log_files[number].begin_offset + self._log_files[number].size
 
     def offset_at_time(self, store_timestamp_ms: int, begin: int, end: int) -> int:
-        """Return the offset of the first record (or its entry) in `[begin, end)` stored then or later.
+        """Return the offset of the first record (or its entry) in `[begin, end)` stored at this time or later.
 
-        Bisects the files, then the bytes of one: after any byte the next good record is found. `end` if there is none.
+        Bisects the files, then the bytes of one, resyncing to the next valid record. `end` if there is none.
         """
         low, high = begin, end
         for file in self._log_files:
@@ -204,7 +204,7 @@ class LogPlaces:
         return high if found is None else found[0]
 
     def _timestamp_after(self, file: LogFileInfo, offset: int, end: int) -> tuple[int, int] | None:
-        """Return (offset, store timestamp) of the first good record at or after `offset`; None before `end`."""
+        """Return (offset, store timestamp) of the first valid record in `[offset, end)`; None if there is none."""
         view, base, header = self.view(file), file.begin_offset, file.header_size
         position = find_good(view, offset - base, end - base, base_offset=base, header_size=header)
         if position >= end - base:
@@ -212,7 +212,7 @@ class LogPlaces:
         return base + position, decode(view, position + header).store_timestamp
 
     def entry_before(self, end: int, begin: int) -> EntryHead | None:
-        """Return the last entry of `[begin, end)`, found from the end backwards; `end` is where an entry ends."""
+        """Return the last entry of `[begin, end)`, searched backwards; `end` must be the end of an entry."""
         number = self.file_at(end - 1)
         while number is not None and number >= 0 and self._log_files[number].header_size:
             file = self._log_files[number]
@@ -227,7 +227,7 @@ class LogPlaces:
         return None
 
     def _last_from(self, view: memoryview, first: int, after: int, base: int) -> EntryHead | None:
-        """Return the last entry of `[first, after)` of a file that is reached from a good one."""
+        """Return the last entry of `[first, after)` of a file that is reachable from a valid one."""
         head, last = None, None
         while first < after:
             at = base + find_good(view, first - base, after - base, base_offset=base, header_size=HEADER_SIZE)

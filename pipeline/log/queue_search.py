@@ -1,6 +1,6 @@
-"""Finding places in a consume queue by bisection: by physical offset, and by store time. Units are read one by one.
+"""Searches a consume queue by bisection: by physical offset or by store time. Units are read one by one.
 
-Physical offsets of a queue ascend. A blank says nothing of its place: the units after it are looked at instead.
+Physical offsets of a queue ascend. Blanks have no physical offset, so the units after them are used instead.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
 
     from store.check.queue_view import QueueView, StoredUnit
 
-# Blanks that are looked at together.
+# Blanks that are skipped together.
 _CHUNK = 4096
 
 
 def first_at(queue: QueueView, begin: int, end: int, physical_offset: int) -> int:
-    """Return the first unit of `[begin, end)` whose message is at or after an offset; `end` if there is none."""
+    """Return the first unit of `[begin, end)` with a message at or after an offset; `end` if there is none."""
     return first_where(queue, begin, end, lambda offset, _: offset >= physical_offset)
 
 
 def first_where(queue: QueueView, begin: int, end: int, holds: Callable[[int, int], bool]) -> int:
     """Return the first unit of `[begin, end)` for which `holds(physical offset, size)`; `end` if there is none.
 
-    It must be false up to some unit and true after it.
+    The predicate must be false up to some unit and true after it.
     """
     last = end
-    # Mostly it is true of all units, or of none.
+    # Fast path: usually it is true for all units, or for none.
     if begin < end and not _is_blank(unit := queue.unit(end - 1)) and not holds(unit.offset, unit.size):
         return end
     if begin < end and not _is_blank(unit := queue.unit(begin)) and holds(unit.offset, unit.size):
@@ -51,7 +51,7 @@ def _is_blank(unit: StoredUnit) -> bool:
 
 
 def _not_blank(queue: QueueView, begin: int, end: int) -> int:
-    """Return the first unit of `[begin, end)` that is no blank; `end` if there is none."""
+    """Return the first unit of `[begin, end)` that is not blank; `end` if there is none."""
     first = begin
     while first < end:
         last = min(first + (1 if first == begin else _CHUNK), end)

@@ -1,12 +1,12 @@
-"""Chooses among the directories of several replicas of one log which one is read, and up to which offset.
+"""Chooses one of several replicas of a log to read, and the offset up to which it is read.
 
-An entry is committed when a majority of the replicas has it and everything before it. Two replicas with the same term
-at one index are identical up to there (log matching). Entries that only a minority has are not read, because they may
-yet be truncated. The checkpoint of one replica may show that more is committed.
+An entry is committed when a majority of the replicas has it and all earlier ones. Two replicas with the same term at
+one index are identical up to there (log matching). Entries of a minority are not read, because they may be truncated.
+The checkpoint of a replica may show that more entries are committed.
 
-Of a plain log, which knows no majorities, the replica that holds most is read.
+For a plain log, which has no majorities, the longest replica is read.
 
-A directory that cannot be opened counts as a replica that has nothing.
+A directory that cannot be opened counts as an empty replica.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _log = logging.getLogger(__name__)
 
 
 def choose_replicas(paths: Sequence[str]) -> StoreView:
-    """Open the replica that holds most of what is committed, bounded by that; with one path it is `open_store`.
+    """Open the replica with the most committed entries, bounded by the committed end; with one path it is `open_store`.
 
     Raises:
-        pipeline.common.errors.BadOption: they are not of one log, or there is no path.
+        pipeline.common.errors.BadOption: they belong to different logs, or there is no path.
         pipeline.common.errors.NoStore, pipeline.common.errors.StoreUnreadable: none of them can be opened.
     """
     if len(paths) == 1:
@@ -83,7 +83,7 @@ def _choose(stores: Sequence[StoreView], count: int) -> StoreView:
     for number, store in enumerate(stores):
         alike = sorted((common[number, other] for other in range(len(stores))), reverse=True)
         agreed = alike[needed - 1] if needed <= len(alike) else NO_INDEX
-        # Of a store in use no more is seen than is known to be committed.
+        # A store in use is visible only up to its known commit.
         known = store.end_index if store.is_live else min(store.committed_index + 1, store.end_index)
         ends.append(max(agreed, known))
     best = max(range(len(stores)), key=lambda number: (ends[number], -stores[number].begin_offset))
@@ -97,12 +97,12 @@ def _choose(stores: Sequence[StoreView], count: int) -> StoreView:
 
 
 def _common_end(one: StoreView, other: StoreView) -> int:
-    """Return up to which entry, not with it, two replicas are alike; where they do not overlap, the lower end."""
+    """Return the exclusive end of the common entries of two replicas; without overlap, the lower end."""
     begin, end = max(one.begin_index, other.begin_index), min(one.end_index, other.end_index)
     if begin >= end:
         return end
     low, high = begin, end
-    # Where they have the same term they have the same entries up to there.
+    # Equal terms at an index imply equal entries up to it.
     while low < high:
         middle = (low + high) // 2
         term = one.term_at(middle)
@@ -111,7 +111,7 @@ def _common_end(one: StoreView, other: StoreView) -> int:
 
 
 def _check_plain(stores: Sequence[StoreView]) -> None:
-    """Refuse logs that differ where the first record is that all of them have."""
+    """Refuse logs that differ at their first common record."""
     begin = max(store.begin_offset for store in stores)
     end = min(store.end_offset for store in stores)
     heads = {store.path: store.log.head_at(begin) for store in stores} if begin < end else {}

@@ -1,8 +1,8 @@
-"""Makes a store of a replicated log with made-up traffic: for `make bench-spark`, and to try a report on.
+"""Creates a store of a replicated log with synthetic traffic, for `make bench-spark` and to try out reports.
 
-It is what three hours of a shop would leave: topics of very different size, bodies of 300 bytes in the middle and a
-long tail, a busy quarter of an hour, one key that is hotter than all others, some messages given back by consumers,
-and a few sent twice. The same seed makes the same bytes. Written through the project's own entry store and encoder.
+It simulates three hours of a shop: topics of very different size, bodies with a median of 300 bytes and a long tail, a
+peak of a quarter of an hour, one hot key, some redelivered messages, and a few sent twice. Equal seeds produce equal
+bytes. It uses the project's own entry store and encoder.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FILE_SIZE: Final = 64 << 20
 INDEX_FILE_SIZE: Final = (1 << 20) * INDEX_UNIT_SIZE
 _BATCH: Final = 250
 _QUEUES: Final = 4
-# Their shares are as 1 to 1/2 to 1/3 and so on.
+# Their shares are proportional to 1, 1/2, 1/3 and so on.
 _TOPICS: Final = (
     *("orders", "payments", "clicks", "stock", "shipments", "mails", "prices", "audit", "logins", "carts"),
     *("refunds", "reviews", "searches", "coupons", "invoices", "returns", "profiles", "alerts", "sessions"),
@@ -45,25 +45,25 @@ _SPAN_MS: Final = 3 * 3_600_000
 _TEXT_SIZE: Final = 1 << 20
 _BODY_MAX: Final = 16_384
 _KEYS: Final = 200_000
-# One customer makes this many of the orders.
+# Share of the orders of one customer.
 _BUSY_KEY, _BUSY_SHARE = 7, 0.15
-# A message that is sent twice comes again after this many others.
+# Number of messages between a message and its duplicate.
 _REPEATED_BEHIND: Final = 64
-# Of lognormal sizes whose logarithm deviates by 0.5.
+# Ratio of mean and median of a lognormal distribution with sigma 0.5.
 _MEAN_OF_MEDIAN: Final = 1.133
 _BESIDES_BODY: Final = 221
 
 
 @dataclass(frozen=True, slots=True)
 class SampleConfig:
-    """What is made.
+    """The parameters of a sample store.
 
     Attributes:
-        size: bytes of log, about.
-        seed: of all that is made up.
+        size: approximate size of the log in bytes.
+        seed: of all random values.
         file_size: bytes of a data file.
-        median_body: half of the bodies have fewer bytes.
-        has_queues: whether consume queues and index are made too.
+        median_body: median size of bodies.
+        has_queues: also create consume queues and index.
         layout: of their files.
     """
 
@@ -76,12 +76,12 @@ class SampleConfig:
 
 
 def make_sample_store(folder: str, config: SampleConfig, on_progress: Callable[[int], None] | None = None) -> int:
-    """Make the store in `folder`, which holds none; return the number of messages.
+    """Create the store in `folder`, which must not contain one; return the number of messages.
 
     Args:
-        folder: created if need be.
-        config: what is made.
-        on_progress: called with bytes of log that were written since the last call.
+        folder: created if missing.
+        config: the parameters.
+        on_progress: called with the number of bytes of log written since the last call.
     """
     files = OsFiles()
     files.make_directory(folder)
@@ -112,12 +112,12 @@ def make_sample_store(folder: str, config: SampleConfig, on_progress: Callable[[
 
 
 def _batches(config: SampleConfig) -> Iterator[tuple[int, list[Message]]]:
-    """Give batches with the time at which each is stored, without end."""
+    """Yield batches with their store times, endlessly."""
     rng = np.random.default_rng(config.seed)
     text = _text(rng)
     shares = 1.0 / np.arange(1, len(_TOPICS) + 1)
     shares /= shares.sum()
-    # About what an average message takes: the mean of the bodies, and headers, topic and properties.
+    # Approximate mean size of a message: body, headers, topic and properties.
     batches = max(config.size // int(config.median_body * _MEAN_OF_MEDIAN + _BESIDES_BODY) // _BATCH, 1)
     times = np.sort(_times(rng, batches))
     number = 0
@@ -149,13 +149,13 @@ def _batches(config: SampleConfig) -> Iterator[tuple[int, list[Message]]]:
 
 
 def _times(rng: np.random.Generator, count: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Return shares of the span: a tenth of them in a rush."""
+    """Return random fractions of the time span, a tenth of them in the peak."""
     usual, rush = rng.random(count - count // 10), rng.normal(0.55, 0.012, count // 10)
     return np.clip(np.concatenate((usual, rush)), 0.0, 1.0)
 
 
 def _text(rng: np.random.Generator) -> bytes:
-    """Return text that compresses as logs do: words of a small vocabulary, and numbers."""
+    """Return text that compresses like logs: words of a small vocabulary, and numbers."""
     words = ["".join(rng.choice(list("abcdefghijklmnopqrstuvwxyz"), size)) for size in rng.integers(3, 11, 2000)]
     parts = rng.choice(words, _TEXT_SIZE // 6).tolist()
     for place in range(0, len(parts), 5):

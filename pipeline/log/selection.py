@@ -1,7 +1,7 @@
 """The selection of a query: topics, ranges of queues, times, tags, a part of the log.
 
-*A query that names topics or queues returns what consumers would get of them*: no half or rolled-back transactions. A
-query that names none returns all messages of the log. No query returns the entries that leaders write for themselves.
+*A query with topics or queues returns the messages that consumers would get*: no half or rolled-back transactions. A
+query without them returns all messages of the log. No query returns leaders' own entries.
 
 Ranges are half open, and an offset is the next one to read.
 """
@@ -23,18 +23,18 @@ Range = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What a query asks for; None is everything. It travels to the tasks.
+    """The conditions of a query; None: no condition. It is sent to the tasks.
 
     Attributes:
         topics: names of topics.
-        queue_ranges: `{(topic, queue id): (begin, end)}` in queue offsets: only these queues, of the topics.
+        queue_ranges: `{(topic, queue id): (begin, end)}` in queue offsets: only these queues of the topics.
         begin_ms, end_ms: store timestamps, milliseconds since 1970.
-        tags: as consumers name them: `A || B`.
+        tags: in the syntax of consumers: `A || B`.
         index_range: entries of the replicated log.
-        offset_range: physical offsets of the log: what begins there.
+        offset_range: physical offsets of the begins of records.
 
     Raises:
-        pipeline.common.errors.BadOption: a range ends before it begins, or the tags mean nothing.
+        pipeline.common.errors.BadOption: a range ends before it begins, or the tags are not valid.
     """
 
     topics: tuple[str, ...] | None = None
@@ -65,26 +65,26 @@ class Selection:
 
     @property
     def is_by_topic(self) -> bool:
-        """Whether it names topics or queues."""
+        """Whether it has topics or queues."""
         return self.topics is not None or self.queue_ranges is not None
 
     @property
     def has_time(self) -> bool:
-        """Whether it is bounded in time."""
+        """Whether it has a time range."""
         return self.begin_ms is not None or self.end_ms is not None
 
     def wants_queue(self, topic: str, queue_id: int) -> bool:
-        """Return whether anything of a queue may be wanted."""
+        """Return whether messages of a queue may be selected."""
         if self.topics is not None and topic not in self.topics:
             return False
         return self.queue_ranges is None or (topic, queue_id) in self.queue_ranges
 
     def range_of(self, topic: str, queue_id: int) -> Range | None:
-        """Return the range that is named for a queue; None: all of it."""
+        """Return the selected range of a queue; None: all of it."""
         return None if self.queue_ranges is None else self.queue_ranges.get((topic, queue_id))
 
     def __getstate__(self) -> tuple[Any, ...]:
-        """Leave out what is made from the rest."""
+        """Omit derived fields."""
         return (
             self.topics,
             None if self.queue_ranges is None else dict(self.queue_ranges),
@@ -96,7 +96,7 @@ class Selection:
         )
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        """Make it again."""
+        """Restore derived fields."""
         Selection.__init__(self, *state)
 
 

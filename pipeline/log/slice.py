@@ -1,10 +1,10 @@
-"""A slice: the part of a log that one task reads. Small, for a driver holds many of them.
+"""A slice: the part of a log that one task reads. Small, because a driver has many of them.
 
-A *slice of the log* is what begins in a range of physical offsets of one file. In a log of entries the range begins and
-ends with an entry, by the index files. In the plain log it may begin and end anywhere: its reader takes the records
-that begin in it, and finds the first one by itself.
+A *slice of the log* contains the records that begin in a range of physical offsets of one file. In a log of entries the
+range begins and ends at an entry, by the index files. In the plain log it may begin and end anywhere: its reader
+searches for the first record that begins in it.
 
-A *slice of a queue* is a range of queue offsets of one queue. It is read through the consume queue, and so only the
+A *slice of a queue* is a range of queue offsets of one queue. It is read through the consume queue, so only the
 messages of that queue are read.
 """
 
@@ -18,19 +18,19 @@ NO_LIMIT: Final = -1
 
 
 class Slice(NamedTuple):
-    """What one task reads. Everything in it is a number or a text.
+    """The input of one task; all fields are numbers or texts.
 
     Attributes:
-        root: where the store is, as it was named.
-        path: the file of the log; of a queue slice the queue's directory.
-        begin, end: physical offsets: what begins there is read.
-        header_size: bytes before each record: 0, or 48 where records are bodies of entries.
-        begin_index, end_index: the same range in entries; -1: not known.
+        root: directory of the store, as given by the user.
+        path: the file of the log, or the queue's directory.
+        begin, end: range of physical offsets of the begins of records.
+        header_size: bytes before each record: 0, or 48 if records are bodies of entries.
+        begin_index, end_index: the same range in entries; -1: unknown.
         is_begin_known, is_end_known: whether an entry or a record is known to begin there.
         topic, queue_id: of a queue slice; None: a slice of the log.
         begin_queue_offset, end_queue_offset: its range.
-        size_bytes: about how much is read.
-        limit: after `end`: up to where the file holds anything of the log; -1: to the file's end.
+        size_bytes: approximate size.
+        limit: end of the log's data in the file, after `end`; -1: the file's end.
     """
 
     root: str

@@ -1,8 +1,8 @@
-"""Plans which task reads which part of a log (`pipeline.log.slice`), from index files, queues and bisection alone.
+"""Plans the slices of a log for tasks (`pipeline.log.slice`), using only index files, queues and bisection.
 
-Nothing of the log is scanned, so that a plan of a terabyte takes seconds. Topics and queues are read through their
-consume queues; where most of a range of the log is wanted anyway, the log is scanned and filtered instead. So is what
-consume queues may lack, in a store that is in use or was not closed cleanly.
+The log is not scanned, so planning a terabyte takes seconds. Topics and queues are read through their consume queues;
+if most of a range is selected, tasks scan and filter the log instead. They also scan the part that consume queues may
+lack, in a store that is in use or was not closed cleanly.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 __all__ = ["QUEUED_SHARE_MAX", "SLICE_SIZE_BYTES", "Slice", "plan"]
 
 SLICE_SIZE_BYTES: Final = 64 << 20
-# A share of the bytes up to which queues are read, and not the log: after that, a scan costs less.
+# Share of the bytes up to which queues are read instead of the log; above it a scan is cheaper.
 QUEUED_SHARE_MAX: Final = 0.3
-# The clock of a store may have been set back a little: a search by time also covers this much on both sides.
+# The clock of a store may have been set back a little: a search by time includes this margin on both sides.
 _CLOCK_STEP_MS: Final = 1000
 _SAMPLE_COUNT: Final = 64
 
@@ -43,18 +43,18 @@ def plan(
     rows_max: int | None = None,
     fail_on_data_loss: bool = True,
 ) -> list[Slice]:
-    """Return the slices that together hold everything selected, and each message once.
+    """Return the slices that contain each selected message exactly once.
 
     Args:
-        store: open; its bounds are those of the plan.
-        selection: what is wanted. `read_slice` must be given the same one.
-        end: physical offset to end at, if before the store's end; what begins there is not read.
-        partitions_min: make at least this many slices, if there are as many messages.
-        rows_max: make slices of at most this many messages; of a plain log, which has no index, about this many.
-        fail_on_data_loss: raise when something selected by offset is gone, instead of leaving it out.
+        store: the open store; its bounds are those of the plan.
+        selection: the conditions; `read_slice` must get the same ones.
+        end: exclusive upper bound of physical offsets, if before the store's end.
+        partitions_min: least number of slices, if there are that many messages.
+        rows_max: largest number of messages per slice; approximate for a plain log, which has no index.
+        fail_on_data_loss: raise if messages selected by offset no longer exist, instead of skipping them.
 
     Raises:
-        pipeline.common.errors.UnknownTopic: a topic or a queue is named that the store does not have.
+        pipeline.common.errors.UnknownTopic: the store does not have a selected topic or queue.
         pipeline.common.errors.DataLost: see `fail_on_data_loss`.
     """
     return _Plan(store, selection, end, max(partitions_min, 1), rows_max, fail_on_data_loss).slices()
@@ -62,7 +62,7 @@ def plan(
 
 @dataclass(frozen=True, slots=True)
 class _QueuePart:
-    """What is read of one queue: units `[begin, end)`, which refer to about `size_bytes` of messages."""
+    """The part of one queue to read: units `[begin, end)`, with about `size_bytes` bytes of messages."""
 
     key: QueueKey
     view: QueueView
@@ -92,7 +92,7 @@ class _Plan:
     def slices(self) -> list[Slice]:
         lost: list[LostRange] = []
         begin, end = self._bounds(lost)
-        # A program that runs may have queues of which no file is written yet.
+        # A running program may have queues without files yet.
         if self._selection.is_by_topic and (self._store.queue_views or self._store.is_live):
             found = self._by_queue(begin, end, lost)
         else:
@@ -104,7 +104,7 @@ class _Plan:
     # ------------------------------------------------------------------------------------------------------ bounds
 
     def _bounds(self, lost: list[LostRange]) -> tuple[int, int]:
-        """Return the physical offsets between which everything selected begins."""
+        """Return the range of physical offsets in which all selected messages begin."""
         store, selection = self._store, self._selection
         begin, end = store.begin_offset, self._end
         wanted_end = end if selection.offset_range is None else min(end, selection.offset_range[1])
@@ -148,7 +148,7 @@ class _Plan:
         return [*found, *self._of_log(certain, end, lost)] if is_behind else found
 
     def _wanted(self, lost: list[LostRange]) -> Iterator[tuple[QueueKey, int, int]]:
-        """Yield each wanted queue and the range that is wanted of it."""
+        """Yield each selected queue and its selected range."""
         store, selection = self._store, self._selection
         self._check_names()
         for key, there in store.queues.items():
@@ -174,7 +174,7 @@ class _Plan:
     def _queued(
         self, view: QueueView, wanted: tuple[int, int], begin: int, certain: int
     ) -> tuple[_QueuePart | None, bool]:
-        """Return the wanted units of messages in `[begin, certain)`, and whether no wanted one lies after."""
+        """Return the selected units of messages in `[begin, certain)`, and whether no later one is selected."""
         store = self._store
         first, last = max(wanted[0], view.begin), min(wanted[1], view.end)
         if begin > store.begin_offset:
@@ -189,7 +189,7 @@ class _Plan:
         return _QueuePart(view.key, view, first, after, max(size, 1)), is_all
 
     def _span(self, parts: list[_QueuePart]) -> tuple[int, int]:
-        """Return between which places of the log the messages of these parts are."""
+        """Return the range of the log with the messages of these parts."""
         begins = [self._store.entry_offset(part.view.unit(part.begin).offset) for part in parts]
         lasts = [part.view.unit(part.end - 1) for part in parts]
         return min(begins, default=0), max((unit.offset + unit.size for unit in lasts), default=0)
