@@ -131,6 +131,8 @@ def test_nodes_of_the_page_have_settings_that_fit() -> None:
         assert config.node.store_base_dir == "/data"
         assert compose["services"][name]["volumes"] == [f"{name}:/data"]
         assert compose["services"][name]["read_only"]
+        assert compose["services"][name]["cap_drop"] == ["ALL"]
+        assert compose["services"][name]["security_opt"] == ["no-new-privileges:true"]
 
 
 # ------------------------------------------------------------------------------------------------------ health check
