@@ -1,15 +1,15 @@
-"""A store that is open for reading: its kind, its files, and the offset up to which they may be read.
+"""A store that is open for reading: its kind, its files, and the end offset of the readable range.
 
-Nothing is locked and nothing is changed: a program may have the store open and write. All bounds are fixed when it is
-opened; what comes later is not seen.
+Reading takes no lock and changes nothing; another process may have the store open and append to it. All bounds are
+fixed when the store is opened; later messages are not returned.
 
-*The end.* The plain log is read to its end. Of a replicated log that a node has open, only what is known to be
-committed: up to the committed index of the node's checkpoint, or to the last message in a consume queue, for only
-committed messages get there. A replicated log that no node has open is read to its end, as RocketMQ does when it
-starts: its commit index is not known (`Tail`).
+*The end.* A plain log is read to its end. A replicated log that a node has open is read up to the committed index of
+the node's checkpoint, or to the last message in a consume queue, because consume queues hold only committed messages. A
+replicated log that no node has open is read to its end, as RocketMQ does when it starts: its commit index is not known
+(`Tail`).
 
-*What queues are good for.* Up to `certain_offset` every message has its unit. After it (a store in use, or one that
-was not closed cleanly) the log is scanned instead. The rule is that of recovery: `store.dispatch.recovery`.
+*Consume queues.* Up to `certain_offset` every message has a unit in its queue. Past it (in a store that is in use or
+was not closed cleanly) the log is scanned. The rule is the one of recovery: `store.dispatch.recovery`.
 """
 
 from __future__ import annotations
@@ -39,14 +39,15 @@ if TYPE_CHECKING:
     from store.model.dispatch_batch import Int64s
     from store.model.message import QueueKey
 
-# Bytes of the log after `certain_offset` of which single messages are looked for: a program that runs leaves less.
+# Largest range after `certain_offset` that is searched for single messages. A running process leaves less.
 _UNQUEUED_SIZE_MAX: Final = 1 << 30
 
 
 class Tail(StrEnum):
-    """Up to where a replicated log is read.
+    """The end of the range that is read of a replicated log.
 
-    COMMITTED: what is known to be committed. ALL: to its end. AUTO: COMMITTED while a node has it open, else ALL.
+    COMMITTED: the last entry known to be committed. ALL: the end of the log. AUTO: COMMITTED while a node has the log
+    open, else ALL.
     """
 
     AUTO = "auto"
@@ -55,7 +56,7 @@ class Tail(StrEnum):
 
 
 class _Columns(NamedTuple):
-    """Some messages of one queue; one value for each, in all columns."""
+    """Some messages of one queue. Each column has one value per message."""
 
     queue_offsets: Int64s
     physical_offsets: Int64s
@@ -63,7 +64,7 @@ class _Columns(NamedTuple):
 
 
 class OffsetRange(NamedTuple):
-    """The queue offsets that a queue has: from the first that can be read to after the last."""
+    """The readable queue offsets of a queue, half open."""
 
     begin: int
     end: int
@@ -71,19 +72,19 @@ class OffsetRange(NamedTuple):
 
 @dataclass
 class StoreView:
-    """A store, opened for reading. Made by `open_store`; close it after its use.
+    """A store, opened for reading by `open_store`. The caller closes it.
 
     Attributes:
-        path: as it was named, absolute.
-        directory: what was found there.
-        is_live: a program has it open, or may have.
+        path: the path that the caller passed, absolute.
+        directory: the layout found there.
+        is_live: another process has the store open, or may have.
         files: of its log, in order.
-        begin_offset, end_offset: of what may be read of the log.
-        begin_index, end_index: the same in entries; of a plain store, and where there are none, -1.
-        committed_index: last entry that the node's checkpoint calls committed; -1: it does not say.
-        certain_offset: up to where consume queues are complete.
-        lost: entries at the log's end that the node's checkpoint calls durable and that its files do not hold.
-        places: where entries are; None: there are no entries.
+        begin_offset, end_offset: the readable range of the log.
+        begin_index, end_index: the same range in entry indexes; -1 in a plain store and without entries.
+        committed_index: committed index of the node's checkpoint; -1: not recorded.
+        certain_offset: log offset up to which consume queues are complete.
+        lost: entries that are durable according to the node's checkpoint and missing at the end of its files.
+        places: positions of entries; None: there are no entries.
     """
 
     path: str
@@ -104,7 +105,7 @@ class StoreView:
 
     @property
     def root(self) -> str:
-        """The store's own directory; what was named may be a part of it."""
+        """The store's root directory; `path` may name a subdirectory of it."""
         return self.directory.root
 
     @property
@@ -114,19 +115,19 @@ class StoreView:
 
     @property
     def divide(self) -> int | None:
-        """Of a mixed store: where the entries begin."""
+        """The offset at which the entries of a mixed store begin."""
         return self.directory.divided_offset
 
     @property
     def size(self) -> int:
-        """Bytes of the log that may be read, fillers included."""
+        """Number of readable bytes of the log, including fillers."""
         return self.end_offset - self.begin_offset
 
     @cached_property
     def queues(self) -> dict[QueueKey, OffsetRange]:
-        """All queues that hold messages, by their consume queues; after `certain_offset` by the log itself.
+        """All queues that hold messages: from the consume queues, and after `certain_offset` from the log.
 
-        A store without consume queues is scanned for it, once.
+        The log of a store without consume queues is scanned once.
         """
         found: dict[QueueKey, OffsetRange] = {}
         for key, queue in self.queue_views.items():
@@ -149,16 +150,16 @@ class StoreView:
         return found
 
     def queue_end(self, queue: QueueView) -> int:
-        """Return the queue offset after the last unit whose message the view has."""
+        """Return the queue offset after the last unit whose message is in the readable range."""
         bound = self.end_offset
         return first_where(queue, queue.begin, queue.end, lambda offset, size: offset + size > bound)
 
     def record_offset(self, offset: int) -> int:
-        """Return the offset of the record at `offset` of the log: after the entry's header, if there is one."""
+        """Return the offset of the record at log offset `offset`; past the entry header, if there is one."""
         return offset + HEADER_SIZE if self._is_entry(offset) else offset
 
     def entry_offset(self, record_offset: int) -> int:
-        """Return the offset of the entry with the record at an offset; in the plain log the offset itself."""
+        """Return the offset of the entry that contains the record at an offset; in a plain log the same offset."""
         return record_offset - HEADER_SIZE if self._is_entry(record_offset) else record_offset
 
     def _is_entry(self, offset: int) -> bool:
@@ -167,14 +168,14 @@ class StoreView:
         return self.kind is not StoreMode.PLAIN
 
     def offset_at_time(self, store_timestamp_ms: int) -> int:
-        """Return the offset of the first record (or its entry) stored then or later; `end_offset` if there is none.
+        """Return the offset of the first record (or its entry) stored at or after a time; `end_offset` if none.
 
-        By bisection: exact as long as the store's clock did not step back.
+        A binary search, exact unless the store's clock was set back.
         """
         return self.log.offset_at_time(store_timestamp_ms, self.begin_offset, self.end_offset)
 
     def queue_offset_at_time(self, key: QueueKey, store_timestamp_ms: int) -> int:
-        """Return the offset of the first message of a queue that was stored then or later; its end if none was."""
+        """Return the offset of a queue's first message stored at or after a time; its end if there is none."""
         begin, end = self.queues[key]
         queue = self.queue_views.get(key)
 
@@ -186,7 +187,7 @@ class StoreView:
         found = begin if queue is None else first_where(queue, begin, queued_end, is_later)
         if found < queued_end:
             return found
-        # A program that runs writes units some time after their messages.
+        # A running process writes units some time after their messages.
         late = [
             columns.queue_offsets[columns.store_timestamps >= store_timestamp_ms]
             for columns in self._unqueued.get(key, ())
@@ -199,21 +200,21 @@ class StoreView:
         return None if place is None else place.term
 
     def end_at(self, end_index: int) -> None:
-        """Set the end of what may be read to before an entry that is in the log."""
+        """End the readable range before an entry of the log."""
         assert self.begin_index <= end_index <= self.end_index, (self.begin_index, end_index, self.end_index)
         place = None if self.places is None else self.places.place(end_index)
         if place is None or end_index == self.end_index:
             return
         self.end_index, self.end_offset = end_index, place.position
         if self.committed_index < end_index:
-            # What is missing after the new end was never known to be committed.
+            # Missing entries after the new end are not known to be committed.
             self.lost = None
         self.certain_offset = min(self.certain_offset, self.end_offset)
         for name in ("queues", "_uncertain", "_unqueued"):
             self.__dict__.pop(name, None)
 
     def terms(self) -> list[TermRun]:
-        """Return the terms of the entries that may be read, by the index; none if it does not hold them."""
+        """Return the terms of the readable entries from the index files; empty if the index files lack them."""
         runs: list[TermRun] = []
         index = self.begin_index
         while self.places is not None and NO_INDEX < index < self.end_index:
@@ -230,7 +231,7 @@ class StoreView:
         return runs
 
     def close(self) -> None:
-        """Release its files."""
+        """Close all files."""
         self.open_files.close_all()
 
     def __enter__(self) -> Self:
@@ -253,7 +254,7 @@ class StoreView:
 
     @cached_property
     def _unqueued(self) -> dict[QueueKey, list[_Columns]]:
-        """The messages after `certain_offset`, queue by queue; none where there are too many to hold."""
+        """The messages after `certain_offset` by queue; empty if there are too many to keep in memory."""
         found: dict[QueueKey, list[_Columns]] = {}
         if self.end_offset - self.certain_offset <= _UNQUEUED_SIZE_MAX:
             for key, columns in self._walk_uncertain():
@@ -261,7 +262,7 @@ class StoreView:
         return found
 
     def _walk_uncertain(self) -> Iterator[tuple[QueueKey, _Columns]]:
-        """Yield the messages after `certain_offset`, some of one queue at a time, in the order of the log."""
+        """Yield the messages after `certain_offset` in log order, as groups of one queue each."""
         number = self.log.file_at(self.certain_offset)
         if number is None or self.certain_offset >= self.end_offset:
             return
@@ -280,7 +281,7 @@ class StoreView:
                 break
 
     def unqueued_offset(self, key: QueueKey, queue_offset: int) -> int | None:
-        """Return the offset of a message that is not in its queue yet; None if it is not known."""
+        """Return the log offset of a message that is not in its consume queue yet; None if not known."""
         for columns in self._unqueued.get(key, ()):
             rows = np.flatnonzero(columns.queue_offsets == queue_offset)
             if len(rows):

@@ -1,4 +1,4 @@
-"""Opens the directory of a store for reading (`pipeline.log.store_view`): RocketMQ's or ours, closed or in use."""
+"""Opens the directory of a store for reading (`pipeline.log.store_view`): RocketMQ's or ours, also while in use."""
 
 from __future__ import annotations
 
@@ -34,12 +34,11 @@ _LISTINGS_MAX: Final = 3
 def open_store(path: str, *, tail: Tail = Tail.AUTO) -> StoreView:
     """Open a store: its root, or its folder `commitlog` or `dledger-<id>`.
 
-    Raises:
-        pipeline.common.errors.NoStore: nothing of the kind is there, or a raw log without messages.
+    Raises: pipeline.common.errors.NoStore: there is no store, or only a raw log without messages.
         pipeline.common.errors.StoreUnreadable: a file cannot be read.
     """
     files = ReadOnlyFiles()
-    # Tasks may run in another folder.
+    # Tasks may run in another working directory.
     path = posixpath.abspath(path)
     try:
         for _ in range(_LISTINGS_MAX - 1):
@@ -62,7 +61,7 @@ def _open(files: ReadOnlyFiles, path: str, directory: StoreDirectory, tail: Tail
     if directory.mode is StoreMode.RAW:
         raise NoStore(path, "a raw log of DLedger, whose entries hold no message records")
     open_files = OpenFiles(files)
-    # A crash while a file was made leaves an empty one.
+    # A crash during the creation of a file leaves an empty file.
     log_files = tuple(file for file in directory.log_files if file.size)
     log = LogPlaces(open_files, log_files)
     queues, _ = load_queues(files, open_files, directory.queues_path)
@@ -86,7 +85,7 @@ def _is_live(directory: StoreDirectory) -> bool:
     try:
         return find_holder(directory.lock_paths) is not None
     except StorageFailed:
-        # Without permission to read the lock it is not known.
+        # Not known without permission to read the lock.
         return True
 
 
@@ -102,14 +101,14 @@ def _begin_offset(files: ReadOnlyFiles, view: StoreView) -> int:
 
 
 class _Claim(NamedTuple):
-    """Where a record or an entry is, according to something that is written only after it is durable."""
+    """The range of a record or an entry, according to a file that is written only after the record is durable."""
 
     begin: int
     end: int
 
 
 def _bound(files: ReadOnlyFiles, view: StoreView, tail: Tail) -> None:
-    """Set the end up to which the log may be read, and the certain offset of its queues."""
+    """Set the end of the readable range, and the offset up to which consume queues are complete."""
     is_unclean = view.is_live or files.exists(view.directory.abort_path)
     newest = _newest_queued(view, is_trusted=not is_unclean or view.kind is not StoreMode.PLAIN)
     checkpoint = _load_checkpoint(files, view)
@@ -137,12 +136,13 @@ def _given(values: Iterable[_T | None]) -> list[_T]:
 
 
 def _newest_queued(view: StoreView, *, is_trusted: bool) -> _Claim | None:
-    """Return the newest message that a consume queue names and the log holds.
+    """Return the newest message that is in a consume queue and in the log.
 
     Args:
         view: the store.
-        is_trusted: a unit alone vouches for its message: the store was closed cleanly, or only committed messages get
-            into its queues. Otherwise, after a crash of a plain store, units may be durable whose messages are not.
+        is_trusted: whether a unit proves that its message is durable: true if the store was closed cleanly, or if its
+            queues hold only committed messages. After a crash of a plain store, units may be durable while their
+            messages are not.
     """
     units = [queue.unit(queue.end - 1) for queue in view.queue_views.values() if queue.end > queue.begin]
     for unit in sorted(units, key=lambda unit: unit.offset, reverse=True):
@@ -161,14 +161,14 @@ def _load_checkpoint(files: ReadOnlyFiles, view: StoreView) -> Checkpoint:
 
 
 def _claim_of(view: StoreView, index: int) -> _Claim | None:
-    """Return the place of the entry that the node's checkpoint names; None if none is named and readable."""
+    """Return the range of the entry in the node's checkpoint; None if the checkpoint names none or it is unreadable."""
     place = None if index == NO_INDEX or view.places is None else view.places.place(index)
     if place is None:
         return None
     entry = view.log.entry_at(place.position)
     if entry is not None and entry.index == index:
         return _Claim(entry.offset, entry.end_offset)
-    # Its header is damaged, or its unit of the index is: a unit that fits after the one before it is believed.
+    # The header or the index unit is damaged. A unit that follows its predecessor exactly is taken as correct.
     before = None if view.places is None else view.places.place(index - 1)
     number = view.log.file_at(place.position)
     is_first = number is not None and view.files[number].begin_offset == place.position
@@ -179,7 +179,7 @@ def _claim_of(view: StoreView, index: int) -> _Claim | None:
 
 
 def _find_entry(view: StoreView, index: int, begin: int) -> _Claim | None:
-    """Return the place of the last entry up to `index`, by headers: for a node without index files."""
+    """Return the range of the last entry up to `index`, from entry headers: for a node without index files."""
     last = None if index == NO_INDEX else view.log.entry_before(view.end_offset, begin)
     if last is None or last.index <= index:
         return None if last is None else _Claim(last.offset, last.end_offset)
@@ -192,7 +192,7 @@ def _find_entry(view: StoreView, index: int, begin: int) -> _Claim | None:
 
 
 def _set_indexes(view: StoreView) -> None:
-    """Find the first and the last entry of what may be read."""
+    """Set the first and the last entry of the readable range."""
     begin = view.begin_offset if view.divide is None else view.divide
     first = view.log.next_entry(begin)
     if first is None or first.offset >= view.end_offset:
@@ -202,7 +202,7 @@ def _set_indexes(view: StoreView) -> None:
     view.end_index = first.index if last is None else last.index + 1
     offset = first.offset if last is None else last.end_offset
     while offset < view.end_offset:
-        # What follows is damaged: its header or the index says which entries it was.
+        # The following bytes are damaged; their header or the index gives the entry's index.
         end = _end_of_entry(view, view.end_index, offset)
         if end is None or end > view.end_offset:
             break
@@ -210,7 +210,7 @@ def _set_indexes(view: StoreView) -> None:
 
 
 def _last_entry(view: StoreView, begin: int) -> EntryHead | None:
-    """Return the last entry whose index agrees with the entry before it: a damaged header may name any index."""
+    """Return the last entry whose index follows that of the previous entry; a damaged header may have any index."""
     last = view.log.entry_before(view.end_offset, begin)
     while last is not None and last.offset > begin:
         before = view.log.entry_before(last.offset, begin)
@@ -221,7 +221,7 @@ def _last_entry(view: StoreView, begin: int) -> EntryHead | None:
 
 
 def _end_of_entry(view: StoreView, index: int, offset: int) -> int | None:
-    """Return the end of an entry that begins at `offset` or in the next file; None if it is not known."""
+    """Return the end of the entry that begins at `offset` or in the next file; None if not known."""
     head = view.log.next_entry(offset)
     if head is not None and head.index == index:
         return head.end_offset
@@ -230,7 +230,7 @@ def _end_of_entry(view: StoreView, index: int, offset: int) -> int | None:
 
 
 def _lost_at_end(files: ReadOnlyFiles, view: StoreView, promised_index: int) -> LostRange | None:
-    """Return the entries that the node's checkpoint calls durable and that are not in its files; None: all are."""
+    """Return the entries that are durable according to the checkpoint but missing in the files, or None."""
     node = view.directory.node_directory
     if node is None or promised_index == NO_INDEX or promised_index < view.end_index:
         return None

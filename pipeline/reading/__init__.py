@@ -1,1 +1,1 @@
-"""Reads slices of a log: finds records, checks them, does with damage what the policy says, gives Arrow batches."""
+"""Reads slices of a log: finds and checks records, applies the policy for damaged bytes, and yields Arrow batches."""

@@ -1,9 +1,8 @@
-"""The policy for damaged bytes of a log: refuse, leave out, or leave out and keep a copy.
+"""The policy for damaged bytes of a log: fail, skip, or skip and keep a copy.
 
-A quarantine is a directory. Of each corrupt place it gets two files, named by its offset in the log and its size:
-`<offset>-<size>.bin`, which is exactly those bytes, and `<offset>-<size>.json`, which says where they were and what is
-wrong with them; where another replica had them whole also which one (`read_from`). A task that runs again writes the
-same names again.
+A quarantine is a directory. Each corrupt range of the log is written to it as two files: `<offset>-<size>.bin` holds
+the bytes, `<offset>-<size>.json` their position and the fault, and also the replica (`read_from`) if another replica
+had valid data. A retried task writes the same file names.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 class PolicyKind(StrEnum):
-    """What is done."""
+    """The action."""
 
     FAIL = "fail"
     SKIP = "skip"
@@ -36,13 +35,13 @@ class PolicyKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CorruptPolicy:
-    """What is done with corrupt bytes.
+    """The action for corrupt bytes.
 
     Attributes:
-        kind: what.
+        kind: the action.
         directory: of the quarantine; the tasks must be able to write to it.
-        on_skipped: called with each place that is left out; such a policy stays in its process.
-        on_mended: called with each place that was read from another replica.
+        on_skipped: called with each skipped range; a policy with this callback cannot be sent to another process.
+        on_mended: called with each range that was read from another replica.
     """
 
     kind: PolicyKind = PolicyKind.FAIL
@@ -52,10 +51,9 @@ class CorruptPolicy:
 
     @classmethod
     def parse(cls, kind: str, directory: str | None = None) -> CorruptPolicy:
-        """Return the policy that two options name.
+        """Return the policy for the values of two options.
 
-        Raises:
-            pipeline.common.errors.BadOption: there is none of that name, or the directory is missing or needless.
+        Raises: pipeline.common.errors.BadOption: there is no such policy, or the directory is missing or not allowed.
         """
         if kind not in list(PolicyKind):
             raise BadOption("onCorrupt", " or ".join(PolicyKind), repr(kind))
@@ -65,14 +63,11 @@ class CorruptPolicy:
         return cls(PolicyKind(kind), directory)
 
     def handle(self, skipped: Skipped, content: bytes | memoryview) -> None:
-        """Do it.
+        """Apply the policy.
 
         Args:
-            skipped: what is corrupt.
-            content: exactly its bytes.
-
-        Raises:
-            pipeline.common.errors.CorruptRecord: so the policy says.
+            skipped: the corrupt range.
+            content: its bytes. Raises: pipeline.common.errors.CorruptRecord: the policy is FAIL.
         """
         if self.kind is PolicyKind.FAIL:
             raise CorruptRecord(
@@ -88,12 +83,12 @@ class CorruptPolicy:
             self._keep(self.directory, skipped, content)
 
     def mended(self, skipped: Skipped, content: bytes | memoryview, source: str) -> None:
-        """Report that another replica served what is corrupt here; a quarantine keeps a copy all the same.
+        """Report that a corrupt range was read from another replica; a quarantine keeps a copy of the corrupt bytes.
 
         Args:
-            skipped: what is corrupt.
-            content: exactly its bytes.
-            source: which replica it was read from.
+            skipped: the corrupt range.
+            content: its bytes.
+            source: the replica it was read from.
         """
         _log.warning(
             "%s: %d corrupt bytes at %d (offset %d) were read from %s instead: expected %s, found %s",
@@ -120,7 +115,7 @@ SKIP: Final = CorruptPolicy(PolicyKind.SKIP)
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all; two tasks may do so at the same time."""
+    """Write a file atomically. Two tasks may write the same file at the same time."""
     begun = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     begun.write_bytes(content)
     begun.replace(path)

@@ -1,4 +1,4 @@
-"""Compares records with their checksums: the one of the entry where it is given, else those of the record."""
+"""Compares records with their checksums: the entry's checksum if it has one, else those of the record."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 def bad_checksums(view: memoryview, rows: RecordRows, header_size: int) -> Iterator[tuple[int, str, str]]:
-    """Yield (row, expected, found) of each record that is not what its checksums say.
+    """Yield (row, expected, found) of each record that does not match its checksums.
 
     Args:
         view: holds the records, and the entries' headers before them.
         rows: of the records.
-        header_size: 48 where records are bodies of entries, else 0.
+        header_size: 48 if records are bodies of entries, else 0.
     """
     left = np.arange(len(rows))
     if header_size:
-        # Of the whole record, which Java does not give.
+        # A checksum of the whole record, which Java does not write.
         given = rows.fields["entry_crc"].astype(np.int64)
         has_crc = given != 0
         if has_crc.all() and _checksum_of_all(view, rows) == joined_checksum(given, rows.ends - rows.begins):
@@ -41,7 +41,7 @@ def bad_checksums(view: memoryview, rows: RecordRows, header_size: int) -> Itera
     some = rows.select(left)
     is_bad = bad_bodies(view, some)
     if not header_size:
-        # Elsewhere a client may have put anything under that name.
+        # In other topics a client may have set a property of this name.
         is_bad[bad_property_crcs(view, some)] = True
     for at in np.flatnonzero(is_bad).tolist():
         begin, end = int(some.begins[at]), int(some.ends[at])
@@ -51,7 +51,7 @@ def bad_checksums(view: memoryview, rows: RecordRows, header_size: int) -> Itera
 
 
 def _checksum_of_all(view: memoryview, rows: RecordRows) -> int:
-    """Return the CRC-32C of the records back to back, which takes a fraction of what it takes for each of them."""
+    """Return the CRC-32C of the concatenated records, which is much faster than one checksum for each record."""
     if not len(rows):
         return 0
     _, _, content = cut_out(view, rows.begins, rows.ends).buffers()

@@ -1,7 +1,7 @@
-"""Reads a range of a log of entries by the places that the index files give: no walk, and damage stays where it is.
+"""Reads a range of a log of entries at the positions in the index files, without scanning.
 
-Each entry's place is known, so a bad one hides no other. Places are used only if they agree with each other: entries
-are back to back. Where they do not, the log is walked over instead.
+The position of each entry is known, so a damaged entry does not affect others. Positions are used only if the entries
+are contiguous; otherwise the log is scanned.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 def is_sound(begins: Int64s, sizes: Int64s, position: int, end: int) -> bool:
-    """Return whether entries at these positions of a file are back to back, from `position` on and up to `end`."""
+    """Return whether the entries at these positions of a file are contiguous from `position` to `end`."""
     if not len(begins) or begins[0] != position or begins[-1] + sizes[-1] > end or sizes.min() < HEADER_SIZE:
         return False
     return bool((begins[1:] == (begins + sizes)[:-1]).all())
 
 
 def is_filler(view: memoryview, position: int, end: int) -> bool:
-    """Return whether no entry begins in `[position, end)` of a file: there is nothing, or the blank at its end."""
+    """Return whether `[position, end)` of a file is empty or only the filler at its end."""
     if end - position < BLANK_SIZE_MIN:
         return True
     magic, size = BLANK.unpack_from(view, position)
@@ -44,10 +44,10 @@ class IndexedReading(Generic[T]):
     """Reads entries of one file.
 
     Attributes:
-        reading: how.
-        view: the file.
+        reading: settings.
+        view: bytes of the file.
         base: offset of its first byte in the log.
-        path: its name.
+        path: of the file.
     """
 
     reading: Reading[T]
@@ -60,8 +60,8 @@ class IndexedReading(Generic[T]):
 
         Args:
             first_index: of the first entry.
-            begins: where each begins in the file; they are sound.
-            sizes: of each.
+            begins: checked positions of the entries in the file.
+            sizes: of the entries, in bytes.
         """
         first = 0
         while first < len(begins):
@@ -78,7 +78,7 @@ class IndexedReading(Generic[T]):
         starts, ends = begins + (HEADER_SIZE - position), begins + sizes - position
         rows = good_rows(data, starts, ends, base, has_headers=True)
         if len(rows) < len(starts) or not (rows.fields["index"] == indexes).all():
-            # Leaders' entries are among them, or bad ones.
+            # Some are no-op entries of leaders, or bad entries.
             is_client = self._is_client(data, starts - HEADER_SIZE, sizes, indexes, base)
             rows = self._good(data, starts[is_client], ends[is_client], base)
         yield from self.reading.decode(window, rows, base, self.path, position, HEADER_SIZE)
@@ -86,7 +86,7 @@ class IndexedReading(Generic[T]):
     def _is_client(
         self, data: NDArray[np.uint8], begins: Int64s, sizes: Int64s, indexes: Int64s, base: int
     ) -> NDArray[np.bool_]:
-        """Return a mask of the clients' entries; bad ones are treated by the policy."""
+        """Return a mask of the clients' entries; the policy handles bad entries."""
         heads = gather(data, begins, f"V{HEADER_SIZE}").view(HEADER_TYPE)
         is_good = (heads["index"] == indexes) & (heads["position"] == begins + base) & (heads["entry_size"] == sizes)
         is_good &= heads["entry_body_size"] == sizes - HEADER_SIZE
@@ -103,7 +103,7 @@ class IndexedReading(Generic[T]):
         return np.asarray(is_client & is_good, np.bool_)
 
     def _good(self, data: NDArray[np.uint8], starts: Int64s, ends: Int64s, base: int) -> RecordRows:
-        """Return the good records; with others it is done as the policy says."""
+        """Return the good records; the policy handles bad records."""
         while True:
             rows = good_rows(data, starts, ends, base, has_headers=True)
             bad = len(rows)

@@ -1,7 +1,8 @@
-"""The CRC-32C of pieces back to back, from the checksums of the pieces: one checksum proves thousands of them.
+"""Computes the CRC-32C of concatenated pieces from the checksums of the pieces.
 
-A CRC is linear: the checksum of two pieces joined is that of the first one times x^(8n), where n is the size of the
-second, XOR that of the second. The products come from tables, a digit of n at a time, for all pieces at once.
+A CRC is linear: the checksum of two concatenated pieces is the checksum of the first times x^(8n), where n is the size
+of the second, XOR the checksum of the second. The products are looked up in tables, one digit of n at a time, for all
+pieces at once.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ Checksums = NDArray[np.integer[Any]]
 
 _DIGIT_BITS: Final = 4
 _BYTES: Final = 4
-# Pieces whose ends lie in one block are joined before they are moved on: there are fewer blocks than pieces.
+# Pieces that end in the same block are combined before they are shifted: there are fewer blocks than pieces.
 _BLOCK_BITS: Final = 12
 
 
 def joined_checksum(checksums: Checksums, sizes: Int64s) -> int:
-    """Return the CRC-32C of all pieces back to back.
+    """Return the CRC-32C of all pieces concatenated.
 
     Args:
         checksums: CRC-32C of each piece.
@@ -54,7 +55,7 @@ def _move(checksums: UInt32s, counts: Int64s) -> UInt32s:
 
 
 def _apply(tables: UInt32s, checksums: UInt32s, begin: Int64s | int) -> UInt32s:
-    """Return the XOR of what the four tables from `begin` on say of the bytes; each has 256 values."""
+    """Return the XOR of the values of the four bytes in the four tables from `begin` on; each table has 256 values."""
     wide = checksums.astype(np.int64)
     moved: UInt32s = np.zeros(len(checksums), np.uint32)
     for byte in range(_BYTES):
@@ -64,13 +65,13 @@ def _apply(tables: UInt32s, checksums: UInt32s, begin: Int64s | int) -> UInt32s:
 
 @cache
 def _tables(place: int) -> UInt32s:
-    """Return, for each digit, the four tables that move a checksum by `digit * 16 ** place` bytes."""
+    """Return for each digit the four tables that shift a checksum by `digit * 16 ** place` bytes."""
     values = (np.arange(256, dtype=np.uint32) << np.arange(0, 32, 8, dtype=np.uint32)[:, None]).reshape(-1)
     if place:
         last = _tables(place - 1).reshape(-1, len(values))[-1]
         step = _apply(last, _apply(_tables(place - 1), values, len(values)), 0)
     else:
-        # A checksum begins and ends inverted; what both of these add is what it is of 0.
+        # A CRC-32C is inverted at its begin and end; both inversions together equal the checksum of zeros.
         step = np.array([crc32c(b"\0", int(value)) ^ crc32c(b"\0") for value in values], np.uint32)
     found = [values]
     for _ in range((1 << _DIGIT_BITS) - 1):

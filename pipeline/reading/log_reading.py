@@ -1,4 +1,4 @@
-"""Reads a range of a log: finds its records by the index or by walking, checks, filters and decodes them."""
+"""Reads a range of a log: finds its records by the index or by a scan, checks, filters and decodes them."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 BATCH_ROWS: Final = 1 << 14
-# Of the log that makes one batch: bounds its memory.
+# Log bytes for one batch; limits the memory of a batch.
 BATCH_SIZE_BYTES: Final = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Reading(Generic[T]):
-    """How slices are read, and what is made of the records.
+    """The settings for reading slices, and the function that decodes records.
 
     Attributes:
-        make: of (what holds them, records, offset of its first byte in the log, bytes before each record); at least
-            one record, at most `batch_rows`.
+        make: decodes records; called with (buffer, records, log offset of the buffer's first byte, header bytes before
+            each record), with 1 to `batch_rows` records.
         selection, verify_crc, on_corrupt, fail_on_data_loss, batch_rows: see `pipeline.reading.read_slice.read_slice`.
     """
 
@@ -51,11 +51,9 @@ class Reading(Generic[T]):
     batch_rows: int
 
     def open(self, open_files: OpenFiles, path: str, lost: LostRange) -> memoryview | None:
-        """Return the bytes of a file; None when it is gone and that is allowed.
+        """Return the bytes of a file; None if it was deleted and `fail_on_data_loss` is false.
 
-        Raises:
-            DataLost: it is gone, with what is lost.
-            StoreUnreadable: it is there and cannot be read.
+        Raises: DataLost: the file was deleted; names the lost range. StoreUnreadable: the file cannot be read.
         """
         try:
             return open_files.get(path).view()
@@ -66,10 +64,9 @@ class Reading(Generic[T]):
             return None
 
     def lose(self, path: str, lost: LostRange) -> None:
-        """Do without a range that is gone, unless that is an error.
+        """Skip a lost range, or raise.
 
-        Raises:
-            DataLost: it is.
+        Raises: DataLost: `fail_on_data_loss` is true.
         """
         if self.fail_on_data_loss:
             raise DataLost(path, [lost])
@@ -86,16 +83,16 @@ class Reading(Generic[T]):
         stop: int | None = None,
         is_end_known: bool = True,
     ) -> Iterator[T]:
-        """Yield the results for the records of a range of a file, one after the other.
+        """Scan a range of a file and yield the results for its records.
 
         Args:
-            view: the file.
+            view: bytes of the file.
             base: offset of its first byte in the log.
-            path: its name.
-            header_size: 48 where records are bodies of entries, else 0.
-            position: where a record (or its entry) begins.
+            path: of the file.
+            header_size: 48 if records are bodies of entries, else 0.
+            position: begin of a record (or its entry).
             stop: position after the range; a record that begins before it may end after it.
-            is_end_known: whether a record is known to begin there, or the file ends.
+            is_end_known: whether a record is known to begin at `stop`, or the file ends there.
         """
         end = len(view)
         stop = end if stop is None else stop
@@ -105,8 +102,8 @@ class Reading(Generic[T]):
             starts, sizes = (np.array(column, np.int64) for column in (walked.starts, walked.sizes))
             good = yield from self._decode_good(view, starts, sizes, base, path, header_size)
             position = self._position_after(view, walked, good, base, path, header_size)
-        # A reader of what begins at `stop` looks for a good record there, by its checksums, too. What it would not see
-        # is taken here, up to the record that it begins with.
+        # The reader of the next range starts at the first record after `stop` with valid checksums. Records before that
+        # one are read here.
         while not is_end_known and position < end:
             if find_good(view, position, end, base_offset=base, header_size=header_size) == position:
                 return
@@ -118,7 +115,7 @@ class Reading(Generic[T]):
     def _position_after(
         self, view: memoryview, walked: RecordWalk, good: int, base: int, path: str, header_size: int
     ) -> int:
-        """Return the position at which reading continues after a walk; corrupt bytes are treated by the policy."""
+        """Return the position at which reading continues after a scan; the policy handles corrupt bytes."""
         end, at = len(view), walked.position
         if good < len(walked.starts) or walked.stop is Stop.BAD:
             skipped = skipped_at(view, walked, good, end, base_offset=base, path=path, header_size=header_size)
@@ -134,7 +131,7 @@ class Reading(Generic[T]):
     def _decode_good(
         self, view: memoryview, starts: Int64s, sizes: Int64s, base: int, path: str, header_size: int
     ) -> Generator[T, None, int]:
-        """Yield the messages up to the first that is not good; return how many were good."""
+        """Yield the messages up to the first bad one; return the number of good messages."""
         if not len(starts):
             return 0
         first, rows = _rows(view, starts, sizes, base, header_size)
@@ -153,14 +150,14 @@ class Reading(Generic[T]):
         *,
         is_topic_known: bool = False,
     ) -> Iterator[T]:
-        """Yield the results for the wanted rows; nothing if there are none.
+        """Yield the results for the selected rows.
 
         Args:
             window: holds the records.
-            rows: good ones, as far as can be seen without their checksums.
+            rows: valid records except for their checksums, which are not checked yet.
             base: offset of the window's first byte in the log.
             path: of the file.
-            position: of the window's first byte in it.
+            position: of the window's first byte in the file.
             header_size: as of `walk`.
             is_topic_known: as of `pipeline.reading.row_filter.choose`.
         """
@@ -179,14 +176,14 @@ class Reading(Generic[T]):
             yield self.make(window, rows, base, header_size)
 
     def skip(self, skipped: Skipped, view: memoryview) -> int:
-        """Do with corrupt bytes of a file as the policy says; return the position after them."""
+        """Apply the policy to corrupt bytes of a file; return the position after them."""
         after = skipped.position + skipped.size
         self.on_corrupt.handle(skipped, view[skipped.position : after])
         return after
 
 
 def _rows(view: memoryview, starts: Int64s, sizes: Int64s, base: int, header_size: int) -> tuple[int, RecordRows]:
-    """Return the good ones of some records, up to the first that is not, and from which position they are counted."""
+    """Return the records up to the first bad one, and the position from which they are counted."""
     first, last = int(starts[0]) - header_size, int(starts[-1] + sizes[-1])
     data = np.frombuffer(view[first:last], np.uint8)
     begins = starts - first

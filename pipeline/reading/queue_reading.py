@@ -1,4 +1,4 @@
-"""Reads a range of one queue through its consume queue: only the messages of that queue are touched."""
+"""Reads a range of one queue through its consume queue: only the messages of that queue are read."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class QueueReading(Generic[T]):
     """Reads one slice of a queue.
 
     Args:
-        reading: how.
+        reading: settings.
         part: the slice.
     """
 
@@ -94,7 +94,7 @@ class QueueReading(Generic[T]):
             first = last
 
     def _lost(self, log_files: Sequence[LogFileInfo], first: int) -> list[LostRange]:
-        """Return all of the slice from unit `first` on that no file of the log holds any more."""
+        """Return the range from unit `first` on whose messages are in no file of the log."""
         queue, found = self._queue(), list[LostRange]()
         offsets = queue.units(first, self._part.end_queue_offset)["physical_offset"].astype(np.int64)
         numbers = np.arange(first, first + len(offsets))
@@ -125,7 +125,7 @@ class QueueReading(Generic[T]):
     def _good(
         self, window: memoryview, begins: Int64s, sizes: Int64s, numbers: Int64s, file: LogFileInfo, first: int
     ) -> RecordRows:
-        """Return the rows of good records of this queue; of each other one it is done as the policy says."""
+        """Return the rows of good records of this queue; the policy handles the others."""
         data: NDArray[Any] = np.frombuffer(window, np.uint8)
         ends, base = begins + sizes, file.begin_offset + first
         is_inside = (begins >= 0) & (sizes > 0) & (ends <= len(window))
@@ -161,7 +161,7 @@ class QueueReading(Generic[T]):
 
 
 def _file_of(log_files: Sequence[LogFileInfo], offset: int) -> tuple[LogFileInfo | None, int]:
-    """Return the file that holds an offset, and where it ends; without one, None and where the next one begins."""
+    """Return the file that contains an offset, and its end; if there is none, None and the begin of the next file."""
     after = bisect.bisect_right(log_files, offset, key=lambda file: file.begin_offset)
     file = log_files[after - 1] if after else None
     if file is not None and offset < file.end_offset:

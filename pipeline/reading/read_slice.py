@@ -1,7 +1,7 @@
-"""Reads a slice of a log as Arrow batches: what a task does.
+"""Reads a slice of a log as Arrow batches, in a task.
 
-Only the range of the slice is read, and a file is opened only when it is read. Messages after the bounds of
-the plan are not returned, even if they are in the same file.
+Only the range of the slice is read, and each file is opened when it is read. Messages after the bounds of the plan are
+not returned, even if they are in the same file.
 """
 
 from __future__ import annotations
@@ -43,16 +43,14 @@ def read_slice(
         part: of `pipeline.log.slices.plan`.
         columns: of the batches, in order (`pipeline.columns.schema`).
         selection: that of the plan.
-        verify_crc: compare each wanted message with its checksums.
-        on_corrupt: what to do with bytes that hold no good message.
-        fail_on_data_loss: raise when a file is gone since the plan was made, instead of leaving its messages out.
-        batch_rows: of one batch at most; large bodies make batches smaller.
+        verify_crc: compare each selected message with its checksums.
+        on_corrupt: policy for bytes that hold no good message.
+        fail_on_data_loss: raise if a file was deleted after planning; false: skip its messages.
+        batch_rows: most rows of a batch; large bodies make batches smaller.
 
-    Raises:
-        pipeline.common.errors.UnknownColumn: a column is not there.
-        pipeline.common.errors.CorruptRecord: the policy says so.
-        pipeline.common.errors.DataLost: see `fail_on_data_loss`; it names what is lost.
-        pipeline.common.errors.StoreUnreadable: a file is there and cannot be read.
+    Raises: pipeline.common.errors.UnknownColumn: a column does not exist. pipeline.common.errors.CorruptRecord: a
+    record is damaged and the policy is to fail. pipeline.common.errors.DataLost: see `fail_on_data_loss`; names the
+    lost range. pipeline.common.errors.StoreUnreadable: a file exists and cannot be read.
     """
     reading = Reading(_decoding(columns), selection, verify_crc, on_corrupt, fail_on_data_loss, batch_rows)
     return read_with(reading, part)
@@ -66,12 +64,12 @@ def reading_of(
     on_corrupt: CorruptPolicy = FAIL,
     batch_rows: int = BATCH_ROWS,
 ) -> Reading[pa.RecordBatch]:
-    """Return a description of how to read bytes from another source; arguments and errors as of `read_slice`."""
+    """Return the settings for reading bytes from another source; arguments and errors as in `read_slice`."""
     return Reading(_decoding(columns), selection, verify_crc, on_corrupt, True, batch_rows)
 
 
 def read_with(reading: Reading[T], part: Slice) -> Iterator[T]:
-    """Yield the results for the messages of a slice; raises as `read_slice`."""
+    """Yield the results for the messages of a slice. Raises the same errors as `read_slice`."""
     return QueueReading(reading, part).batches() if part.is_queue else LogReading(reading, part).batches()
 
 

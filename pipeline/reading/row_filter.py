@@ -1,4 +1,4 @@
-"""Chooses the rows of a batch of records that a selection asks for; no loop over messages."""
+"""Selects the rows of a batch of records for a selection, without a loop over messages."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _NO_END: Final = np.iinfo(np.int64).max
 
 
 def choose(view: memoryview, rows: RecordRows, selection: Selection, *, is_topic_known: bool = False) -> RecordRows:
-    """Return the rows that are wanted.
+    """Return the selected rows.
 
     Args:
         view: holds the records.
-        rows: good ones.
-        selection: what is wanted.
-        is_topic_known: they were found through a consume queue, so that topics and offsets are as wanted.
+        rows: good records.
+        selection: the query's selection.
+        is_topic_known: the records were found through a consume queue, so that topics and offsets already match.
     """
     data: Bytes = np.frombuffer(view, np.uint8)
     if selection.is_by_topic and not is_topic_known and len(rows):
@@ -48,7 +48,7 @@ def choose(view: memoryview, rows: RecordRows, selection: Selection, *, is_topic
 
 
 def without_system(view: memoryview, rows: RecordRows) -> RecordRows:
-    """Return the rows that are no leader's own."""
+    """Return the rows without the no-op records of leaders."""
     if not len(rows):
         return rows
     is_long = rows.topic_ends - rows.topic_begins == len(DLEDGER_TOPIC)
@@ -59,7 +59,7 @@ def without_system(view: memoryview, rows: RecordRows) -> RecordRows:
 
 
 def _of_topics(view: memoryview, rows: RecordRows, selection: Selection) -> RecordRows:
-    """Return the rows of the wanted topics and queues that a consumer would get."""
+    """Return the rows of the selected topics and queues that a consumer would receive."""
     rows = rows.select(rows.fields["sys_flag"] & TRANSACTION_PREPARED_TYPE == 0)
     if not len(rows):
         return rows

@@ -1,4 +1,4 @@
-"""Reads one slice of the log: by the places that index files give, else from record to record."""
+"""Reads one slice of the log: by the positions in index files, else by a scan."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class LogReading(Generic[T]):
     """Reads one slice of the log.
 
     Args:
-        reading: how.
+        reading: settings.
         part: the slice.
     """
 
@@ -71,7 +71,7 @@ class LogReading(Generic[T]):
         )
 
     def _places(self, part: Slice) -> tuple[Int64s, Int64s]:
-        """Return the positions of the slice's entries in their file, and their sizes, up to the end of the index."""
+        """Return the positions and sizes of the slice's entries in their file, up to the end of the index."""
         directory = posixpath.join(posixpath.dirname(posixpath.dirname(part.path)), INDEX_NAME)
         try:
             places = EntryPlaces(self._files, self._open_files, directory)

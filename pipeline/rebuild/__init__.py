@@ -1,1 +1,1 @@
-"""Consume queues and key index, rebuilt from slices of a log."""
+"""Rebuilds consume queues and key index from slices of a log."""

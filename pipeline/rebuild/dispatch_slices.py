@@ -1,4 +1,4 @@
-"""Dispatch of a slice: the queue units and index items of its messages, batch by batch, as the broker computes them."""
+"""Computes the queue units and index items of a slice's messages, batch by batch, as the broker does."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 def dispatch_batches(part: Slice, *, has_keys: bool) -> Iterator[DispatchBatch]:
-    """Yield the columns of the messages of a slice of the log, in the order of the log.
+    """Yield the columns of the messages of a slice of the log, in log order.
 
     Args:
-        part: of `pipeline.log.slices.plan`, of everything.
-        has_keys: look for keys; for queues alone they are not needed.
+        part: of `pipeline.log.slices.plan`, with all messages selected.
+        has_keys: whether to extract keys; consume queues do not need them.
 
     Raises:
         pipeline.common.errors.PipelineError: as `pipeline.reading.read_slice.read_slice`.

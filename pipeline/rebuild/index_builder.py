@@ -1,8 +1,8 @@
-"""Builds the key index of a store from slices of its log: keys are extracted in tasks, then joined in the log's order.
+"""Builds the key index of a store from slices of its log: tasks extract keys, one process joins them in log order.
 
-A file of the index is a row of items in the order of the log, so where one begins depends on all that comes before.
-Extracting and hashing keys is the work; joining them is quick and done in one place, file by file, so that memory does
-not grow with the store.
+An index file is a sequence of items in log order, so its begin depends on all earlier items. Extracting and hashing
+keys takes most of the time. Joining is fast; one process does it file by file, so that memory does not grow with the
+store.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from pipeline.log.slice import Slice
     from store.index.file import IndexLayout
 
-# key hash, offset of its message, store time of it
+# key hash, offset of its message, store timestamp of its message
 _KEY: Final = np.dtype([("key_hash", np.int32), ("offset", np.int64), ("timestamp", np.int64)])
 
 
 class KeyFile(NamedTuple):
-    """The keys of one slice, in a file of their own.
+    """A file with the keys of one slice.
 
     Attributes:
-        offset: where the slice begins in the log.
+        offset: begin of the slice in the log.
         path: of the file.
-        key_count: how many there are.
+        key_count: number of keys.
     """
 
     offset: int
@@ -44,13 +44,13 @@ class KeyFile(NamedTuple):
 
 
 def extract_keys(part: Slice, folder: str) -> KeyFile:
-    """Write the keys of a slice's messages, hashed, into a file below `folder`; a task of the build.
+    """Write the hashed keys of a slice's messages to a file below `folder`; one task of the build.
 
-    Doing it again writes the same file again.
+    A retry writes the same file.
 
     Args:
         part: of a plan of the whole log.
-        folder: for files that only the build needs.
+        folder: for temporary files of the build.
 
     Raises:
         pipeline.common.errors.NotWritable: the file cannot be written.
@@ -63,7 +63,7 @@ def extract_keys(part: Slice, folder: str) -> KeyFile:
 
 
 class KeyExtractor:
-    """Gathers the keys of one slice, batch by batch. Arguments as of `extract_keys`."""
+    """Collects the keys of one slice, batch by batch. Arguments as in `extract_keys`."""
 
     def __init__(self, part: Slice, folder: str) -> None:
         self._part = part
@@ -71,7 +71,7 @@ class KeyExtractor:
         self._found = [np.empty(0, _KEY)]
 
     def add(self, batch: DispatchBatch) -> None:
-        """Take the keys of the slice's next messages."""
+        """Add the keys of the slice's next messages."""
         keys = np.empty(len(batch.key_hashes), _KEY)
         keys["key_hash"] = batch.key_hashes
         keys["offset"] = batch.physical_offsets[batch.key_rows]
@@ -79,10 +79,9 @@ class KeyExtractor:
         self._found.append(keys)
 
     def finish(self) -> KeyFile:
-        """Write all of them into the slice's file.
+        """Write all keys to the slice's file.
 
-        Raises:
-            pipeline.common.errors.NotWritable: it cannot be written.
+        Raises: pipeline.common.errors.NotWritable: the file cannot be written.
         """
         keys = np.concatenate(self._found)
         path = Path(self._folder, f"{self._part.begin:020d}.keys")
@@ -97,11 +96,11 @@ class KeyExtractor:
 
 
 def build_index(target: str, extracted: Iterable[KeyFile], layout: IndexLayout) -> int:
-    """Write the index below `target`/index from the keys of all slices; return how many keys there are.
+    """Write the index below `target`/index from the keys of all slices; return the number of keys.
 
     Args:
         target: the folder to build in.
-        extracted: of all slices, in any order; their files are left where they are.
+        extracted: of all slices, in any order; their files are not deleted.
         layout: of the index files.
 
     Raises:
@@ -125,7 +124,7 @@ def build_index(target: str, extracted: Iterable[KeyFile], layout: IndexLayout) 
 
 
 def _as_batch(keys: np.ndarray[tuple[int], np.dtype[np.void]]) -> DispatchBatch:
-    """Return keys as a batch of dispatch, with one message for each."""
+    """Return keys as a dispatch batch with one message per key."""
     count = len(keys)
     ints, longs = np.zeros(count, np.int32), np.zeros(count, np.int64)
     offsets = keys["offset"].astype(np.int64)

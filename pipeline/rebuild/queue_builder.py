@@ -1,11 +1,11 @@
-"""Builds the consume queues of a store from slices of its log, in any number of tasks and in any order.
+"""Builds the consume queues of a store from slices of its log, with any number of tasks in any order.
 
-Every message says its queue offset, so each task writes its units in their places, and doing it again changes nothing.
-What a queue has before its first message and after its last one is settled when all tasks are done.
+Every message contains its queue offset, so each task writes its units at their final positions, and a retry changes
+nothing. The begin and the end of each queue are written after all tasks have finished.
 
-This works while each queue counts up by one, which is so in nearly all stores. A store where offsets were given out
-twice, or left out, depends on the order of the log (`store.queues.out_of_order_units`): it raises `IrregularQueues`,
-and is rebuilt with `dledger rebuild`, which reads the log once, in order.
+This requires that the offsets of each queue increase by one, as in nearly all stores. If offsets were assigned twice or
+skipped, the result depends on the order of the log (`store.queues.out_of_order_units`): the build raises
+`IrregularQueues`, and the store is rebuilt with `dledger rebuild`, which reads the log once in order.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NAME_DIGITS: Final = 20
 
 
 class IrregularQueues(PipelineError):
-    """The messages of a queue do not count up by one: their order in the log decides what the queue is."""
+    """The offsets of a queue do not increase by one, so the queue depends on the order of the log."""
 
     def __init__(self, root: str, key: QueueKey, expected: int, found: int) -> None:
         what = f"{root}, topic {key.topic}, queue {key.queue_id}"
@@ -43,18 +43,18 @@ class IrregularQueues(PipelineError):
 
 
 class QueueRun(NamedTuple):
-    """The units of one queue that one slice gave: the queue offsets `[begin, end)`."""
+    """The range of queue offsets `[begin, end)` that one slice wrote to a queue."""
 
     begin: int
     end: int
 
 
 class BuiltQueues(NamedTuple):
-    """What a task built.
+    """The result of a task.
 
     Attributes:
-        offset: where its slice begins in the log.
-        messages: how many there were, also those that are in no queue.
+        offset: begin of its slice in the log.
+        messages: number of messages, including those in no queue.
         runs: by queue.
     """
 
@@ -64,12 +64,12 @@ class BuiltQueues(NamedTuple):
 
 
 def build_queues(part: Slice, target: str, file_size: int) -> BuiltQueues:
-    """Write the units of a slice's messages below `target`/consumequeue; a task of the build.
+    """Write the units of a slice's messages below `target`/consumequeue; one task of the build.
 
     Args:
         part: of a plan of the whole log.
         target: the folder to build in; empty before the first task.
-        file_size: bytes of a file of a queue, a multiple of 20.
+        file_size: bytes of a queue file, a multiple of 20.
 
     Raises:
         IrregularQueues: queues must be built in the order of the log.
@@ -82,7 +82,7 @@ def build_queues(part: Slice, target: str, file_size: int) -> BuiltQueues:
 
 
 class QueueBuilder:
-    """Writes the units of one slice, batch by batch; `with` closes its files. Arguments as of `build_queues`."""
+    """Writes the units of one slice, batch by batch; `with` closes its files. Arguments as in `build_queues`."""
 
     def __init__(self, part: Slice, target: str, file_size: int) -> None:
         assert not file_size % UNIT_SIZE, file_size
@@ -115,12 +115,12 @@ class QueueBuilder:
 
     @property
     def built(self) -> BuiltQueues:
-        """What was written."""
+        """The result of this task."""
         return BuiltQueues(self._part.begin, self._messages, self._runs)
 
 
 def finish_queues(root: str, target: str, built: Iterable[BuiltQueues], file_size: int) -> dict[QueueKey, QueueRun]:
-    """Write the beginnings of all queues, once all tasks are done; return the range of each.
+    """Write the begin of each queue after all tasks have finished; return the range of each queue.
 
     Args:
         root: of the store, for errors.
@@ -162,7 +162,7 @@ def _check(root: str, key: QueueKey, rows: Rows, before: QueueRun | None, *, is_
 
 
 class _QueueFiles:
-    """Files of queues, opened when they are written to; many tasks may do so at the same time."""
+    """Queue files, opened when they are first written. Several tasks may write to one file at the same time."""
 
     def __init__(self, directory: str, file_size: int) -> None:
         self._directory = directory
@@ -170,7 +170,7 @@ class _QueueFiles:
         self._open: dict[tuple[QueueKey, int], int] = {}
 
     def write(self, key: QueueKey, queue_offset: int, units: memoryview) -> None:
-        """Write consecutive units in their places."""
+        """Write consecutive units at their positions."""
         position = queue_offset * UNIT_SIZE
         while len(units):
             number, at = divmod(position, self._file_size)
@@ -197,6 +197,6 @@ class _QueueFiles:
         return descriptor
 
     def close(self) -> None:
-        """Close all that are open."""
+        """Close all open files."""
         while self._open:
             os.close(self._open.popitem()[1])

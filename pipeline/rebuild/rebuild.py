@@ -1,8 +1,8 @@
-"""Consume queues and index of a store, rebuilt from slices of its log by many tasks; or compared with those there.
+"""Rebuilds consume queues and index of a store from its log in many tasks, or compares them with the existing ones.
 
-What is made is byte for byte what `dledger rebuild` makes in one pass. All that is not building is done by it, too: the
-old ones stay until the new ones are whole and on disk, and then these take their place. Tasks may run again: each
-writes the same bytes in the same places.
+The files are identical to those that `dledger rebuild` writes in one pass, and are replaced by its code: the old files
+are kept until the new ones are complete and durable. Tasks can be retried: each writes the same bytes at the same
+positions.
 """
 
 from __future__ import annotations
@@ -37,45 +37,44 @@ _COMPARED_SIZE: Final = 1 << 20
 
 
 class SliceOutcome(NamedTuple):
-    """What one slice gave."""
+    """The result of one slice."""
 
     queues: BuiltQueues
     keys: KeyFile
     last_timestamp: int
 
 
-# Runs a kernel over all slices, in whatever processes, and returns what each gave, in any order.
+# Runs a function on all slices, in any processes, and returns the results in any order.
 SliceRunner = Callable[[Sequence[Slice], Callable[[Slice], Iterable[SliceOutcome]]], list[SliceOutcome]]
 
 
 class StoreInUse(PipelineError):
-    """A store that is to be rebuilt is open elsewhere."""
+    """The store to rebuild is open in another process."""
 
     def __init__(self, root: str) -> None:
         super().__init__(root, "a store that no process has open", "one in use", "Stop its broker or node first")
 
 
 def here(slices: Sequence[Slice], work: Callable[[Slice], Iterable[SliceOutcome]]) -> list[SliceOutcome]:
-    """Run a kernel over all slices in this process."""
+    """Run a function on all slices in this process."""
     return [outcome for part in slices for outcome in work(part)]
 
 
 def rebuild_store(
     path: str, runner: SliceRunner = here, *, layout: Layout = _AS_IT_IS, is_old_kept: bool = False
 ) -> Rebuilt:
-    """Make queues and index of a store again, and put them in place.
+    """Rebuild queues and index of a store and replace the old ones.
 
-    A store whose queues do not count up by one is rebuilt in one pass, which knows what to do; a note says so.
+    A store with irregular queue offsets is rebuilt in one pass, with a note in the result.
 
     Args:
         path: of the store, which no process has open.
-        runner: runs the work on slices.
+        runner: runs a function on slices.
         layout: of the files.
-        is_old_kept: leave the old ones in `rebuild.old`.
+        is_old_kept: keep the old files in `rebuild.old`.
 
-    Raises:
-        StoreInUse: a process has it open.
-        pipeline.common.errors.PipelineError: the log cannot be read in full; nothing was changed.
+    Raises: StoreInUse: a process has the store open. pipeline.common.errors.PipelineError: the log cannot be read
+    completely; nothing was changed.
     """
     files = OsFiles()
     with _locked(path) as root:
@@ -96,10 +95,9 @@ def rebuild_store(
 def build_parts(
     path: str, target: str, queue_file_size: int, layout: IndexLayout, runner: SliceRunner = here
 ) -> BuiltParts:
-    """Make queues and index of a store in a folder; the store is not changed.
+    """Build queues and index of a store in another folder; the store is not changed.
 
-    Raises:
-        pipeline.rebuild.queue_builder.IrregularQueues: they must be made in the order of the log.
+    Raises: pipeline.rebuild.queue_builder.IrregularQueues: queues must be built in log order.
     """
     with open_store(path, tail=Tail.ALL) as view:
         slices, root, log_end = plan(view), view.root, view.end_offset
@@ -127,12 +125,12 @@ def build_parts(
 
 
 class Difference(NamedTuple):
-    """A file of queues or index that is not as the log says.
+    """A queue or index file that does not match the log.
 
     Attributes:
         path: below the store.
-        position: of the first byte that differs; -1: the file is missing, or is too much.
-        found: what is there.
+        position: of the first byte that differs; -1: the file is missing, or should not exist.
+        found: the actual content.
     """
 
     path: str
@@ -141,14 +139,14 @@ class Difference(NamedTuple):
 
 
 def verify_store(path: str, runner: SliceRunner = here, *, scratch: str | None = None) -> list[Difference]:
-    """Make queues and index elsewhere and compare them with those of the store, byte for byte; nothing is changed.
+    """Build queues and index in another folder and compare them with those of the store; the store is not changed.
 
-    Files of queues whose messages have all expired are not compared, for the log no longer holds those messages.
+    Queue files whose messages have all expired are not compared, because the log no longer holds those messages.
 
     Args:
         path: of the store.
-        runner: runs the work on slices.
-        scratch: a folder that all tasks see and that has room for queues and index; None: beside the store.
+        runner: runs a function on slices.
+        scratch: a folder that all tasks can access, with enough space for queues and index; None: next to the store.
     """
     store = find_store(ReadOnlyFiles(), path)
     parts = StoreParts(ReadOnlyFiles(), store)
@@ -180,7 +178,7 @@ def _compared(path: Path, found: Path, expected: Path) -> Iterator[Difference]:
         position = 0
         while True:
             one, other = there.read(_COMPARED_SIZE), made.read(_COMPARED_SIZE)
-            # The last file of a queue may be longer on disk: zeros are room that is not used.
+            # The last file of a queue may be longer on disk: trailing zeros are unused space.
             one, other = one.ljust(len(other), b"\0"), other.ljust(len(one), b"\0")
             if one != other:
                 at = next(place for place, pair in enumerate(zip(one, other, strict=True)) if pair[0] != pair[1])

@@ -1,1 +1,1 @@
-"""The report of what a log holds: gathered by tasks, merged, and rendered as a page."""
+"""The report on a log: computed in tasks, merged, and rendered as an HTML page."""

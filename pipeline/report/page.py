@@ -1,4 +1,4 @@
-"""The page of a report: one HTML file that needs nothing else, light or dark as its reader likes it, fit to print."""
+"""The page of a report: one self-contained HTML file with a light and a dark theme, printable."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _QUEUE_HEADS: Final = (
 
 
 def write_report(report: Report, page: Path | None, figures: Path | None) -> list[ReportFinding]:
-    """Write the page, and the figures as JSON; return what is unusual.
+    """Write the page, and the figures as JSON; return the unusual findings.
 
     Args:
-        report: what to write.
-        page: the HTML file; None: none is written, and no plotting library is needed.
-        figures: the JSON file; None: none.
+        report: the figures.
+        page: path of the HTML file; None: none is written, and no plotting library is needed.
+        figures: path of the JSON file; None: none is written.
     """
     findings = find_unusual(report)
     if figures is not None:
@@ -62,7 +62,7 @@ def page_of(report: Report, findings: Sequence[ReportFinding]) -> str:
 
 
 def _style() -> str:
-    # Read so that it is found in a zip, too: `spark-submit --py-files` sends one.
+    # Read as a package resource: `spark-submit --py-files` sends a zip.
     return files("pipeline.report").joinpath(_STYLE_NAME).read_text("utf-8")
 
 

@@ -1,7 +1,7 @@
 """The partial result of a report for a range of a log: computed from columns, and merged with others.
 
-It takes a few hundred kilobytes, however long the range is. Every task makes one for its slice, the driver merges
-them; the outcome does not depend on how the log was cut, but for what `pipeline.report.sketches` says of its errors.
+A partial result takes a few hundred kilobytes for a range of any length. Each task computes one for its slice, and the
+driver merges them. The result does not depend on the slices, except for the errors in `pipeline.report.sketches`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from store.model.dispatch_batch import Bools, Int64s
 
-# The columns that a report is made of; no bodies.
+# The columns that a report needs; without bodies.
 REPORT_COLUMNS: Final = (
     "topic",
     "queueId",
@@ -56,13 +56,13 @@ OTHER_TOPICS: Final = "(other topics)"
 _NAMES_KEPT: Final = 1000
 _KEYS_KEPT: Final = 1 << 22
 _EXAMPLES_MAX: Final = 5
-# Between topic and name, where one of a topic is counted; no topic holds it.
+# Separates topic and name in the counts of names; no topic contains it.
 SEPARATOR: Final = "\t"
 
 
 @dataclass(slots=True)
 class QueueCounts:
-    """One queue: its messages, their bytes in the log, and which offsets were seen."""
+    """One queue: number of messages, their bytes in the log, and their offsets."""
 
     messages: int = 0
     size: int = 0
@@ -71,7 +71,7 @@ class QueueCounts:
 
 @dataclass(slots=True)
 class TopicCounts:
-    """One topic; see `ReportPartial` for what is kept in arrays over all topics."""
+    """One topic; `ReportPartial` has further values in arrays over all topics."""
 
     messages: int = 0
     size: int = 0
@@ -83,11 +83,11 @@ class TopicCounts:
 
 
 class ReportPartial:
-    """What a report says of one range of a log, in a form that can be merged with that of another range.
+    """The figures of one range of a log, which can be merged with those of another range.
 
     Args:
-        keys_kept: hashes of unique keys that are kept; beyond, a sample is.
-        level: of that sample from the beginning on, so that those of many slices together stay small.
+        keys_kept: most hashes of unique keys to keep; with more keys, a sample is kept.
+        level: initial level of that sample, to limit the total size over many slices.
     """
 
     def __init__(self, *, keys_kept: int = _KEYS_KEPT, level: int = 0) -> None:
@@ -109,7 +109,7 @@ class ReportPartial:
     # ------------------------------------------------------------------------------------------------ gathering
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take messages, as a batch with the columns of `REPORT_COLUMNS` at least."""
+        """Add the messages of a batch, which has at least the columns `REPORT_COLUMNS`."""
         if not batch.num_rows:
             return
         columns = _Columns(batch)
@@ -202,7 +202,7 @@ class ReportPartial:
     # -------------------------------------------------------------------------------------------------- merging
 
     def merge(self, other: ReportPartial) -> None:
-        """Take what another one has gathered; merging in the order of the log costs least."""
+        """Add the figures of another range; merging in log order is fastest."""
         numbers = self._numbers(list(other.topics))
         for number, counts in zip(numbers.tolist(), other.counts, strict=True):
             mine = self.counts[number]
@@ -226,7 +226,7 @@ class ReportPartial:
             self._see_times(other.begin_ms, other.end_ms)
 
     def to_row(self) -> tuple[str, bytes]:
-        """Return it as a text and the hashes of keys, to be sent to the driver."""
+        """Return the figures as a text and the hashes of keys, to be sent to the driver."""
         content = {
             "topics": list(self.topics),
             "counts": [[getattr(counts, name) for name in TopicCounts.__slots__] for counts in self.counts],
@@ -249,7 +249,7 @@ class ReportPartial:
 
     @classmethod
     def from_row(cls, text: str, hashes: bytes, *, keys_kept: int = _KEYS_KEPT) -> Self:
-        """Return the partial that `to_row` converted."""
+        """Return the partial result that `to_row` converted."""
         content: dict[str, Any] = json.loads(text)
         partial = cls(keys_kept=keys_kept, level=content["level"])
         partial.topics = {name: number for number, name in enumerate(content["topics"])}
@@ -271,7 +271,7 @@ class ReportPartial:
         return partial
 
     def _numbers(self, names: list[str]) -> Int64s:
-        """Return the numbers of these topics; those that there is no room for count as one."""
+        """Return the numbers of these topics; topics beyond the limit share one number."""
         for name in names:
             if name not in self.topics:
                 name = name if len(self.topics) < TOPICS_MAX else OTHER_TOPICS  # noqa: PLW2901
@@ -294,7 +294,7 @@ class ReportPartial:
 
 
 class _Columns:
-    """The columns of a batch as numpy has them."""
+    """The columns of a batch as numpy arrays."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         encoded = batch.column("topic").dictionary_encode()
@@ -304,7 +304,7 @@ class _Columns:
         self.sizes, self.body_sizes = _ints(batch, "storeSize"), _ints(batch, "bodySize")
         self.reconsume_times = _ints(batch, "reconsumeTimes")
         flags = _ints(batch, "sysFlag")
-        # Prepared and rolled-back messages have no place of their own, inner batches have several.
+        # Prepared and rolled-back messages have no queue offset, inner batches have several.
         self.is_placed: Bools = flags & (TRANSACTION_PREPARED_TYPE | INNER_BATCH) == 0
         self.stored_ms, self.is_stored_timed = _times(batch, "storeTimestamp")
         born_ms, is_born_timed = _times(batch, "bornTimestamp")
@@ -320,7 +320,7 @@ def _ints(batch: pa.RecordBatch, name: str) -> Int64s:
 
 
 def _times(batch: pa.RecordBatch, name: str) -> tuple[Int64s, Bools]:
-    """Return milliseconds since 1970, and which rows have any."""
+    """Return milliseconds since 1970, and a mask of the rows that have a value."""
     column = batch.column(name)
     is_given: Bools = np.asarray(column.is_valid())
     times: Int64s = pc.fill_null(column.cast(pa.int64()), 0).to_numpy() // US_A_MS

@@ -1,7 +1,7 @@
-"""The plots of a report as SVG that takes its colours from the page, so that one plot suits a light and a dark page.
+"""The plots of a report as SVG with the colours of the page, so that one plot works in both themes.
 
-Drawn with matplotlib, without its global state. Each colour is drawn as a placeholder and written as a CSS variable;
-text stays text; what a mouse may rest on carries a `<title>`, which browsers show.
+Drawn with matplotlib, without its global state. Each colour is drawn as a placeholder and replaced by a CSS variable.
+Text stays text. Elements with a tooltip have a `<title>`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from store.model.dispatch_batch import Int64s
 
 _DATES: Final[Any] = dates  # ships without types
-# What is drawn in these colours is written in the page's.
+# Placeholder colours, replaced by the colours of the page.
 _INK, _SOFT, _GRID, _PAPER = "#010101", "#020202", "#030303", "#040404"
 SERIES_COUNT: Final = 8
 _SERIES: Final = tuple(f"#0505{number:02d}" for number in range(SERIES_COUNT))
@@ -71,7 +71,7 @@ _NAMES_SHOWN: Final = 8
 _QUEUES_LABELLED_MAX: Final = 12
 _HEAT_TOPICS_MAX: Final = 24
 _HEAT_QUEUES_MAX: Final = 32
-# Characters of a name beside a plot: a longer one would leave no room for the plot itself.
+# Most characters of a name next to a plot, so that enough space is left for the plot.
 _NAME_MAX: Final = 26
 _PAIR_NAME_MAX: Final = 14
 _MS_A_DAY: Final = 86_400_000
@@ -119,7 +119,7 @@ def _drawn(name: str, width: float, height: float, label: str, draw: Callable[[_
 
 
 def draw_traffic(report: Report) -> str:
-    """Return messages a second over time, one layer for each of the largest topics."""
+    """Return a plot of messages per second over time, with one layer for each of the largest topics."""
 
     def draw(plot: _Plot) -> None:
         axes, seconds = plot.axes, report.step_ms / 1000
@@ -165,7 +165,7 @@ def _add_step_tips(plot: _Plot, edges: Any, totals: Any, layers: Sequence[Any], 
 
 
 def draw_topics(report: Report) -> str:
-    """Return bytes of the largest topics, as bars with their figures."""
+    """Return a bar chart of the bytes of the largest topics."""
     shown = report.topics[:_TOPICS_SHOWN]
 
     def draw(plot: _Plot) -> None:
@@ -178,7 +178,7 @@ def draw_topics(report: Report) -> str:
 
 
 def draw_names(name: str, label: str, counts: Sequence[NameCount], color: int) -> str:
-    """Return the most frequent keys or tags, as bars."""
+    """Return a bar chart of the most frequent keys or tags."""
     shown = counts[:_NAMES_SHOWN]
 
     def draw(plot: _Plot) -> None:
@@ -259,7 +259,7 @@ def draw_histogram(name: str, label: str, pairs: Sequence[Sequence[int]], *, of:
 
 
 def _octave_parts(counts: Int64s) -> tuple[NDArray[np.float64], Int64s]:
-    """Return edges and counts, as fine as the eye likes: each number up to 8, then four parts an octave."""
+    """Return edges and counts for a histogram: one bin per number up to 8, then four bins per octave."""
     used = np.flatnonzero(counts)
     if not len(used):
         return np.array([0.5, 1.0]), np.zeros(1, np.int64)
@@ -272,7 +272,7 @@ def _octave_parts(counts: Int64s) -> tuple[NDArray[np.float64], Int64s]:
 
 
 def draw_delays(report: Report) -> str:
-    """Return for each topic which delay 50, 90, 99 and 99.9 % of its messages do not exceed."""
+    """Return a plot of the delay percentiles 50, 90, 99 and 99.9 of each topic."""
     shown = [topic for topic in report.topics if topic.delays_ms.p50 is not None][:_TOPICS_SHOWN]
 
     def draw(plot: _Plot) -> None:
@@ -299,7 +299,7 @@ def draw_delays(report: Report) -> str:
 
 
 def draw_queues(report: Report) -> str:
-    """Return a drawing of the balance between each topic's queues: a square for each, stronger with more messages."""
+    """Return a heat map of the balance between each topic's queues: darker squares have more messages."""
     topics = [topic.topic for topic in report.topics[:_HEAT_TOPICS_MAX]]
     queues = [queue for queue in report.queues if queue.topic in topics and queue.queue_id < _HEAT_QUEUES_MAX]
     width = max((queue.queue_id for queue in queues), default=0) + 1
@@ -333,10 +333,10 @@ def draw_queues(report: Report) -> str:
 
 
 def _short(name: str, size: int = _NAME_MAX) -> str:
-    """Return a name of at most this many characters, without its middle, for an axis or a legend."""
+    """Return a name of at most this many characters, shortened in the middle, for an axis or a legend."""
     end = (size - 1) // 3
     name = name if len(name) <= size else f"{name[: size - 1 - end]}…{name[-end:]}"
-    # A dollar sign would begin a formula.
+    # Matplotlib would parse a dollar sign as the begin of a formula.
     return name.replace("$", r"\$")
 
 

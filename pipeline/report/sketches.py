@@ -1,11 +1,11 @@
-"""Summaries of many values that take little memory and can be merged in any order: the parts of a report.
+"""Mergeable summaries of many values in little memory: the parts of a report.
 
 | sketch | answers | error |
 | --- | --- | --- |
 | buckets of values | percentiles, histograms | the answer is at most 1/32 above the value |
-| `HeavyHitters` | which names come most often | at most `error` counts too few for each |
-| `KeySample` | how many keys come twice | none up to its limit; then a sample of 1 in 2^level, chosen by hash |
-| `OffsetRuns` | which queue offsets are missing | none up to its limit of runs |
+| `HeavyHitters` | the most frequent names | each count is at most `error` too low |
+| `KeySample` | number of repeated keys | none up to its limit; then a sample of 1 in 2^level, chosen by hash |
+| `OffsetRuns` | missing queue offsets | none up to its limit of runs |
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ BUCKETS: Final = (_VALUE_BITS - _SUB_BITS + 1) * _SUBS
 
 
 def buckets_of(values: Int64s) -> Int64s:
-    """Return the bucket of each value: its five highest bits, and how many bits follow.
+    """Return the bucket of each value: its five highest bits, and the number of lower bits.
 
     Values below 0 count as 0, those of 2^40 and more as 2^40 - 1.
     """
     values = np.clip(values, 0, VALUE_MAX)
-    # Exact, for 40 bits fit the 53 of a float.
+    # Exact, because 40 bits fit into the 53 bits of a float.
     shifts = np.maximum(np.frexp(values.astype(np.float64))[1].astype(np.int64) - 1 - _SUB_BITS, 0)
     found: Int64s = shifts * _SUBS + (values >> shifts)
     return found
 
 
 def bucket_begins() -> Int64s:
-    """Return the smallest value of each bucket, and what follows the last one."""
+    """Return the smallest value of each bucket, and the end of the last bucket."""
     numbers = np.arange(BUCKETS + 1, dtype=np.int64)
     shifts = np.maximum(numbers // _SUBS - 1, 0)
     begins: Int64s = (numbers - shifts * _SUBS) << shifts
@@ -58,7 +58,7 @@ _BEGINS: Final = bucket_begins()
 
 
 def percentile(counts: Int64s, share: float) -> int | None:
-    """Return a value that this share of all values does not exceed, as its bucket's largest; None: no values."""
+    """Return the percentile for a share of 0 to 1, as the largest value of its bucket; None: no values."""
     total = int(counts.sum())
     if not total:
         return None
@@ -69,12 +69,12 @@ def percentile(counts: Int64s, share: float) -> int | None:
 
 @dataclass(slots=True)
 class HeavyHitters:
-    """The names that come most often, of a stream of any length (Misra and Gries).
+    """The most frequent names in a stream of any length (Misra and Gries).
 
     Attributes:
-        size_max: names that are kept.
+        size_max: most names to keep.
         counts: by name; each is at most `error` below the true count, never above it.
-        error: see above; at most the length of the stream divided by `size_max`.
+        error: at most the length of the stream divided by `size_max`.
     """
 
     size_max: int
@@ -82,7 +82,7 @@ class HeavyHitters:
     error: int = 0
 
     def add(self, values: pa.Array) -> None:
-        """Count texts; nulls are left out."""
+        """Count texts; nulls are skipped."""
         counted = pc.value_counts(values)
         counts: Int64s = counted.field("counts").to_numpy()
         names = counted.field("values")
@@ -91,7 +91,7 @@ class HeavyHitters:
             places = np.flatnonzero(is_name)
             counts, names = counts[places], names.take(pa.array(places))
         if len(counts) > self.size_max:
-            # All that a merge would take away from all of them is taken at once, before they become Python's.
+            # The amount that a merge subtracts from all counts is subtracted here, before conversion to Python objects.
             cut = int(np.partition(counts, -self.size_max - 1)[-self.size_max - 1])
             places = np.flatnonzero(counts > cut)
             counts, names = counts[places] - cut, names.take(pa.array(places))
@@ -99,12 +99,12 @@ class HeavyHitters:
         self._take(dict(zip(names.to_pylist(), counts.tolist(), strict=True)))
 
     def merge(self, other: HeavyHitters) -> None:
-        """Count what another one has counted."""
+        """Add the counts of another one."""
         self.error += other.error
         self._take(other.counts)
 
     def top(self, count: int) -> list[tuple[str, int]]:
-        """Return the most frequent names, the first one first."""
+        """Return the most frequent names, in descending order."""
         return sorted(self.counts.items(), key=lambda item: (-item[1], item[0]))[:count]
 
     def _take(self, counts: dict[str, int]) -> None:
@@ -119,12 +119,12 @@ class HeavyHitters:
 
 @dataclass(slots=True)
 class KeySample:
-    """Hashes of keys, to count those that come more than once.
+    """Hashes of keys, to count repeated keys.
 
     Attributes:
-        size_max: hashes that are kept; beyond, `level` rises.
+        size_max: most hashes to keep; with more, `level` rises.
         level: only hashes that end with this many zero bits are kept: 1 key in 2^level.
-        hashes: of all of these keys, a repeated one as often as it came; sorted.
+        hashes: sorted, with one item for each occurrence of a key.
     """
 
     size_max: int
@@ -132,11 +132,11 @@ class KeySample:
     hashes: UInt64s = field(default_factory=lambda: np.empty(0, np.uint64))
 
     def add(self, hashes: UInt64s) -> None:
-        """Take the hashes of some keys."""
+        """Add the hashes of some keys."""
         self._take([hashes[_is_kept(hashes, self.level)]])
 
     def merge(self, other: KeySample) -> None:
-        """Take what another one has taken."""
+        """Add the hashes of another sample."""
         level = max(self.level, other.level)
         mine = self.hashes[_is_kept(self.hashes, level)] if level > self.level else self.hashes
         self.hashes, self.level = mine, level
@@ -167,7 +167,7 @@ def _is_kept(hashes: UInt64s, level: int) -> NDArray[np.bool_]:
 _WORD: Final = 8
 _MIX_1, _MIX_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
 _LOW_BYTES: Final[UInt64s] = np.array([(1 << 8 * size) - 1 for size in range(_WORD + 1)], np.uint64)
-# Of longer keys only this many first bytes and the length are hashed.
+# Of a longer key only the length and this many leading bytes are hashed.
 _HASHED_MAX: Final = 256
 
 
@@ -194,7 +194,7 @@ _PADDING: Final = np.zeros(_WORD, np.uint8)
 
 
 def mix(values: UInt64s) -> UInt64s:
-    """Return values whose every bit depends on every bit of those given (the finaliser of xxHash64)."""
+    """Return mixed values: each bit depends on each bit of the input (the finaliser of xxHash64)."""
     values = (values ^ (values >> np.uint64(33))) * _MIX_2
     values = (values ^ (values >> np.uint64(29))) * _MIX_1
     mixed: UInt64s = values ^ (values >> np.uint64(32))
@@ -203,12 +203,12 @@ def mix(values: UInt64s) -> UInt64s:
 
 @dataclass(slots=True)
 class OffsetRuns:
-    """Which offsets of one queue were seen: runs without a gap, `[begin, end)`, ascending and apart.
+    """The offsets of one queue as disjoint ascending runs `[begin, end)`.
 
     Attributes:
-        runs: see above; at most `RUNS_MAX`.
-        repeated: offsets that were seen more than once.
-        is_cut: there were more runs; the smallest gaps were forgotten.
+        runs: at most `RUNS_MAX`.
+        repeated: number of repeated offsets.
+        is_cut: there were more runs, and the smallest gaps were dropped.
     """
 
     RUNS_MAX = 1000
@@ -218,7 +218,7 @@ class OffsetRuns:
     is_cut: bool = False
 
     def add(self, begin: int, end: int) -> None:
-        """Take the offsets from `begin` up to and without `end`."""
+        """Add the offsets `[begin, end)`."""
         if self.runs and self.runs[-1][1] == begin:
             self.runs[-1] = (self.runs[-1][0], end)
             return
@@ -230,14 +230,14 @@ class OffsetRuns:
             self._forget_a_gap()
 
     def merge(self, other: OffsetRuns) -> None:
-        """Take what another one has seen."""
+        """Add the offsets of another one."""
         self.repeated += other.repeated
         self.is_cut |= other.is_cut
         for begin, end in other.runs:
             self.add(begin, end)
 
     def to_list(self) -> list[Any]:
-        """Return its fields, as JSON can hold them."""
+        """Return the fields in JSON's types."""
         return [self.runs, self.repeated, self.is_cut]
 
     def gaps(self) -> list[tuple[int, int]]:
@@ -262,7 +262,7 @@ class OffsetRuns:
 
 
 def sparse(counts: NDArray[Any]) -> list[list[int]]:
-    """Return the counts that are not 0 as `[place, count]`."""
+    """Return the counts that are not 0 as `[position, count]`."""
     places = np.flatnonzero(counts)
     return [list(pair) for pair in zip(places.tolist(), counts[places].tolist(), strict=True)]
 

@@ -1,6 +1,6 @@
-"""Messages and bytes by time and topic, in as many steps as a plot can show: the steps widen as the span grows.
+"""Messages and bytes by time and topic. The number of steps is bounded: steps widen with the time range.
 
-Each width is a multiple of the one before it, so that steps can be joined and two timelines merged without loss.
+Each width is a multiple of the previous one, so that steps can be joined and two timelines merged exactly.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ class Timeline:
 
     @property
     def steps(self) -> int:
-        """How many there are."""
+        """Number of steps."""
         return int(self.values.shape[1])
 
     def add(self, topics: Int64s, topic_count: int, times_ms: Int64s, sizes: Int64s) -> None:
         """Count messages.
 
         Args:
-            topics: number of the topic of each.
-            topic_count: all numbers are below it.
+            topics: topic number of each message.
+            topic_count: all topic numbers are smaller.
             times_ms: since 1970.
-            sizes: bytes of each.
+            sizes: bytes of each message.
         """
         if not len(times_ms):
             return
@@ -68,7 +68,7 @@ class Timeline:
         self.values[:, :, 1] += np.bincount(places, sizes, minlength=size).reshape(shape).astype(np.int64)
 
     def merge(self, other: Timeline, topics: Int64s, topic_count: int) -> None:
-        """Add another one, whose topics have the numbers `topics` here."""
+        """Add another timeline; `topics` maps its topic numbers to those of this one."""
         if not other.steps:
             return
         begin, end = other.first * other.width_ms, (other.first + other.steps) * other.width_ms - 1
@@ -81,7 +81,7 @@ class Timeline:
         np.add.at(self.values, (topics[:, None], np.arange(begin_step, begin_step + joined.shape[1])[None, :]), joined)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON can hold it."""
+        """Return the timeline in JSON's types."""
         return {"widthMs": self.width_ms, "first": self.first, "steps": self.steps, "values": self.values.tolist()}
 
     @classmethod
@@ -93,7 +93,7 @@ class Timeline:
         return timeline
 
     def _make_room(self, topic_count: int, begin_ms: int, end_ms: int, width_ms: int = 0) -> None:
-        """Widen the steps and add some, so that these times (both included) have one."""
+        """Widen or add steps so that the times from `begin_ms` to `end_ms` (inclusive) are covered."""
         if self.steps:
             begin_ms = min(begin_ms, self.first * self.width_ms)
             end_ms = max(end_ms, (self.first + self.steps) * self.width_ms - 1)
@@ -123,7 +123,7 @@ def _widths() -> Iterator[int]:
 
 
 def _joined(values: NDArray[np.int64], first: int, factor: int) -> tuple[NDArray[np.int64], int]:
-    """Return the same in steps that are `factor` times as wide, and the number of the first."""
+    """Return the values in steps that are `factor` times as wide, and the number of the first step."""
     begin = first // factor
     steps = np.arange(first, first + values.shape[1]) // factor - begin
     joined = np.zeros((values.shape[0], int(steps[-1]) + 1, values.shape[2]), np.int64)

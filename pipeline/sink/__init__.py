@@ -1,1 +1,1 @@
-"""The sinks without Spark: rows become messages of a log, and the options of both sinks."""
+"""The parts of the sinks that do not need Spark: conversion of rows to messages, and the options."""

@@ -1,15 +1,17 @@
-"""Finds the rows of a partition that an earlier attempt stored: the basis of `exactlyOnce`.
+"""Finds the rows of a partition that an earlier attempt stored; used by `exactlyOnce`.
 
-A broker recognises a UNIQ_KEY that its dedupe window holds; the window is bounded, and a query may be started again
-days after it failed. So a writer asks the brokers' key index, too, which holds every key that the log still holds:
+A broker recognises a UNIQ_KEY in its dedupe window. The window is bounded, and a failed query may be restarted days
+later. So the writer also queries the key index of the brokers, which contains every key in the log:
 
-1. The chunk with the partition's first row is sent before all others, and nothing else before it is answered. So where
-   the first row is not stored, no row is: one question for a partition that is written for the first time.
-2. Where it is stored, each chunk is asked for before it is sent. A chunk is stored whole or not at all, unless rows are
-   cut into chunks in another way now (the topic has another number of queues). Then the first chunk is stored in part,
-   but for one so small that its rows went to one queue then, too; after a chunk that is, it is asked row by row.
+1. The chunk with the partition's first row is sent first, and no other chunk is sent before it is answered. So if the
+   first row is not stored, no row is: a partition that is written for the first time needs one query.
+2. If the first row is stored, each chunk is looked up before it is sent. A chunk is stored completely or not at all,
+   unless rows are divided into chunks in another way than before (the number of queues has changed). In that case the
+   first chunk is stored in part, unless its rows went to a single queue before as well. After a chunk that is stored in
+   part, rows are looked up one by one.
 
-What an earlier try left under way is in neither the log nor the index yet; it is what the window recognises.
+Messages of an earlier attempt that are still in flight are in neither the log nor the index yet; the window recognises
+them.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ _QUESTIONS_MAX: Final = 64
 
 
 class StoredRows:
-    """Asks the brokers of a writer what they hold; for use by the writer's event loop, `async with`.
+    """Queries the brokers of a writer for stored rows. Used in the writer's event loop, with `async with`.
 
     Args:
         endpoints, name_servers, security: see `cluster.client.producer.producer.Producer`.
@@ -53,7 +55,7 @@ class StoredRows:
         self._is_cut_alike = True
 
     async def __aenter__(self) -> Self:
-        """Open."""
+        """Return itself."""
         await self._connection.__aenter__()
         return self
 
@@ -62,11 +64,9 @@ class StoredRows:
         await self._connection.__aexit__(*error)
 
     async def check_broker(self, queue: BrokerQueue) -> None:
-        """Check that a broker can find out whether it holds a message.
+        """Check that a broker can find messages by key.
 
-        Raises:
-            BadOption: it keeps no dedupe window, or no index of keys.
-            RequestFailed: it does not answer.
+        Raises: BadOption: the broker has no dedupe window, or no key index. RequestFailed: the broker does not answer.
         """
         nodes = await self._nodes(queue)
         status: BrokerStatusResponse = await nodes.call(
@@ -82,7 +82,7 @@ class StoredRows:
         """Return the UNIQ_KEYs of a chunk whose messages are stored.
 
         Args:
-            queue: where the chunk goes to.
+            queue: target of the chunk.
             keys: UNIQ_KEYs of all its messages, in order.
 
         Raises:
@@ -97,7 +97,7 @@ class StoredRows:
             self._is_cut_alike = False
             return await self._stored_singly(queue, keys)
         found = await self._keys_from(queue, *first, len(keys))
-        # What is restored may have no key.
+        # A restored message may have no key.
         missing = [key for key in keys if key and key not in found]
         self._is_cut_alike = not missing
         return found.intersection(keys) | await self._stored_singly(queue, missing)
@@ -119,7 +119,7 @@ class StoredRows:
         return found
 
     async def _place(self, queue: BrokerQueue, key: str) -> tuple[int, int] | None:
-        """Return the queue and the offset at which a message is; None: it is not stored, or has no key."""
+        """Return the queue and the offset of a message; None: the message is not stored, or has no key."""
         if not key:
             return None
         nodes = await self._nodes(queue)

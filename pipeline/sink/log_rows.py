@@ -1,18 +1,18 @@
-"""Rows of a data frame become messages of the log: which columns there may be, and what each turns into.
+"""Converts rows of a data frame to messages of the log.
 
 | column | type | meaning |
 | --- | --- | --- |
 | `body` | binary or string | the payload; required, never null |
-| `topic` | string | needed unless the option `topic` names one for all rows, which goes before it |
+| `topic` | string | required unless the option `topic` sets the topic of all rows; the option has precedence |
 | `tags` | string | the tag |
-| `keys` | string, or array of strings | words by which it can be found; in a string with blanks between them |
-| `properties` | map of strings | more names and values; TAGS and KEYS in it count where no column says otherwise |
-| `queueId` | integer | a certain queue |
-| `shardingKey` | string | rows with the same one go to the same queue, in order; `queueId` goes before it |
-| `flag` | integer | the client's own 32 bits |
-| `bornTimestamp` | timestamp | when the message was made; else when the row is written |
+| `keys` | string, or array of strings | keys for queries; in a string, separated by blanks |
+| `properties` | map of strings | further properties; TAGS and KEYS are used if there is no column for them |
+| `queueId` | integer | the queue of the message |
+| `shardingKey` | string | rows with the same key go to the same queue, in order; `queueId` has precedence |
+| `flag` | integer | 32 bits for the client's use |
+| `bornTimestamp` | timestamp | creation time of the message; default: when the row is written |
 
-UNIQ_KEY is made from where a row is (`unique_key_head`): a task that is tried again gives its rows the same ones.
+The UNIQ_KEY is made from the position of a row (`unique_key_head`), so a retried task gives its rows the same keys.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _HEAD_BYTES: Final = 12
 _ROW_END: Final = 1 << 32
 _FLAG_END: Final = 1 << 31
-# Characters whose UTF-8 is below the limit for properties in any case.
+# Texts with this many characters are below the limit for properties in any encoding to UTF-8.
 _SURELY_SMALL: Final = 8_000
 _TEXT: Final = "string"
 _WHOLE: Final = "integer"
@@ -56,18 +56,18 @@ _TYPES: Final = {
 
 
 class UnfitFrame(PipelineError):
-    """The columns of a data frame, or a row of it, cannot become messages."""
+    """The columns or a row of a data frame cannot be converted to messages."""
 
 
 class OutgoingRow(NamedTuple):
-    """One row, ready to travel.
+    """One row, ready to be sent.
 
     Attributes:
-        topic: its topic.
-        queue_id: the queue that the row asks for; None: it asks for none.
-        sharding_key: decides the queue; None: any.
+        topic: of the message.
+        queue_id: the queue in the row; None: any.
+        sharding_key: determines the queue; None: any.
         unique_key: its UNIQ_KEY.
-        message: what is stored.
+        message: the message to store.
         row: number of the row in its partition.
     """
 
@@ -83,8 +83,8 @@ def unique_key_head(write_id: str, batch_id: int, partition: int) -> str:
     """Return the prefix of the UNIQ_KEYs of one partition of one batch; 8 digits of the row's number follow.
 
     Args:
-        write_id: of the query, or of the one write.
-        batch_id: of the query's batch; 0 in a write that has none.
+        write_id: of the query, or of the batch write.
+        batch_id: of the query's batch; 0 in a batch write.
         partition: number of the task's partition.
     """
     origin = f"{write_id}\0{batch_id}\0{partition}".encode()
@@ -96,7 +96,7 @@ def check_schema(schema: pa.Schema, topic: str | None) -> None:
 
     Args:
         schema: of the frame.
-        topic: of all rows; None: the column `topic` says it.
+        topic: of all rows; None: the column `topic` is used.
 
     Raises:
         UnfitFrame: a column is missing, unknown, or has another type.
@@ -129,11 +129,11 @@ def _fits(name: str, kind: pa.DataType) -> bool:
 
 
 class RowEncoder:
-    """Turns the batches of one partition into messages.
+    """Converts the batches of one partition to messages.
 
     Args:
         key_head: see `unique_key_head`.
-        topic: of all rows; None: the column `topic` says it.
+        topic: of all rows; None: the column `topic` is used.
     """
 
     def __init__(self, key_head: str, topic: str | None) -> None:
@@ -145,8 +145,7 @@ class RowEncoder:
     def rows(self, batch: pa.RecordBatch) -> Iterator[OutgoingRow]:
         """Yield the messages of the partition's next rows.
 
-        Raises:
-            UnfitFrame: a row cannot be stored; those before it were yielded.
+        Raises: UnfitFrame: a row cannot be stored; the rows before it were yielded.
         """
         check_schema(batch.schema, self._topic)
         now_ms = time.time_ns() // 1_000_000
@@ -220,7 +219,7 @@ def _properties(
     more: Sequence[tuple[str, str | None]] | Mapping[str, str | None] | None,
 ) -> bytes:
     if not more:
-        # What most rows have: written down without a dictionary.
+        # Fast path for most rows, without a dictionary.
         text = f"{UNIQUE_KEY}\x01{unique_key}\x02"
         if tags:
             text += f"{TAGS}\x01{tags}\x02"

@@ -1,21 +1,21 @@
-"""Rows of Arrow batches become messages of the log: one writer for each task of a write.
+"""Writes rows of Arrow batches as messages of the log: one writer for each task of a write.
 
-Rows of one queue are gathered into chunks, which are stored whole or not at all. One batch of chunks is under way to
-each broker at a time: rows of one queue are stored in their order, and what is stored of a partition is a prefix of
+Rows of one queue are collected into chunks, which are stored completely or not at all. One batch of chunks at a time is
+in flight to each broker. So rows of one queue are stored in order, and the stored rows of a partition are a prefix of
 each queue's rows, however the task ends.
 
-*At least once*: a task that is tried again stores its rows again, with the same UNIQ_KEYs; a broker whose dedupe window
-still holds the first ones does not. *Exactly once* (`is_exactly_once`): rows of an earlier try are looked for in the
-brokers' key index, too (`pipeline.sink.log_resume`), and none is stored twice as long as
+*At least once*: a retried task stores its rows again, with the same UNIQ_KEYs, unless the broker's dedupe window still
+contains them. *Exactly once* (`is_exactly_once`): rows of an earlier attempt are also looked up in the brokers' key
+index (`pipeline.sink.log_resume`), and none is stored twice as long as
 
-* a task that is tried again gets the same rows in the same order (a deterministic query on a source that can be read
-  again; a checkpoint that is kept),
-* the brokers still hold what the first try stored: retention has not deleted it,
-* of two tries at one time (a task that was given up and still runs) what both send stays within the dedupe window, as
-  do the messages that were under way when the first try ended: at most 4,096 a task,
+* a retried task receives the same rows in the same order (a deterministic query, a source that can be read again, and a
+  checkpoint),
+* retention has not deleted the messages of the first attempt,
+* messages that two concurrent attempts send (an abandoned task may still run), and messages in flight when the first
+  attempt ended (at most 4,096 per task), stay within the dedupe window,
 * the topic's queues are on the same brokers.
 
-It does not hide messages from readers until the batch is committed: readers see the rows of a failed try, once.
+Messages are visible before the batch is committed: readers see the rows of a failed attempt, once.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ if TYPE_CHECKING:
 
     from cluster.client.producer.batch import Encoded
 
-# Not to be set: a task that is tried again must cut the same chunks.
+# Not configurable: a retried task must produce the same chunks.
 CHUNK_ROWS: Final = 1_000
 CHUNK_SIZE_BYTES: Final = 256 << 10
-# Rows without key and queue: this many in a row go to one queue.
+# Number of consecutive rows without key and queue that go to the same queue.
 _RUN_ROWS: Final = 250
 _OPEN_SIZE_BYTES: Final = 16 << 20
 # Seconds that a writer waits for its connections to close.
@@ -60,15 +60,15 @@ _UNDER_WAY_SIZE_BYTES: Final = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class LogTarget:
-    """Where a write goes to, and how. Travels to the tasks.
+    """The target and the settings of a write. Sent to the tasks.
 
     Attributes:
-        endpoints: `host:port` of nodes of all brokers to be used; empty when name servers are given.
+        endpoints: `host:port` of nodes of all brokers to write to; empty if name servers are given.
         name_servers: `host:port` of all name servers.
-        topic: of all rows; None: the column `topic` says it.
-        is_exactly_once: see the top of this file.
-        timeout_s: how long a chunk may take, all tries included.
-        compression: how bodies above 4 KiB are compressed; None: not at all.
+        topic: of all rows; None: the column `topic` is used.
+        is_exactly_once: see the module docstring.
+        timeout_s: longest time for a chunk, including retries.
+        compression: of bodies above 4 KiB; None: no compression.
     """
 
     endpoints: str = ""
@@ -80,11 +80,11 @@ class LogTarget:
 
 
 class RowOrigin(NamedTuple):
-    """Where rows come from: what their UNIQ_KEYs are made of.
+    """The origin of rows, from which their UNIQ_KEYs are made.
 
     Attributes:
-        write_id: of the query, or of the one write.
-        batch_id: of the query's batch; 0 in a write that has none.
+        write_id: of the query, or of the batch write.
+        batch_id: of the query's batch; 0 in a batch write.
         partition: number of the task's partition.
     """
 
@@ -94,7 +94,7 @@ class RowOrigin(NamedTuple):
 
 
 class WrittenRange(NamedTuple):
-    """Offsets [begin, end) of one queue, within which a task's messages are."""
+    """Offsets [begin, end) of one queue that contain a task's messages."""
 
     broker: str
     topic: str
@@ -105,13 +105,13 @@ class WrittenRange(NamedTuple):
 
 @dataclass(slots=True)
 class RowsStored:
-    """What became of the rows of one task.
+    """The result of writing the rows of one task.
 
     Attributes:
-        rows: all of them, those that were stored before included.
-        repeated_rows: stored by an earlier try.
-        size_bytes: of bodies and properties that were sent.
-        ranges: where they are, by queue; without those that an earlier try stored.
+        rows: number of rows, including those that were stored before.
+        repeated_rows: number of rows that an earlier attempt stored.
+        size_bytes: of the bodies and properties sent.
+        ranges: queue offsets of the messages sent.
     """
 
     rows: int = 0
@@ -121,7 +121,7 @@ class RowsStored:
 
 
 class WriteFailed(PipelineError):
-    """Messages could not be stored, or it is not known whether they were."""
+    """Messages were not stored, or it is unknown whether they were."""
 
 
 @dataclass(slots=True)
@@ -146,28 +146,28 @@ class _Chunk:
 
 
 class RowSource(Protocol):
-    """Turns batches into messages: `RowEncoder` those of a frame, others those of an archive."""
+    """Converts batches to messages: `RowEncoder` for a data frame, other classes for an archive."""
 
     def rows(self, batch: pa.RecordBatch) -> Iterator[OutgoingRow]:
         """Yield the messages of the next rows."""
         ...
 
 
-# Called with messages that are stored: numbers of their rows, and where they are.
+# Called with the row numbers and the locations of stored messages.
 OnStored = Callable[[Sequence[int], Sequence[MessageAppended]], None]
-# Called with messages that an earlier try has stored: numbers of their rows.
+# Called with the row numbers of messages that an earlier attempt stored.
 OnRepeated = Callable[[Sequence[int]], None]
 
 
 class LogWriter:
-    """Writes the rows of one partition; `with` closes it. For use by one thread.
+    """Writes the rows of one partition; a context manager. Not thread-safe.
 
     Args:
-        target: where to.
+        target: of the write.
         origin: of the rows.
-        rows: turns batches into messages; None: as `pipeline.sink.log_rows` has it.
-        on_stored: called with each chunk that is stored, in the order of chunks.
-        on_repeated: called with rows that are not sent, for an earlier try has stored them.
+        rows: converts batches to messages; None: a `RowEncoder`.
+        on_stored: called with each stored chunk, in the order of chunks.
+        on_repeated: called with rows that are not sent because an earlier attempt stored them.
 
     Raises:
         ValueError: endpoints and name servers are both given, or neither, or one is not `host:port`.
@@ -230,7 +230,7 @@ class LogWriter:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """Close all connections; what was not waited for by `finish` may be stored or not."""
+        """Close all connections. Messages sent after the last `finish` may be stored or not."""
         for _, future in self._under_way:
             future.cancel()
         try:
@@ -239,7 +239,7 @@ class LogWriter:
             self._thread.close()
 
     async def _close(self) -> None:
-        # The producer first waits for all that it has taken in; the writer needs no answer any more.
+        # The producer would wait for all queued messages; the writer needs no more answers.
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await self._stack.aclose()
@@ -249,9 +249,7 @@ class LogWriter:
     def write(self, batch: pa.RecordBatch) -> None:
         """Queue rows; blocks while the permitted number of bytes is in flight.
 
-        Raises:
-            UnfitFrame: a row cannot be stored.
-            WriteFailed: messages were not stored, or perhaps not.
+        Raises: UnfitFrame: a row cannot be stored. WriteFailed: messages were not stored, or it is unknown.
         """
         for row in self._encoder.rows(batch):
             self._add(row)
@@ -259,8 +257,7 @@ class LogWriter:
     def finish(self) -> RowsStored:
         """Return when all rows are committed.
 
-        Raises:
-            WriteFailed: they are not, or perhaps not.
+        Raises: WriteFailed: rows were not stored, or it is unknown.
         """
         self._send_all()
         while self._under_way:
@@ -311,7 +308,7 @@ class LogWriter:
             queues = tuple(asked)
         if row.sharding_key is not None and row.queue_id is None:
             return queue_of_key(queues, row.sharding_key)
-        # The same again when the task is tried again.
+        # A retry of the task chooses the same queue.
         return queues[(self._partition + row.row // _RUN_ROWS) % len(queues)]
 
     def _ask_queues(self, topic: str) -> tuple[BrokerQueue, ...]:
@@ -333,7 +330,7 @@ class LogWriter:
             self._send(queue)
 
     def _send(self, queue: BrokerQueue) -> None:
-        """Send one queue's chunk; that with the partition's first row goes before all others."""
+        """Send a queue's chunk. The chunk with the partition's first row is sent first."""
         if not self._is_first_sent:
             assert self._first is not None
             self._is_first_sent = True

@@ -1,21 +1,21 @@
-"""The options of the sinks `format("dledger")` and `format("dledger-lake")`: read and checked, without Spark.
+"""Parses and checks the options of the sinks `format("dledger")` and `format("dledger-lake")`, without Spark.
 
 | option of the log | value |
 | --- | --- |
-| `endpoints` | `host:port` of nodes of all brokers to be used, with commas between them; or |
+| `endpoints` | `host:port` of nodes of all brokers to write to, separated by commas; or |
 | `nameServers` | `host:port` of all name servers |
-| `topic` | of all rows; else the column `topic` says it |
-| `exactlyOnce` | `true`: rows of an earlier try are not stored again (false; bounds: `pipeline.sink.log_writer`) |
-| `writeId` | batch writes: a name for this write; one that is done again under its name stores nothing twice |
-| `deliveryTimeout` | how long a message may take, all tries included (120s) |
+| `topic` | of all rows; default: the column `topic` |
+| `exactlyOnce` | `true`: rows of an earlier attempt are not stored again (false; limits: `pipeline.sink.log_writer`) |
+| `writeId` | batch writes: a name for this write; a repeated write with the same name stores nothing twice |
+| `deliveryTimeout` | longest time to store a message, including retries (120s) |
 | `compression` | of bodies above 4 KiB: none, zlib, lz4, zstd (none) |
 
 | option of a lake | value |
 | --- | --- |
-| `path` | its directory, which all tasks and the driver share |
+| `path` | its directory, accessible to all tasks and the driver |
 | `kind` | parquet, delta, iceberg (parquet) |
 | `compression` | of its files: zstd, snappy, none (zstd) |
-| `writeId` | batch writes: a name for this write; one that is done again under its name changes nothing |
+| `writeId` | batch writes: a name for this write; a repeated write with the same name changes nothing |
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ LOG_OPTIONS: Final = (
     "compression",
 )
 LAKE_OPTIONS: Final = ("path", "kind", "compression", "writeId")
-# What Spark itself puts among the options of a write.
+# Options that Spark adds to those of a write.
 _OF_SPARK: Final = frozenset({"checkpointlocation", "queryname", "outputmode", "numrows"})
 _NO_COMPRESSION: Final = "none"
 
 
 @dataclass(frozen=True, slots=True)
 class LakeTarget:
-    """Where a write to a lake goes to, and how. Travels to the tasks.
+    """The target and the settings of a write to a lake. Sent to the tasks.
 
     Attributes:
         root: of the lake.
@@ -66,15 +66,14 @@ class LakeTarget:
     compression: str = "zstd"
 
     def writer(self, name: str) -> FileWriter:
-        """Return the writer for the rows of one task; `name` is unique for batch and partition."""
+        """Return the writer for the rows of one task; `name` is unique per batch and partition."""
         return lake_writer(self.root, self.kind, name, self.compression)
 
 
 def parse_log_target(given: Mapping[str, str]) -> tuple[LogTarget, str]:
     """Return the target of a write to the log, and the id of a batch write.
 
-    Raises:
-        BadOption, UnknownOption: an option is unknown, missing or wrong.
+    Raises: BadOption, UnknownOption: an option is unknown, missing or invalid.
     """
     options = _checked(given, LOG_OPTIONS)
     endpoints, name_servers = options.get("endpoints", ""), options.get("nameServers", "")
@@ -99,8 +98,7 @@ def parse_log_target(given: Mapping[str, str]) -> tuple[LogTarget, str]:
 def parse_lake_target(given: Mapping[str, str]) -> tuple[LakeTarget, str]:
     """Return the target of a write to a lake, and the id of a batch write.
 
-    Raises:
-        BadOption, UnknownOption: an option is unknown, missing or wrong.
+    Raises: BadOption, UnknownOption: an option is unknown, missing or invalid.
     """
     options = _checked(given, LAKE_OPTIONS)
     target = LakeTarget(
@@ -112,10 +110,9 @@ def parse_lake_target(given: Mapping[str, str]) -> tuple[LakeTarget, str]:
 
 
 def lake_root(path: str) -> str:
-    """Return the directory that the option `path` of a lake names.
+    """Return the directory in the option `path` of a lake.
 
-    Raises:
-        BadOption: it is missing, or no directory of a file system.
+    Raises: BadOption: the option is missing, or is not a directory of a file system.
     """
     root = path.strip().removeprefix("file://").rstrip("/")
     if not root or "://" in root:

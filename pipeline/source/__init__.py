@@ -1,1 +1,1 @@
-"""The source of messages without Spark: options, what there is to read, plans of queries and of streams."""
+"""The parts of the source that do not need Spark: options, views of the data, and plans of queries and streams."""

@@ -1,7 +1,7 @@
-"""The nodes of one broker, for programs that block: connections, whose turn it is to be asked, and when to give up.
+"""Connections to the nodes of one broker for blocking code: choice of the node, and the time limit of retries.
 
-A channel belongs to the process that made it: Spark's workers are forked, and what gRPC had open before is of no use
-after a fork. So connections are opened when they are first used, again in each process.
+A channel cannot be used after a fork, and Spark forks its workers. So connections are opened at first use in each
+process.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
     from cluster.v1.answer_pb2 import Answer
 
-# A node that is silent is noticed though its connection does not break.
+# Detects a node that stops responding without closing the connection.
 _KEEPALIVE: Final = (
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.http2.max_pings_without_data", 0),
 )
-# Another node may answer otherwise, or the same one a little later; so do those whose cause passes by itself.
+# Errors for which another node, or the same node later, may succeed.
 _PASSING: Final = frozenset(
     {
         Reason.NOT_REACHED,
@@ -43,7 +43,7 @@ _PASSING: Final = frozenset(
         Reason.WAIT_QUORUM_ACK_TIMEOUT,
     }
 )
-# Another node may have what is missing or damaged on this one, or not yet replicated to it.
+# Another node may have data that is missing, damaged or not yet replicated on this one.
 _ELSEWHERE: Final = frozenset(
     {Reason.NO_MESSAGE, Reason.UNKNOWN_TOPIC, Reason.CORRUPT_DATA, Reason.INTERNAL_ERROR, Reason.DISK_ERROR}
 )
@@ -58,17 +58,17 @@ ResponseT = TypeVar("ResponseT", bound=_Response)
 
 
 class BrokerConnections:
-    """Connections to the nodes of a broker. Not shared between threads.
+    """Connections to the nodes of a broker. Not thread-safe.
 
     Args:
-        endpoints: `host:port` of the nodes, with commas.
-        patience_s: how long they are asked in turn before it is an error.
+        endpoints: `host:port` of the nodes, separated by commas.
+        patience_s: seconds for which calls are retried on all nodes before an error is raised.
 
     Raises:
         SecurityUnusable: a file that the environment names cannot be used.
 
     Attributes:
-        addresses: of the nodes; the one that answered last comes first.
+        addresses: of the nodes, the one that answered last first.
     """
 
     def __init__(self, endpoints: str, patience_s: float = PATIENCE_S) -> None:
@@ -81,7 +81,7 @@ class BrokerConnections:
         self._security = broker_security()
 
     def stub(self, address: str) -> Any:
-        """Return the way to call a node."""
+        """Return the gRPC stub of a node."""
         if os.getpid() != self._process_id:
             self._channels, self._stubs, self._process_id = [], {}, os.getpid()
         if address not in self._stubs:
@@ -91,11 +91,10 @@ class BrokerConnections:
         return self._stubs[address]
 
     def ask(self, call: Callable[[Any], ResponseT]) -> ResponseT:
-        """Return the answer of the first node that gives one.
+        """Return the answer of the first node that answers.
 
-        Raises:
-            BrokerRefused: another node would not do it either.
-            BrokerUnreachable: no node has answered within `patience_s`.
+        Raises: BrokerRefused: the request is refused permanently. BrokerUnreachable: no node answered within
+        `patience_s`.
         """
         turn = Turn(self)
         while True:
@@ -111,7 +110,7 @@ class BrokerConnections:
                 return response
 
     def close(self) -> None:
-        """Close all connections; they are opened again when they are used."""
+        """Close all connections. They are reopened at the next use."""
         if os.getpid() == self._process_id:
             for channel in self._channels:
                 channel.close()
@@ -119,7 +118,7 @@ class BrokerConnections:
 
 
 class Turn:
-    """Whose turn it is to be asked, and when to give up."""
+    """The next node to call, and the time limit of retries."""
 
     def __init__(self, nodes: BrokerConnections) -> None:
         self._nodes = nodes
@@ -130,26 +129,24 @@ class Turn:
 
     @property
     def address(self) -> str:
-        """The address of the node that is asked next."""
+        """The address of the node to call next."""
         return self._addresses[0]
 
     @property
     def has_asked_all(self) -> bool:
-        """Whether all nodes but this one have refused since it went well."""
+        """Whether all other nodes have refused since the last success."""
         return self._refused >= {*self._addresses} - {self.address}
 
     def goes_well(self) -> None:
-        """Begin to be patient again."""
+        """Reset the time limit after a success."""
         self._deadline_s = time.monotonic() + self._nodes.patience_s
         self._backoff.reset()
         self._refused.clear()
 
     def failed(self, failure: RequestFailed) -> None:
-        """Turn to another node, after a pause.
+        """Select another node, after a pause.
 
-        Raises:
-            BrokerRefused: another node would say the same.
-            BrokerUnreachable: it has lasted too long.
+        Raises: BrokerRefused: the request is refused permanently. BrokerUnreachable: the time limit is exceeded.
         """
         is_elsewhere = failure.reason in _ELSEWHERE and not self.has_asked_all
         if not (failure.is_worth_trying or failure.reason in _PASSING or is_elsewhere):
@@ -165,6 +162,6 @@ class Turn:
 
 
 def failure(address: str, error: grpc.RpcError) -> RequestFailed:
-    """Return the error for a call that ended with a gRPC error."""
+    """Return the error for a failed gRPC call."""
     assert isinstance(error, grpc.Call)
     return failure_of_call(address, error.code(), error.details() or "", "cluster.v1.BrokerService")

@@ -1,4 +1,4 @@
-"""A part of a broker's log, as plans name it, and its results: plain values, so that reading files loads no gRPC."""
+"""A range of a broker's log in a plan, and the chunks that are read: plain values that need no gRPC."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from store.model.message import QueueKey
 
-# This long the nodes of a broker are asked in turn before it is an error.
+# Default of `patience_s`: seconds for which calls to a broker are retried.
 PATIENCE_S: Final = 60.0
 
 Span = tuple[int, int]
@@ -15,12 +15,12 @@ Spans = Mapping[QueueKey, Span]
 
 
 class BrokerRange(NamedTuple):
-    """What one task reads of a broker; small, and it travels.
+    """The range of a broker's log that one task reads. Sent to the task.
 
     Attributes:
-        endpoints: of all nodes, with commas; those that come first are asked first.
+        endpoints: of all nodes, separated by commas, in the order of calls.
         begin, end: physical offsets; of a queue: queue offsets.
-        topic, queue_id: instead of all messages those of one queue; an empty topic: all.
+        topic, queue_id: the queue to read; an empty topic: all messages.
     """
 
     endpoints: str
@@ -34,12 +34,12 @@ class Chunk(NamedTuple):
     """Bytes of the log.
 
     Attributes:
-        data: of all messages cut anywhere, within one file; of a queue whole messages.
-        header_size: what is in front of each message.
+        data: of the log: a piece of one file, cut anywhere; of a queue: complete messages.
+        header_size: bytes before each message.
         offset: of the first byte; of a queue: of the first message.
-        next_offset: after it.
-        physical_offsets, sizes: of a queue: of each message, without what is in front of it.
-        begins: of all messages: see `ReadLogResponse.begins`.
+        next_offset: after the chunk.
+        physical_offsets, sizes: of a queue: of each message without the bytes before it.
+        begins: of the log: see `ReadLogResponse.begins`.
     """
 
     data: bytes

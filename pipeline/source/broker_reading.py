@@ -1,7 +1,7 @@
-"""Reads one range of a broker's log: chunks that are cut anywhere are put together, and decoded in great blocks.
+"""Reads one range of a broker's log: joins chunks and decodes them in large blocks.
 
-The broker sends with each chunk where its entries begin, from its index; a plain log has none, so its records are
-found one after the other. The reported begins are used if those entries are back to back, as their own sizes say.
+The broker sends the begins of the entries with each chunk, from its index. A plain log has no index, so its records are
+found by a scan. The begins are used if the entries are contiguous according to their sizes.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# This many bytes that came over the network are decoded at once.
+# Bytes that are decoded at once.
 _BLOCK_BYTES = 8 << 20
-# Of the size in an entry's header.
+# Position of the size in an entry's header.
 _SIZE_AT: Final = 4
 _NONE: Final[Int64s] = np.empty(0, np.int64)
 
@@ -44,9 +44,9 @@ class BrokerReading:
 
     Attributes:
         broker_range: of the log, or of a queue.
-        reading: how.
-        fail_on_data_loss: raise when something was deleted meanwhile, instead of leaving it out.
-        patience_s: how long nodes are asked in turn before it is an error.
+        reading: settings.
+        fail_on_data_loss: raise if messages were deleted after planning; false: skip them.
+        patience_s: seconds for which calls are retried.
     """
 
     broker_range: BrokerRange
@@ -76,7 +76,7 @@ class BrokerReading:
             if block.size and chunk.header_size != block.header_size:
                 yield from self._decode(block.take_all())
             elif block.size and chunk.offset != block.end_offset:
-                # What lay between was deleted: what is left of a record that was cut goes with it.
+                # The bytes between were deleted; the rest of a cut record is dropped with them.
                 yield from self._decode(block.take_whole())
                 block.take_all()
             block.add(chunk)
@@ -85,7 +85,7 @@ class BrokerReading:
         yield from self._decode(block.take_all())
 
     def _chunks(self, log: BrokerLog) -> Iterator[Chunk]:
-        """Yield the range; without what was deleted meanwhile, if that is allowed."""
+        """Yield the chunks of the range; without deleted messages if `fail_on_data_loss` is false."""
         broker_range = self.broker_range
         begin = broker_range.begin
         while begin < broker_range.end:
@@ -117,7 +117,7 @@ class BrokerReading:
             )
             yield from self.reading.decode(window, rows, offset + position, name, position, header_size)
             if len(rows) < last - first:
-                # A filler, an entry of a leader's own, or bad bytes: the record walk handles all three.
+                # A filler, a no-op entry of a leader, or bad bytes: the scan handles all three.
                 position = int(begins[first + len(rows)])
                 break
             first, position = last, int(ends[last - 1])
@@ -125,7 +125,7 @@ class BrokerReading:
 
 
 def _first_kept(log: BrokerLog, broker_range: BrokerRange) -> int:
-    """Return the offset of the first message that is not deleted; the range's end if there is none."""
+    """Return the offset of the first message that is not deleted; the end of the range if there is none."""
     found = log.describe((broker_range.topic,) if broker_range.topic else ())
     if not broker_range.topic:
         return found.begin_offset
@@ -133,13 +133,13 @@ def _first_kept(log: BrokerLog, broker_range: BrokerRange) -> int:
 
 
 class _Taken(NamedTuple):
-    """Bytes of a log, whole records, and where they are.
+    """Complete records of a log, and their positions.
 
     Attributes:
         data: the bytes.
-        offset: of the first of them in the log.
-        header_size: what is in front of each record.
-        begins: where each record begins in `data`, what is in front of it included, as far as it is known.
+        offset: of the first byte in the log.
+        header_size: bytes before each record.
+        begins: known begins of records in `data`, including the bytes before them.
     """
 
     data: memoryview
@@ -149,19 +149,19 @@ class _Taken(NamedTuple):
 
 
 class _Block:
-    """Bytes of a log that were received and not decoded yet; a chunk may be cut anywhere."""
+    """Received bytes of a log that are not decoded yet; a chunk may be cut anywhere."""
 
     def __init__(self) -> None:
         self.size = 0
         self.header_size = 0
         self._offset = 0
         self._pieces: list[bytes | memoryview] = []
-        # Where records begin, of each piece; none of a piece: the broker did not send it.
+        # Begins of records for each piece; None: the broker did not send them.
         self._begins: list[Int64s] = []
 
     @property
     def end_offset(self) -> int:
-        """After the last byte."""
+        """Offset after the last byte."""
         return self._offset + self.size
 
     def add(self, chunk: Chunk) -> None:
@@ -170,7 +170,7 @@ class _Block:
         self._add(chunk.data, np.frombuffer(chunk.begins, "<i4"))
 
     def take_all(self) -> _Taken:
-        """Return everything, and hold nothing."""
+        """Remove and return all bytes."""
         data = memoryview(b"".join(self._pieces))
         begins = np.concatenate(self._begins) if self._begins else _NONE
         begins = begins if _are_back_to_back(data, begins) else _NONE
@@ -179,21 +179,21 @@ class _Block:
         return taken
 
     def take_whole(self) -> _Taken:
-        """Return the whole records, and hold what is left of one that was cut.
+        """Remove and return the complete records; keep the bytes of a cut record.
 
-        After bytes without a good record the next begin is unknown: all of them are held until more has arrived.
+        After bytes without a good record the next begin is unknown: they are kept until more bytes arrive.
         """
         all_of_it = self.take_all()
         begins, position = all_of_it.begins, 0
         if len(begins):
-            # Whether the last one is whole is known when the next one begins.
+            # The last record is known to be complete when the next one begins.
             begins, position = begins[:-1], int(begins[-1])
         else:
             begins, position = _walked(all_of_it)
         data = all_of_it.data
         if position < len(data):
             self._offset = all_of_it.offset + position
-            # A record begins there, as far as can be seen.
+            # A record begins there, according to its header.
             self._add(data[position:], np.zeros(1, np.int64))
         return all_of_it._replace(data=data[:position], begins=begins)
 
@@ -204,7 +204,7 @@ class _Block:
 
 
 def _are_back_to_back(data: memoryview, begins: Int64s) -> bool:
-    """Return whether entries that begin at these places follow each other, from the first byte on, as they say."""
+    """Return whether entries with these begins are contiguous from the first byte on, according to their sizes."""
     if not len(begins) or begins[0]:
         return False
     sizes = np.diff(begins)
@@ -216,7 +216,7 @@ def _are_back_to_back(data: memoryview, begins: Int64s) -> bool:
 
 
 def _walked(taken: _Taken) -> tuple[Int64s, int]:
-    """Return the positions of records, found one after the other, and the position after the last complete one."""
+    """Scan for records; return their positions and the position after the last complete record."""
     data, header_size, position = taken.data, taken.header_size, 0
     starts: list[int] = []
     while position < len(data):

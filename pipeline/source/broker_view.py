@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 class BrokerView:
-    """What a broker had when it was asked.
+    """The readable range of a broker at one moment.
 
     Args:
-        log: of the broker; stays open.
-        endpoints: in the order in which tasks ask them.
-        topics: those wanted; none: all.
+        log: of the broker; not closed by the view.
+        endpoints: in the order in which tasks call them.
+        topics: the selected topics; empty: all.
         is_marked: see `pipeline.source.path_view.PathView`.
     """
 
@@ -43,34 +43,34 @@ class BrokerView:
 
     @property
     def spans(self) -> Spans:
-        """All queues: from the first message that is kept to after the last that could be read."""
+        """The readable range of each queue."""
         return self._found.spans
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """All topics, also those without a message."""
+        """All topics, including topics without messages."""
         return self._found.topics
 
     @property
     def index_range(self) -> Span | None:
-        """None: a broker does not report the entries that may be read."""
+        """Always None: a broker does not report its range of entries."""
         return None
 
     def offsets_at(self, keys: Spans, timestamp_ms: int) -> dict[QueueKey, int]:
-        """Return the first message stored then or later, of each of these queues; its end if there is none."""
+        """Return the offset of each queue's first message stored at or after a time; its end if there is none."""
         found = self._log.describe(tuple(sorted({key.topic for key in keys})), timestamp_ms)
-        # What came since it was described is not seen.
+        # Messages after the view was created are excluded.
         return {key: min(found.by_time.get(key, end), end) for key, (_, end) in keys.items()}
 
     def first(self, spans: Spans, messages_max: int | None, size_bytes_max: int | None) -> dict[QueueKey, int]:
-        """Return the ends of these spans if only the first messages in the order of the log are taken."""
+        """Return the ends of these spans, limited to the first messages in log order."""
         if messages_max is None and size_bytes_max is None:
             return {key: end for key, (_, end) in spans.items()}
         planned = self._log.plan(spans, messages_max, size_bytes_max)
         return {key: end for key, (_, end) in planned.spans.items()}
 
     def physical_offset(self, key: QueueKey, offset: int) -> int | None:
-        """Return the physical offset of a message; None if it is not there."""
+        """Return the physical offset of a message; None if the message does not exist."""
         begin, end = self._found.spans.get(key, (0, 0))
         if not begin <= offset < end:
             return None
@@ -80,7 +80,7 @@ class BrokerView:
     def parts(
         self, selection: Selection, partitions_min: int | None, rows_max: int | None, *, fail_on_data_loss: bool
     ) -> list[Part]:
-        """Return the ranges of the log or of queues for tasks, which together have each selected message once."""
+        """Return the ranges of the log or of queues for tasks. Together they contain each selected message once."""
         spans = self.spans if selection.queue_ranges is None else spans_of(selection.queue_ranges)
         wanted = {key: span for key, span in spans.items() if selection.wants_queue(*key) and span[0] < span[1]}
         planned = self._log.plan(wanted)
@@ -99,7 +99,7 @@ class BrokerView:
         if selection.is_by_topic:
             rest = replace(rest, queue_ranges=queue_ranges(spans))
         else:
-            # Messages that are in no queue too: all of the log.
+            # Includes messages that are in no queue: the whole log.
             borders[0], borders[-1] = self._found.begin_offset, self._found.end_offset
         return [
             Part(BrokerRange(self._endpoints, begin, end), rest, marks)
@@ -108,7 +108,7 @@ class BrokerView:
         ]
 
     def close(self) -> None:
-        """Do nothing: the connections stay open for the next view."""
+        """Do nothing. The connections stay open for the next view."""
 
     def _check(self, wanted: Spans, there: Spans) -> None:
         lost = [
@@ -121,7 +121,7 @@ class BrokerView:
             raise DataLost(self.name, lost)
 
     def _marks(self, begins: Sequence[int]) -> tuple[Mark, ...]:
-        """Return marks of the log at some places where messages begin."""
+        """Return marks of the log at some begins of messages."""
         offsets = some_of(begins) if self._is_marked else ()
         ranges = [BrokerRange(self._endpoints, offset, offset + MARK_SIZE) for offset in offsets]
         return tuple(Mark(each.begin, b"".join(chunk.data for chunk in self._log.read(each))) for each in ranges)
@@ -135,7 +135,7 @@ class BrokerView:
 
 
 def _part_count(planned: Planned, partitions_min: int | None, rows_max: int | None) -> int:
-    """Return into how many parts messages are cut at least."""
+    """Return the minimum number of parts."""
     least = partitions_min or parts_min(planned.size_bytes)
     of_rows = -(-planned.messages // rows_max) if rows_max else 1
     return max(least, -(-planned.size_bytes // SLICE_SIZE_BYTES), of_rows)

@@ -1,11 +1,11 @@
-"""Reads one part where there is a choice of replicas: its own host's first, and what is damaged in one from another.
+"""Reads one part from several replicas: the local one first, and damaged bytes of one replica from another.
 
-A replica that lacks the part, or loses it meanwhile, is followed by the next one, which continues where it broke off.
-What is damaged in the replica that is read is looked for in all others, checked against its checksums there, and comes
-in its place; only what no replica has whole is left to the policy (`pipeline.reading.corrupt_policy`).
+If a replica lacks the part or loses it during the read, the next replica continues at the same position. Bytes that are
+damaged in one replica are read from another and checked against their checksums. The policy
+(`pipeline.reading.corrupt_policy`) applies only to bytes that are damaged in all replicas.
 
-Of the log exactly the damaged bytes are read from another replica, at the same position. Of a queue a run
-of messages is, and where no replica has all of the run, its halves.
+Of the log, exactly the damaged bytes are read from another replica, at the same position. Of a queue, a run of messages
+is read; if no replica has the complete run, its halves are read.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# The columns from which the position of a part is computed.
+# The columns from which the position in a part is computed.
 LOG_COLUMNS: Final = ("physicalOffset", "storeSize")
 QUEUE_COLUMNS: Final = ("queueOffset",)
-# Messages of a queue that are read elsewhere at once.
+# Number of messages of a queue that are read from another replica at once.
 _RUN: Final = 64
-# What sends a task to the next replica. A broker that does not answer, or refuses, is the last one there is: all of its
-# nodes were asked for as long as a query waits.
+# Errors after which the next replica is read. Errors of a broker are final: all of its nodes were called until the time
+# limit.
 _MISSING: Final = (DataLost, NoStore, StoreUnreadable)
 
-# Of a place, and whether it is read for what is damaged elsewhere.
+# Called with a place, and whether it is read because another replica is damaged.
 ReadPlace = Callable[[PartRange, bool], Iterator[pa.RecordBatch]]
 
 
@@ -50,7 +50,7 @@ class Damaged(Exception):  # a message to the caller; no user sees it
 
 
 class Stopping(CorruptPolicy):
-    """Ends reading at the first corrupt bytes."""
+    """Policy that stops reading at the first corrupt bytes."""
 
     def handle(self, skipped: Skipped, content: bytes | memoryview) -> None:
         """Raise `Damaged`."""
@@ -62,12 +62,13 @@ class ChoiceReading:
     """Reads one part.
 
     Attributes:
-        candidates: in the order in which they are asked.
-        planned: the place that was planned.
-        position: the next offset to read: a physical offset, or that of a queue.
+        candidates: in the order of use.
+        planned: the place in the plan.
+        position: the next offset to
+        read: a physical offset, or a queue offset.
         end: of the part.
-        read: gives the batches of a place, with the columns of the position; raises `Damaged`.
-        give_up: gives the batches of the rest of the planned place; raises as the query wants it.
+        read: yields the batches of a place, with the columns of the position; raises `Damaged`.
+        give_up: yields the batches of the rest of the planned place; raises according to the query's options.
         on_corrupt: the query's policy.
     """
 
@@ -110,7 +111,7 @@ class ChoiceReading:
                     continue
                 skipped = damaged.skipped
                 yield from self._from(candidate, places, skipped.offset)
-                # More damage in front of it may reach after it: then it was dealt with.
+                # An earlier damaged range may extend past this one, which was handled with it.
                 if self.position <= skipped.offset:
                     yield from self._instead(candidate, damaged)
                     self.position = skipped.offset + skipped.size
@@ -132,7 +133,7 @@ class ChoiceReading:
     # ----------------------------------------------------------------------------------------------- what is damaged
 
     def _instead(self, candidate: ReadCandidate, damaged: Damaged) -> Iterator[pa.RecordBatch]:
-        """Yield the messages of other replicas for the damaged part of one."""
+        """Yield the messages of a damaged range from other replicas."""
         skipped = damaged.skipped
         for other in self.candidates:
             if other is not candidate:
@@ -144,7 +145,7 @@ class ChoiceReading:
         self.on_corrupt.handle(skipped, damaged.content)
 
     def _run(self, candidate: ReadCandidate, begin: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Yield messages of a queue, some of which are damaged in the replica that is read."""
+        """Yield messages of a queue, some of which are damaged in the current replica."""
         damaged = None
         for other in [candidate, *(each for each in self.candidates if each is not candidate)]:
             try:
@@ -167,10 +168,9 @@ class ChoiceReading:
     def _whole(
         self, candidate: ReadCandidate, begin: int, end: int, *, is_reported: bool = False
     ) -> list[pa.RecordBatch] | None:
-        """Return all that a replica has of a range; None: not all of it, or it is damaged there, too.
+        """Return a range from a replica; None: the replica has only a part of it, or it is damaged there.
 
-        Raises:
-            Damaged: it is damaged, and the policy is to report that.
+        Raises: Damaged: the range is damaged, and `is_reported` is true.
         """
         places = self._places_of(candidate)
         parts = [] if places is None else clipped(places, begin, end)

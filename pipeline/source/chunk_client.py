@@ -1,7 +1,7 @@
-"""A broker's log over gRPC, for drivers and tasks: what there is, what comes next, and the bytes in great chunks.
+"""Client for a broker's log over gRPC, for drivers and tasks: readable ranges, plans, and large chunks of the log.
 
-Calls block. Any node serves any call, for what is committed has the same bytes at the same place on all of them; so a
-node that dies or hangs is followed by the next one, in the middle of a chunk's stream too, and nothing comes twice.
+Calls block. Any node serves any call, because committed bytes have the same position on all nodes. If a node fails or
+hangs, the next node continues, also in the middle of a stream of chunks, without repetition.
 
 Not here: connections, and the choice of the node (`pipeline.source.broker_connections`).
 """
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _CALL_TIMEOUT_S: Final = 10.0
-# Of a stream, which is opened again after it: a node that has stopped to send is not waited for without limit.
+# Timeout of a stream, which is then reopened: bounds the wait for a node that has stopped sending.
 _STREAM_TIMEOUT_S: Final = 20.0
 _CHUNK_BYTES: Final = 1 << 20
 
 
 class Described(NamedTuple):
-    """What there is to read.
+    """The readable range of a broker.
 
     Attributes:
-        spans: of the topics asked for: from the first message that is kept to after the last.
-        by_time: where the time asked for is in them; empty when none was.
-        topics: all that may be read.
+        spans: readable ranges of the requested topics' queues.
+        by_time: offset of the requested time in each queue; empty without a time.
+        topics: all readable topics.
         begin_offset, end_offset: of the log.
     """
 
@@ -48,7 +48,7 @@ class Described(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """What is read next, and where it is; see `PlanLogResponse`."""
+    """The next ranges to read; see `PlanLogResponse`."""
 
     spans: dict[QueueKey, Span]
     begin_offset: int
@@ -59,36 +59,35 @@ class Planned(NamedTuple):
 
 
 class BrokerLog:
-    """The log of one broker. Not shared between threads; it may be pickled, and connects again then.
+    """The log of one broker. Not thread-safe. Can be pickled; the copy opens its own connections.
 
     Args:
-        endpoints: `host:port` of its nodes, with commas.
-        patience_s: how long nodes are asked in turn before it is an error.
+        endpoints: `host:port` of its nodes, separated by commas.
+        patience_s: seconds for which calls are retried.
     """
 
     def __init__(self, endpoints: str, patience_s: float = PATIENCE_S) -> None:
         self._nodes = BrokerConnections(endpoints, patience_s)
 
     def __reduce__(self) -> tuple[type[BrokerLog], tuple[str, float]]:
-        """Leave connections out."""
+        """Pickle without connections."""
         return BrokerLog, (self._nodes.endpoints, self._nodes.patience_s)
 
     def close(self) -> None:
-        """Close all connections; they are opened again when they are used."""
+        """Close all connections. They are reopened at the next use."""
         self._nodes.close()
 
     # -------------------------------------------------------------------------------------------------- planning
 
     def describe(self, topics: tuple[str, ...] = (), timestamp_ms: int | None = None) -> Described:
-        """Return the range that can be read now: everything acknowledged before the call.
+        """Return the readable range, which includes everything acknowledged before the call.
 
         Args:
-            topics: those wanted; none: all that may be read.
-            timestamp_ms: also where this time is in the queues.
+            topics: the requested topics; empty: all readable topics.
+            timestamp_ms: also return the offset of this time in each queue.
 
-        Raises:
-            BrokerUnreachable: no node answered while the patience lasted.
-            BrokerRefused: the broker answered that it will not serve this request.
+        Raises: BrokerUnreachable: no node answered within `patience_s`. BrokerRefused: the broker refused the request
+        permanently.
         """
         # 0 is "no time" to the broker; nothing was stored before 1.
         at = 0 if timestamp_ms is None else max(timestamp_ms, 1)
@@ -103,9 +102,8 @@ class BrokerLog:
     ) -> Planned:
         """Return the next ranges to read of these spans; see `PlanLogRequest`.
 
-        Raises:
-            BrokerUnreachable: no node answered while the patience lasted.
-            BrokerRefused: the broker answered that it will not serve this request.
+        Raises: BrokerUnreachable: no node answered within `patience_s`. BrokerRefused: the broker refused the request
+        permanently.
         """
         request = pb.PlanLogRequest(
             spans=_to_wire(spans),
@@ -121,11 +119,10 @@ class BrokerLog:
         return Planned(_spans_of(found.spans), *window, found.messages, found.size_bytes)
 
     def order(self, *, is_leader_first: bool) -> str:
-        """Return the endpoints with the leader first, or last: the first one serves the reads.
+        """Return the endpoints with the leader first or last. The first endpoint serves the reads.
 
-        Raises:
-            BrokerUnreachable: no node answered while the patience lasted.
-            BrokerRefused: the broker answered that it will not serve this request.
+        Raises: BrokerUnreachable: no node answered within `patience_s`. BrokerRefused: the broker refused the request
+        permanently.
         """
         request = pb.BrokerStatusRequest()
         found: pb.BrokerStatusResponse = self._nodes.ask(lambda stub: stub.Status(request, timeout=_CALL_TIMEOUT_S))
@@ -137,11 +134,10 @@ class BrokerLog:
     # --------------------------------------------------------------------------------------------------- reading
 
     def read(self, broker_range: BrokerRange) -> Iterator[Chunk]:
-        """Yield a range of the log, chunk by chunk; the next node continues where one breaks off.
+        """Yield a range of the log, chunk by chunk. After an error the next node continues at the same position.
 
-        Raises:
-            BrokerUnreachable: no node answered while the patience lasted.
-            BrokerRefused: the broker answered that it will not serve this request.
+        Raises: BrokerUnreachable: no node answered within `patience_s`. BrokerRefused: the broker refused the request
+        permanently.
             DataLost: it was deleted after it was planned.
         """
         turn = Turn(self._nodes)
@@ -186,11 +182,10 @@ class BrokerLog:
     # ------------------------------------------------------------------------------------------------- progress
 
     def commit_offsets(self, group: str, offsets: Mapping[QueueKey, int]) -> None:
-        """Publish what was consumed as a group's progress; an offset that is kept already never goes back.
+        """Publish offsets as the progress of a consumer group. A committed offset never decreases.
 
-        Raises:
-            BrokerUnreachable: no node answered while the patience lasted.
-            BrokerRefused: the broker answered that it will not serve this request.
+        Raises: BrokerUnreachable: no node answered within `patience_s`. BrokerRefused: the broker refused the request
+        permanently.
         """
         by_topic: dict[str, list[tuple[int, int]]] = {}
         for key, offset in sorted(offsets.items()):

@@ -1,11 +1,11 @@
-"""The columns of Kafka's connector, made of ours: a job ports by changing the line that names the format.
+"""The columns of Kafka's connector, computed from the native ones: to port a job, change only the format name.
 
 | Kafka | here |
 | --- | --- |
-| `key` | KEYS of the message, all of them with blanks between; null without |
+| `key` | KEYS of the message, separated by blanks; null if there are none |
 | `value` | the body |
-| `topic`, `partition`, `offset` | topic, queue, offset in the queue |
-| `timestamp`, `timestampType` | when the broker stored it; always 1 (log append time) |
+| `topic`, `partition`, `offset` | topic, queue id, queue offset |
+| `timestamp`, `timestampType` | the store timestamp; always 1 (log append time) |
 | `headers` | the properties; only with `includeHeaders=true` |
 """
 
@@ -29,7 +29,7 @@ def _headers(maps: pa.Array) -> pa.Array:
     return found if not maps.null_count else pc.if_else(pc.is_valid(maps), found, pa.scalar(None, _HEADERS))
 
 
-# Kafka's column -> (its type in Spark's words, ours, how it is made of ours).
+# Kafka's column -> (its Spark type, the native columns, the conversion).
 COLUMNS: Final[dict[str, tuple[str, str, Callable[[pa.Array], pa.Array]]]] = {
     "key": ("binary", "keys", lambda keys: keys.cast(pa.binary())),
     "value": ("binary", "body", lambda body: body),
@@ -43,16 +43,16 @@ COLUMNS: Final[dict[str, tuple[str, str, Callable[[pa.Array], pa.Array]]]] = {
 
 
 def ddl(*, has_headers: bool) -> str:
-    """Return the schema in Spark's words."""
+    """Return the schema as Spark DDL."""
     names = [name for name in COLUMNS if has_headers or name != "headers"]
     return ", ".join(f"`{name}` {COLUMNS[name][0]}" for name in names)
 
 
 def native_names(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the native columns that these are made of."""
+    """Return the native columns that these columns need."""
     return tuple(dict.fromkeys(COLUMNS[name][1] for name in names))
 
 
 def convert(batch: pa.RecordBatch, names: tuple[str, ...]) -> list[pa.Array]:
-    """Return Kafka's columns of a batch of native ones."""
+    """Convert a batch of native columns to Kafka's columns."""
     return [COLUMNS[name][2](batch.column(COLUMNS[name][1])) for name in names]

@@ -1,7 +1,7 @@
-"""Start and end of a read, as a user specifies them: earliest, latest, a time, or an offset for each queue.
+"""Start and end of a read in options: earliest, latest, a time, or an offset for each queue.
 
-An offset is everywhere in the pipeline the one that is read *next*: a range is [begin, end). In JSON: topic, then
-queue, then offset; -2 means earliest and -1 latest, as in Kafka's connector:
+An offset in the pipeline is always the *next* one to read: a range is [begin, end). In JSON: topic, then queue, then
+offset; -2 means earliest and -1 latest, as in Kafka's connector:
 
     {"orders": {"0": 17, "1": -2}, "payments": {"0": -1}}
 """
@@ -23,24 +23,23 @@ _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 _EXAMPLE: Final = '{"orders": {"0": 17, "1": -2}}'
 _EXPECTED: Final = f"earliest, latest, or JSON of topic, queue and offset like {_EXAMPLE}"
 
-# (topic, queue id) -> what is read next of it.
+# (topic, queue id) -> next offset to read.
 QueueOffsets = Mapping[tuple[str, int], int]
-# What all queues have in common, or an offset of each.
+# One bound for all queues, or an offset for each queue.
 Bound = int | QueueOffsets
 
 
 def parse_bound(name: str, text: str) -> Bound:
-    """Return EARLIEST, LATEST, or an offset (or one of these two) for each queue that is named.
+    """Return EARLIEST, LATEST, or an offset (or one of these two) for each queue in the JSON.
 
-    Raises:
-        BadOption: it is none of them.
+    Raises: BadOption: the text has another form.
     """
     word = text.strip().lower()
     return _WORDS[word] if word in _WORDS else parse_queue_offsets(name, text)
 
 
 def parse_queue_offsets(name: str, text: str) -> dict[tuple[str, int], int]:
-    """Return the offsets that JSON names; raises as `parse_bound`."""
+    """Return the offsets in the JSON. Raises the same errors as `parse_bound`."""
     return {
         (topic, queue_id): _offset(name, topic, queue_id, offset)
         for topic, queues in _object(name, text, _EXPECTED).items()
@@ -49,10 +48,9 @@ def parse_queue_offsets(name: str, text: str) -> dict[tuple[str, int], int]:
 
 
 def parse_assignment(name: str, text: str) -> frozenset[tuple[str, int]]:
-    """Return the queues that JSON names: `{"orders": [0, 1]}`.
+    """Return the queues in JSON of the form `{"orders": [0, 1]}`.
 
-    Raises:
-        BadOption: it is no such JSON, or names no queue.
+    Raises: BadOption: the text has another form, or there is no queue.
     """
     expected = 'JSON of topics and queues like {"orders": [0, 1]}'
     found: set[tuple[str, int]] = set()
@@ -66,7 +64,7 @@ def parse_assignment(name: str, text: str) -> frozenset[tuple[str, int]]:
 
 
 def format_offsets(offsets: Mapping[QueueKey, int] | QueueOffsets) -> dict[str, dict[str, int]]:
-    """Return the form that goes into JSON, in order of topic and queue."""
+    """Return the offsets as JSON objects, sorted by topic and queue."""
     found: dict[str, dict[str, int]] = {}
     for (topic, queue_id), offset in sorted(offsets.items()):
         found.setdefault(topic, {})[str(queue_id)] = offset
@@ -74,7 +72,7 @@ def format_offsets(offsets: Mapping[QueueKey, int] | QueueOffsets) -> dict[str, 
 
 
 def read_offsets(found: Mapping[str, Mapping[str, int]]) -> dict[tuple[str, int], int]:
-    """Return the offsets of what `format_offsets` gave."""
+    """Return the offsets that `format_offsets` converted."""
     return {(topic, int(queue)): int(offset) for topic, queues in found.items() for queue, offset in queues.items()}
 
 

@@ -1,31 +1,31 @@
-"""The options of the source `format("dledger")`, in the words of Kafka's connector: read, checked against each other.
+"""Parses and checks the options of the source `format("dledger")`, which are named as in Kafka's connector.
 
 | option | value | for |
 | --- | --- | --- |
-| `path` | directories of one store, or of its replicas, with commas between them | files |
-| `localPath` | directories of replicas on the hosts of tasks: `/data/n0`, or `host:/data/n0`; with commas | |
-| `endpoints` | `host:port` of the nodes of one broker, with commas between them | a running broker |
-| `readMode` | the first node asked: `leader`, `follower`, or `nearest`: on a task's host (leader) | endpoints |
-| `subscribe` | topics, with commas between them | |
+| `path` | directory of a store, or directories of its replicas, separated by commas | files |
+| `localPath` | directories of replicas on the hosts of tasks: `/data/n0`, or `host:/data/n0`; comma-separated | |
+| `endpoints` | `host:port` of the nodes of one broker, separated by commas | a running broker |
+| `readMode` | the node to read from: `leader`, `follower`, or `nearest`: on the task's host (leader) | endpoints |
+| `subscribe` | topics, separated by commas | |
 | `subscribePattern` | a regular expression that the whole name of a topic matches | |
 | `assign` | queues: `{"orders": [0, 1]}` | |
 | `startingOffsets` | `earliest`, `latest` (stream), or `{"orders": {"0": 17, "1": -2}}` | |
 | `endingOffsets` | `latest`, or the same JSON (-1 = latest) | batch |
-| `startingTimestamp` | messages stored at that time or later: milliseconds, or ISO 8601 | |
+| `startingTimestamp` | messages stored at or after that time: milliseconds, or ISO 8601 | |
 | `endingTimestamp` | messages stored before that time | batch |
-| `maxOffsetsPerTrigger`, `maxBytesPerTrigger` | most messages, most bytes of a micro-batch | stream |
-| `minOffsetsPerTrigger`, `maxTriggerDelay` | wait for this many messages, but no longer than that (15m) | stream |
-| `minPartitions`, `maxRecordsPerPartition` | at least this many tasks; at most this many messages in each | |
-| `failOnDataLoss` | `false`: continue where messages are gone (true) | |
-| `columns` | names, with commas between them | |
+| `maxOffsetsPerTrigger`, `maxBytesPerTrigger` | most messages and bytes of a micro-batch | stream |
+| `minOffsetsPerTrigger`, `maxTriggerDelay` | wait for this many messages, at most this long (15m) | stream |
+| `minPartitions`, `maxRecordsPerPartition` | least number of tasks; most messages per task | |
+| `failOnDataLoss` | `false`: continue after lost messages (true) | |
+| `columns` | names, separated by commas | |
 | `tags` | `A || B` | |
 | `verifyCrc` | `true`: check the body of each message against its checksum (false) | |
 | `onCorrupt`, `quarantinePath` | `fail`, `skip`, or `quarantine` into files of that directory (fail) | |
-| `decompress` | `true`: give bodies that a client compressed as they were before (false: as they are stored) | |
-| `commitGroup` | publish what is consumed to the broker, as this group's progress | endpoints, stream |
+| `decompress` | `true`: decompress bodies that a client compressed (false) | |
+| `commitGroup` | commit consumed offsets to the broker for this consumer group | endpoints, stream |
 | `schemaStyle` | `native`, or `kafka`: the columns of Kafka's connector (native) | |
 | `includeHeaders` | `true`: with schemaStyle=kafka, properties as Kafka's headers (false) | |
-| `pushFilters` | `true`: filters of the query choose what is read; the session must allow it (false) | batch |
+| `pushFilters` | `true`: filters of the query limit what is read; the session must allow it (false) | batch |
 """
 
 from __future__ import annotations
@@ -88,13 +88,13 @@ _STREAM_ONLY: Final = (
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What a query asks of the source; one field an option, in its unit. None: not given.
+    """The parsed options of a query, one field per option. None: not given.
 
     Attributes:
-        paths: of stores; empty when it reads from endpoints.
-        endpoints: with commas; empty when it reads files.
-        local_paths: that tasks read first where they are on their host.
-        given: the names of the options that were given.
+        paths: of stores; empty if endpoints are read.
+        endpoints: separated by commas; empty if files are read.
+        local_paths: paths on the task's host that are read first.
+        given: the names of the given options.
     """
 
     paths: tuple[str, ...] = ()
@@ -127,7 +127,7 @@ class SourceOptions:
     given: frozenset[str] = frozenset()
 
     def wants_topic(self, topic: str) -> bool:
-        """Return whether messages of this topic are asked for, in some queue."""
+        """Return whether the query selects messages of this topic, in any queue."""
         if self.subscribe is not None:
             return topic in self.subscribe
         if self.subscribe_pattern is not None:
@@ -135,29 +135,28 @@ class SourceOptions:
         return self.assign is None or any(topic == each for each, _ in self.assign)
 
     def wants_queue(self, topic: str, queue_id: int) -> bool:
-        """Return whether messages of this queue are asked for."""
+        """Return whether the query selects messages of this queue."""
         return (topic, queue_id) in self.assign if self.assign is not None else self.wants_topic(topic)
 
     @property
     def named_topics(self) -> tuple[str, ...]:
-        """The topics that must be there."""
+        """The topics that must exist."""
         return self.subscribe or tuple(sorted({topic for topic, _ in self.assign or ()}))
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns of the native schema, unless a query's own schema says otherwise."""
+        """The native columns to read, if the query has no schema of its own."""
         return self.columns or DEFAULT_NAMES
 
     @property
     def replicas(self) -> Replicas:
-        """What tasks may choose from."""
+        """The replicas from which tasks may choose."""
         return Replicas(self.paths, self.local_paths, self.read_mode == "nearest")
 
     def check_batch(self) -> None:
-        """Raise unless a batch query may have these options.
+        """Check that the options are valid for a batch query.
 
-        Raises:
-            BadOption: one goes with streams alone, or the start is `latest`.
+        Raises: BadOption: an option is only for streams, or the start is `latest`.
         """
         self._check_unused(_STREAM_ONLY, "a streaming query (readStream)", "a batch query")
         if self.starting_offsets == LATEST:
@@ -166,10 +165,9 @@ class SourceOptions:
             )
 
     def check_stream(self) -> None:
-        """Raise unless a streaming query may have these options.
+        """Check that the options are valid for a streaming query.
 
-        Raises:
-            BadOption: one goes with batches alone.
+        Raises: BadOption: an option is only for batch queries.
         """
         self._check_unused(_BATCH_ONLY, "a batch query (read)", "a streaming query")
 
@@ -180,11 +178,9 @@ class SourceOptions:
 
 
 def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
-    """Return the values of these options; the case of their names does not matter.
+    """Return the values of these options; names are not case-sensitive.
 
-    Raises:
-        UnknownOption: there is no option of that name.
-        BadOption: a value means nothing, or two options do not go together.
+    Raises: UnknownOption: there is no option of that name. BadOption: a value is invalid, or two options conflict.
     """
     given = values.check_names(options, OPTION_NAMES)
     text = given.get

@@ -1,6 +1,6 @@
-"""The part of a read that one task does, from files or from a broker: the same Arrow batches from both.
+"""The part of a read for one task, from files or from a broker: the same Arrow batches from both.
 
-A part is small and travels to its task; what is read of it depends on nothing else than the part and `HowToRead`.
+A part is small and is sent to its task. The result depends only on the part and on `HowToRead`.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from pipeline.log.marks import Mark
     from pipeline.log.selection import Selection
 
-# A node that is asked for what is damaged elsewhere is not waited for.
+# Reads that replace damaged data of another replica do not wait for a node.
 _OTHER_PATIENCE_S = 5.0
 
 
 class Part(NamedTuple):
-    """What one task reads.
+    """The range that one task reads.
 
     Attributes:
         place: a slice of files, or a range of a broker's log.
-        selection: what is wanted of it.
-        marks: of the log, where another replica's directory may be read.
+        selection: of messages in it.
+        marks: of the log, if another replica's directory may be read.
     """
 
     place: PartRange
@@ -44,14 +44,14 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HowToRead:
-    """What all tasks of a query have in common.
+    """The settings that all tasks of a query share.
 
     Attributes:
         columns: of the native schema.
-        verify_crc, on_corrupt, fail_on_data_loss: as of `pipeline.reading.read_slice.read_slice`.
-        is_decompressing: give bodies that clients compressed as they were before.
-        replicas: that may be read instead of what was planned.
-        patience_s: how long nodes of a broker are asked in turn before it is an error.
+        verify_crc, on_corrupt, fail_on_data_loss: as in `pipeline.reading.read_slice.read_slice`.
+        is_decompressing: decompress bodies that clients compressed.
+        replicas: that may be read instead of the planned place.
+        patience_s: seconds for which calls to a broker are retried.
     """
 
     columns: tuple[str, ...]
@@ -63,7 +63,7 @@ class HowToRead:
     patience_s: float = PATIENCE_S
 
     def read(self, part: Part) -> Iterator[pa.RecordBatch]:
-        """Yield the messages of a part, in the order of the log or of the queue.
+        """Yield the messages of a part, in log order or queue order.
 
         Raises:
             pipeline.common.errors.PipelineError: see `read_slice`, and `pipeline.source.chunk_client.BrokerLog.read`.
@@ -107,7 +107,7 @@ class HowToRead:
         return (batch.select(self.columns) for batch in reading.batches())
 
     def _of_broker(self, broker_range: BrokerRange, selection: Selection) -> Iterator[pa.RecordBatch]:
-        # Imported late: reading files needs no gRPC, and every Python process of Spark would load it.
+        # Imported only if needed: otherwise every Python process of Spark would load gRPC, also for reading files.
         from pipeline.source.broker_reading import BrokerReading  # noqa: PLC0415
 
         reading = reading_of(self.columns, selection, verify_crc=self.verify_crc, on_corrupt=self.on_corrupt)

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 
 class PathView:
-    """A store, or that of its replicas that holds most of what is committed.
+    """A view of a store, or of the replica with the largest committed range.
 
     Args:
-        paths: of it, or of the replicas.
-        is_marked: whether parts carry marks of their log, for tasks that have replicas of their own.
+        paths: of the store, or of its replicas.
+        is_marked: whether parts contain marks of the log, for tasks with replicas on their own hosts.
     """
 
     def __init__(self, paths: Sequence[str], *, is_marked: bool = False) -> None:
@@ -41,32 +41,32 @@ class PathView:
 
     @property
     def spans(self) -> Spans:
-        """All queues: from the first message that is kept to after the last that may be read."""
+        """The readable range of each queue."""
         return self._store.queues
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """All topics, also those without a message."""
+        """All topics, including topics without messages."""
         return tuple(self._store.topics)
 
     @property
     def index_range(self) -> Span | None:
-        """The entries that may be read, half open; None: the log has no entries."""
+        """The readable range of entry indexes, half open; None: the log has no entries."""
         store = self._store
         return None if store.begin_index == NO_INDEX else (store.begin_index, store.end_index)
 
     def offsets_at(self, keys: Spans, timestamp_ms: int) -> dict[QueueKey, int]:
-        """Return the first message stored then or later, of each of these queues; its end if there is none."""
+        """Return the offset of each queue's first message stored at or after a time; its end if there is none."""
         return {key: self._store.queue_offset_at_time(key, timestamp_ms) for key in keys}
 
     def first(self, spans: Spans, messages_max: int | None, size_bytes_max: int | None) -> dict[QueueKey, int]:
-        """Return the ends of these spans if only the first messages in the order of the log are taken."""
+        """Return the ends of these spans, limited to the first messages in log order."""
         ranges = self._ranges(spans)
         known = {each.key: each.end for each in ranges}
         if ranges:
             ends = at_once(first_in_log(ranges, messages_max, size_bytes_max))
         else:
-            # These messages are only in the log, and in no queue yet.
+            # These messages are only in the log and not in a consume queue yet.
             size = self._store.end_offset - self._store.certain_offset
             return _all_alike(spans, messages_max, size_bytes_max, size)
         is_all = all(ends.get(key, 0) == end for key, end in known.items())
@@ -75,7 +75,7 @@ class PathView:
         return {key: ends.get(key, begin) for key, (begin, _) in spans.items()}
 
     def physical_offset(self, key: QueueKey, offset: int) -> int | None:
-        """Return the physical offset of a message; None if it is not there."""
+        """Return the physical offset of a message; None if the message does not exist."""
         view = self._store.queue_views.get(key)
         if view is None or not view.begin <= offset < view.end:
             return self._store.unqueued_offset(key, offset)
@@ -85,17 +85,17 @@ class PathView:
     def parts(
         self, selection: Selection, partitions_min: int | None, rows_max: int | None, *, fail_on_data_loss: bool
     ) -> list[Part]:
-        """Return the slices of files for tasks, which together have each selected message once."""
+        """Return the slices of files for tasks. Together they contain each selected message once."""
         known = None if selection.queue_ranges is None else self._known_window(spans_of(selection.queue_ranges))
         size = self._store.size if known is None else known.size_bytes
         least = partitions_min or parts_min(size)
         wanted = selection
         if known is not None and known.size_bytes > QUEUED_SHARE_MAX * (known.end - known.begin):
-            # The range is known: nothing has to be looked up once more.
+            # The range is known, so no further lookup is needed.
             wanted = Selection(offset_range=(self._store.entry_offset(known.begin), known.end))
         slices = plan(self._store, wanted, partitions_min=least, rows_max=rows_max, fail_on_data_loss=fail_on_data_loss)
         marks = self._marks(slices) if self._is_marked else ()
-        # A task that reads one queue needs no ranges of all the others.
+        # A task that reads one queue does not need the ranges of the others.
         small = Selection(begin_ms=selection.begin_ms, end_ms=selection.end_ms, tags=selection.tags)
         return [Part(each, small if each.is_queue else selection, marks) for each in slices]
 
@@ -108,25 +108,25 @@ class PathView:
         return marks_of(self._store, (begin for begin in begins if begin is not None))
 
     def _begin_of(self, part: Slice) -> int | None:
-        """Return a position at or before a slice's first record where an entry begins; None if none is known."""
+        """Return the begin of an entry at or before a slice's first record; None if not known."""
         if part.is_queue:
             unit = self._store.queue_views[QueueKey(part.topic or "", part.queue_id)].unit(part.begin_queue_offset)
             return None if unit.size == BLANK_SIZE else self._store.entry_offset(unit.offset)
         return part.begin if part.is_begin_known else max(int(posixpath.basename(part.path)), self._store.begin_offset)
 
     def _known_window(self, spans: Spans) -> LogWindow | None:
-        """Return the offset range of the log that holds these spans; None: units do not show it for all of them."""
+        """Return the log range that contains these spans; None: the queue units are not complete for all of them."""
         store = self._store
         ranges = self._ranges(spans)
         window = at_once(window_of(ranges))
         if {each.key: (each.begin, each.end) for each in ranges} != {k: s for k, s in spans.items() if s[0] < s[1]}:
             return None
-        # A program that runs has made its queues sound when it started; what a crash left is scanned.
+        # A running process has repaired its queues at startup; after a crash the log is scanned.
         is_sound = store.is_live or window.end <= store.certain_offset
         return window if ranges and is_sound and window.begin >= store.begin_offset else None
 
     def _ranges(self, spans: Spans) -> list[UnitRange]:
-        """Return the units of these spans in the queues."""
+        """Return the consume queue units of these spans."""
         found = []
         for key, (begin, end) in spans.items():
             view = self._store.queue_views.get(key)
@@ -141,7 +141,7 @@ class PathView:
 def _all_alike(
     spans: Spans, messages_max: int | None, size_bytes_max: int | None, size_bytes: int
 ) -> dict[QueueKey, int]:
-    """Return the ends of spans, each cut to its share of a limit; their messages take about this many bytes."""
+    """Return the ends of spans, each cut to its share of a limit; `size_bytes` is their approximate total size."""
     total = sum(end - begin for begin, end in spans.values())
     limit = total if messages_max is None else min(total, messages_max)
     if size_bytes_max is not None:

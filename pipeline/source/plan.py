@@ -1,4 +1,4 @@
-"""Plans a query: its options and the available data determine ranges of queues."""
+"""Plans a query: computes ranges of queues from its options and the available data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Source:
-    """Where a query reads from; opens views of it.
+    """The source of a query, which opens views.
 
     Args:
         options: of the query.
@@ -31,7 +31,7 @@ class Source:
         self._log = _open_log(options.endpoints) if options.endpoints else None
 
     def view(self) -> SourceView:
-        """Return a view of the messages that can be read now; close it after its use.
+        """Return a view of the readable messages. The caller closes it.
 
         Raises:
             pipeline.common.errors.PipelineError: there is no store, or no broker answers.
@@ -46,28 +46,26 @@ class Source:
         return BrokerView(self._log, endpoints, options.named_topics, is_marked=bool(options.local_paths))
 
     def commit(self, group: str, offsets: Mapping[QueueKey, int]) -> None:
-        """Publish what was consumed; see `BrokerLog.commit_offsets`."""
+        """Publish consumed offsets; see `BrokerLog.commit_offsets`."""
         assert self._log is not None
         self._log.commit_offsets(group, offsets)
 
 
 def _open_log(endpoints: str) -> BrokerLog:
-    # Imported late: reading files needs no gRPC, and every Python process of Spark would load it.
+    # Imported only if needed: otherwise every Python process of Spark would load gRPC, also for reading files.
     from pipeline.source.chunk_client import BrokerLog  # noqa: PLC0415
 
     return BrokerLog(endpoints)
 
 
 def wanted_spans(options: SourceOptions, view: SourceView, *, is_checked: bool = True) -> dict[QueueKey, Span]:
-    """Return the queues that a query reads, with what there is of them.
+    """Return the readable ranges of the queues that a query selects.
 
     Args:
         options: of the query.
-        view: what there is.
-        is_checked: whether all that are named must be there.
-
-    Raises:
-        UnknownTopic: a topic or a queue is named and is not there.
+        view: the available data.
+        is_checked: whether all named topics and queues must exist. Raises: UnknownTopic: a named topic or queue does
+            not exist.
     """
     if is_checked:
         _check_names(options, view)
@@ -77,9 +75,7 @@ def wanted_spans(options: SourceOptions, view: SourceView, *, is_checked: bool =
 def batch_selection(options: SourceOptions, view: SourceView) -> Selection:
     """Return the selection of a batch query.
 
-    Raises:
-        UnknownTopic: as `wanted_spans`.
-        BadOption: an offset to begin at lies after the end.
+    Raises: UnknownTopic: as in `wanted_spans`. BadOption: a starting offset is after the end.
     """
     spans = wanted_spans(options, view)
     is_all = options.subscribe is None and options.subscribe_pattern is None and options.assign is None
@@ -102,7 +98,7 @@ def batch_parts(
 
     Args:
         options: of the query.
-        narrow: returns less of the selection, where more is known of the query; None: nothing.
+        narrow: returns a smaller selection from the query's filters, or None if nothing is left.
 
     Raises:
         pipeline.common.errors.PipelineError: see `Source.view`, `batch_selection` and `SourceView.parts`.
@@ -121,13 +117,13 @@ def batch_parts(
 
 
 def begin_of(bound: Bound | None, key: QueueKey, span: Span, default: int) -> int:
-    """Return the offset that a bound names for a queue.
+    """Return the offset of a bound for a queue.
 
     Args:
-        bound: as the user gave it.
+        bound: from the options.
         key: of the queue.
-        span: what there is of it.
-        default: EARLIEST or LATEST, for queues that are not named.
+        span: readable range of the queue.
+        default: EARLIEST or LATEST, for queues that are not in the bound.
     """
     offset = (
         default if bound is None else bound if isinstance(bound, int) else bound.get((key.topic, key.queue_id), default)

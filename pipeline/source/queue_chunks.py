@@ -1,4 +1,4 @@
-"""Messages of one queue that a broker gathered: back to back, with their places in the log sent beside them."""
+"""Decodes chunks of one queue from a broker: concatenated messages with their positions in the log."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 def gathered(chunk: Chunk, broker_range: BrokerRange, reading: Reading[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the messages of a chunk of a queue.
 
-    Raises:
-        pipeline.common.errors.CorruptRecord: one is not what the broker says; or it is left out, as the policy says.
+    Raises: pipeline.common.errors.CorruptRecord: a message does not match the broker's metadata, and the policy is to
+    fail.
     """
     view = memoryview(chunk.data)
     sizes: Int64s = np.array(chunk.sizes, np.int64)
     ends: Int64s = np.cumsum(sizes + chunk.header_size)
     begins = ends - sizes
-    # How much farther each is in the log than here.
+    # Difference between the position in the log and the position in the chunk.
     bases: Int64s = np.array(chunk.physical_offsets, np.int64) - begins
     path = f"broker {broker_range.endpoints}, topic {broker_range.topic}, queue {broker_range.queue_id}"
     first = 0
     while first < len(sizes):
-        # Errors name places in the log: where those are asked for, each run of neighbours is read by itself.
+        # Errors contain log positions, so each contiguous run is read separately.
         last = _end_of_run(bases, first) if reading.verify_crc else len(sizes)
         begin, end = int(begins[first]) - chunk.header_size, int(ends[last - 1])
         window = view[begin:end]
@@ -57,6 +57,6 @@ def gathered(chunk: Chunk, broker_range: BrokerRange, reading: Reading[pa.Record
 
 
 def _end_of_run(bases: Int64s, first: int) -> int:
-    """Return the end of the run of messages that are one after the other in the log too."""
+    """Return the end of the run of messages that are contiguous in the log."""
     others = np.flatnonzero(bases[first:] != bases[first])
     return first + int(others[0]) if len(others) else len(bases)

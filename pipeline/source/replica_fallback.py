@@ -1,8 +1,7 @@
-"""Other sources for a task's part: another replica's directory, another node of the broker.
+"""Finds alternative sources for a task's part: another replica's directory, another node of the broker.
 
-A replica is of use when it is of the same log (`pipeline.log.marks`) and when what is known there to be committed
-covers all of the part. A directory belongs to a task's own host if its name says so (`host:/directory`), or if it
-exists there.
+A replica can be used if it belongs to the same log (`pipeline.log.marks`) and its committed range covers the part. A
+directory is on the task's host if its name contains that host (`host:/directory`), or if it exists there.
 """
 
 from __future__ import annotations
@@ -31,18 +30,18 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 PartRange = Slice | BrokerRange
-# The variables that give Spark's programs the name of their host.
+# Environment variables with the host name of a Spark process.
 _HOST_VARIABLES: Final = ("SPARK_LOCAL_HOSTNAME", "SPARK_LOCAL_IP")
 
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """All that a query names; it travels with its tasks.
+    """The replicas in a query's options. Sent to its tasks.
 
     Attributes:
-        paths: of all replicas, as the option `path` names them; one alone is no choice.
-        local_paths: those that are asked before all others: `directory`, or `host:directory`.
-        is_nearest_first: of a broker's nodes, ask that on the task's own host first.
+        paths: of all replicas, from the option `path`; with only one there is no choice.
+        local_paths: replicas to read before all others: `directory`, or `host:directory`.
+        is_nearest_first: of a broker's nodes, call the one on the task's host first.
     """
 
     paths: tuple[str, ...] = ()
@@ -51,7 +50,7 @@ class Replicas:
 
     @property
     def is_choice(self) -> bool:
-        """Whether there is more than one directory to read from."""
+        """Whether there is more than one replica to read from."""
         return len(self.paths) > 1 or bool(self.local_paths)
 
 
@@ -59,12 +58,12 @@ NO_CHOICE: Final = Replicas()
 
 
 class ReadCandidate(NamedTuple):
-    """One way to read a part.
+    """One source of a part.
 
     Attributes:
-        name: for people.
-        find: returns the places that together are the part; None where this replica is of no use.
-        is_spare: it is asked only for what is damaged elsewhere.
+        name: for log messages.
+        find: returns the places that together make up the part; None if this replica cannot be used.
+        is_spare: read only in place of damaged data.
     """
 
     name: str
@@ -73,7 +72,7 @@ class ReadCandidate(NamedTuple):
 
 
 def candidates(place: PartRange, marks: Sequence[Mark], replicas: Replicas) -> list[ReadCandidate]:
-    """Return the ways to read a part in the order of preference: own host, as planned, other replicas."""
+    """Return the candidates for a part in order of preference: own host, planned place, other replicas."""
     hosts = own_hosts()
 
     def in_directory(path: str) -> ReadCandidate:
@@ -101,13 +100,13 @@ def own_hosts() -> set[str]:
 
 
 def split_host(text: str) -> tuple[str, str]:
-    """Return the host and the directory of `host:directory`; no host where none is named."""
+    """Return the host and the directory of `host:directory`; the host is empty if there is none."""
     host, colon, path = text.partition(":")
     return (host, path) if host and colon and "/" not in host else ("", text)
 
 
 def _own_path(text: str, hosts: set[str]) -> str | None:
-    """Return the directory that is meant for this host; None: it is another host's."""
+    """Return the directory if it is for this host; None: it is for another host."""
     host, path = split_host(text)
     return path if not host or host in hosts else None
 
@@ -117,7 +116,7 @@ def _of_node(place: BrokerRange, address: str) -> ReadCandidate:
 
 
 def _find(path: str, place: PartRange, marks: Sequence[Mark]) -> list[PartRange] | None:
-    """Return the place of a part in the store of a directory."""
+    """Return the place of a part in the store at a directory."""
     try:
         with open_store(path, tail=Tail.COMMITTED) as store:
             if not is_same_log(store, marks):
@@ -130,7 +129,7 @@ def _find(path: str, place: PartRange, marks: Sequence[Mark]) -> list[PartRange]
 
 
 def place_in(store: StoreView, place: PartRange) -> list[PartRange] | None:
-    """Return the place of a part in another replica; None if the replica lacks part of it, or has not committed it."""
+    """Return the place of a part in another replica; None if a part of it is missing or not committed there."""
     if place.topic:
         begin, end = (
             (place.begin_queue_offset, place.end_queue_offset) if isinstance(place, Slice) else (place.begin, place.end)
@@ -173,9 +172,9 @@ def _queue_in(store: StoreView, key: QueueKey, begin: int, end: int) -> list[Par
 
 
 def clipped(places: Sequence[PartRange], begin: int, end: int) -> list[PartRange]:
-    """Return the parts of these places in `[begin, end)`: physical offsets of records, or queue offsets for a queue.
+    """Return the parts of these places in `[begin, end)`, in physical offsets, or in queue offsets for a queue.
 
-    What lies after the last place is taken too where its file holds it.
+    Bytes after the last place are included if its file contains them.
     """
     found: list[PartRange] = []
     for number, place in enumerate(places):

@@ -1,12 +1,12 @@
 """The position of a stream in its checkpoint, and the check that the checkpoint belongs to this source.
 
-In JSON, as Spark shows it in progress and keeps it in the checkpoint:
+JSON form, in Spark's progress reports and in the checkpoint:
 
     {"version": 1, "offsets": {"orders": {"0": 17, "1": 4}}, "begins": {}, "anchor": {...}}
 
-`offsets`: what is read next of each queue. `begins`: where queues begin that the offset before did not know, so that a
-batch that runs again reads the same. `anchor`: one message that was read, and where it is in the log; a store that
-has another message there is another store.
+`offsets`: the next offset to read of each queue. `begins`: begins of queues that are new in this offset, so that a
+repeated batch reads the same messages. `anchor`: a message that was read, with its position in the log; a store with
+another message at that position is another store.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _EXPECTED: Final = "offsets of this source"
 
 
 class Anchor(NamedTuple):
-    """A message that was read.
+    """A message that was read, with its position in the log.
 
     Attributes:
         key: of its queue.
-        offset: in its queue.
-        physical_offset: in the log.
+        offset: queue offset.
+        physical_offset: log offset.
     """
 
     key: QueueKey
@@ -41,12 +41,12 @@ class Anchor(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StreamOffset:
-    """The position of a stream in the queues of a log, as a checkpoint keeps it.
+    """The position of a stream in the queues of a log, as stored in a checkpoint.
 
     Attributes:
-        offsets: what is read next.
+        offsets: next offset to read of each queue.
         begins: of queues that are new in this offset.
-        anchor: None when nothing was read yet.
+        anchor: None if nothing was read yet.
     """
 
     offsets: Mapping[QueueKey, int]
@@ -54,7 +54,7 @@ class StreamOffset:
     anchor: Anchor | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the offset in the form that Spark saves."""
+        """Return the offset in the form that Spark stores."""
         found: dict[str, Any] = {"version": VERSION, "offsets": format_offsets(self.offsets)}
         if self.begins:
             found["begins"] = format_offsets(self.begins)
@@ -70,7 +70,7 @@ class StreamOffset:
 
     @classmethod
     def from_json(cls, found: Any) -> StreamOffset:
-        """Return the offset that Spark saved.
+        """Return the offset that Spark stored.
 
         Raises:
             ForeignCheckpoint: another source wrote it, or a newer version of this one.

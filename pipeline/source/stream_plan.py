@@ -1,14 +1,14 @@
-"""Plans each micro-batch of a stream: admission, data loss, new and deleted queues. No Spark here.
+"""Plans each micro-batch of a stream: limits, data loss, new and deleted queues. Does not need Spark.
 
-A stream takes what comes first in the log (`store.queues.merge_by_offset`), so that no queue runs ahead of the others
-and a batch is one range of the log. It never steps over what is gone unless `failOnDataLoss=false` says so.
+A stream reads messages in log order (`store.queues.merge_by_offset`), so that queues advance together and a batch is
+one range of the log. It skips lost messages only if `failOnDataLoss=false`.
 
-| what happened | failOnDataLoss=true | failOnDataLoss=false |
+| event | failOnDataLoss=true | failOnDataLoss=false |
 | --- | --- | --- |
-| messages were deleted before they were read | DataLost names the range | continues at the first that is kept |
+| messages were deleted before they were read | DataLost names the range | continues at the first remaining message |
 | a queue ends before the stream's offset | DataLost: created again, or another store | begins at its first message |
 | a topic was deleted | DataLost names its queues | continues without it |
-| a topic or a queue is new | from its first message | the same |
+| a topic or a queue is new | begins at its first message | the same |
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from pipeline.source.parts import Part
     from store.model.message import QueueKey
 
-# While nothing comes, what there is is looked at so often.
+# Seconds between two checks for new messages while there are none.
 _LOOK_INTERVAL_S: Final = 0.1
 
 
 class Limits(NamedTuple):
-    """Of one micro-batch; None: none."""
+    """Limits of one micro-batch; None: no limit."""
 
     messages_max: int | None = None
     size_bytes_max: int | None = None
@@ -43,11 +43,11 @@ class Limits(NamedTuple):
 
 
 class StreamPlan:
-    """Plans the batches of one query; lives as long as it.
+    """Plans the batches of one query, for its lifetime.
 
     Args:
         options: of the query.
-        clock: seconds that only count up.
+        clock: monotonic seconds.
     """
 
     def __init__(self, options: SourceOptions, clock: Callable[[], float] = time.monotonic) -> None:
@@ -60,14 +60,13 @@ class StreamPlan:
         self._waits_since_s: float | None = None
         self._looked_s: float | None = None
         self._kept: tuple[SourceView, StreamOffset] | None = None
-        # Anchors that were looked up, or that this object made: they need no second look.
+        # Anchors that were checked or created by this object and need no further check.
         self._known_anchor: Anchor | None = None
 
     def initial(self) -> StreamOffset:
-        """Return the begin of the stream if it has no checkpoint.
+        """Return the start offset of a stream without a checkpoint.
 
-        Raises:
-            pipeline.common.errors.PipelineError: there is no store, or a topic or a queue that is named is not there.
+        Raises: pipeline.common.errors.PipelineError: there is no store, or a named topic or queue does not exist.
         """
         options, view = self._options, self._source.view()
         try:
@@ -81,7 +80,7 @@ class StreamPlan:
             view.close()
 
     def fix_target(self) -> None:
-        """End at what there is now: Trigger.AvailableNow."""
+        """Set the current end as the end of the stream, for Trigger.AvailableNow."""
         view = self._source.view()
         try:
             self._target = {key: end for key, (_, end) in wanted_spans(self._options, view, is_checked=False).items()}
@@ -89,11 +88,9 @@ class StreamPlan:
             view.close()
 
     def latest(self, start: StreamOffset, limits: Limits) -> StreamOffset:
-        """Return the end of the next batch; `start` if there is none yet.
+        """Return the end of the next batch; `start` if there are no new messages.
 
-        Raises:
-            DataLost: see the module's table.
-            ForeignCheckpoint: `start` is of another store.
+        Raises: DataLost: see the module's table. ForeignCheckpoint: `start` belongs to another store.
         """
         now = self._clock()
         if self._looked_s is not None and now - self._looked_s < _LOOK_INTERVAL_S:
@@ -109,13 +106,13 @@ class StreamPlan:
         return found
 
     def _keep(self, view: SourceView, end: StreamOffset) -> None:
-        """Keep what a batch was planned with, to plan its parts."""
+        """Keep the view that a batch was planned with, to plan its parts."""
         if self._kept is not None:
             self._kept[0].close()
         self._kept = view, end
 
     def _view_for(self, end: StreamOffset) -> SourceView:
-        """Return the view with which a batch was planned; a new one if another run has planned it."""
+        """Return the view that a batch was planned with; a new view if another process planned the batch."""
         kept, self._kept = self._kept, None
         if kept is not None and kept[1] == end:
             return kept[0]
@@ -144,8 +141,7 @@ class StreamPlan:
     def parts(self, start: StreamOffset, end: StreamOffset) -> list[Part]:
         """Return the parts for the tasks of a batch.
 
-        Raises:
-            DataLost: something of it is gone since it was planned.
+        Raises: DataLost: messages of the batch were deleted after planning.
         """
         spans = start.spans_to(end)
         if not spans:
@@ -155,7 +151,7 @@ class StreamPlan:
             if not options.fail_on_data_loss:
                 spans = _within(spans, view.spans)
             self._check_anchor(view, start)
-            # A checkpoint's batch that was planned before is read although it is not all here yet at a follower.
+            # A batch of the checkpoint is read even if a follower has not received all of it yet.
             selection = Selection(queue_ranges=queue_ranges(spans), tags=options.tags, begin_ms=options.starting_ms)
             return view.parts(
                 selection, options.min_partitions, options.max_records, fail_on_data_loss=options.fail_on_data_loss
@@ -165,7 +161,7 @@ class StreamPlan:
 
     @property
     def newest(self) -> StreamOffset | None:
-        """Where the queues ended when they were looked at last; None before."""
+        """Ends of the queues at the last check; None before the first."""
         return StreamOffset(self._ends) if self._ends else None
 
     # ------------------------------------------------------------------------------------------------- one batch
@@ -177,13 +173,13 @@ class StreamPlan:
         return {key: (begin, min(end, target[key])) for key, (begin, end) in spans.items() if key in target}
 
     def _ready(self, name: str, start: StreamOffset, spans: Spans, there: Spans) -> dict[QueueKey, tuple[int, int]]:
-        """Return the next range that can be read of each queue.
+        """Return the next readable range of each queue.
 
         Args:
             name: of the source.
-            start: where the stream is.
-            spans: what it takes: of Trigger.AvailableNow what there was when it began.
-            there: what there is.
+            start: position of the stream.
+            spans: ranges to read; for Trigger.AvailableNow those at the start.
+            there: available ranges.
         """
         ready: dict[QueueKey, tuple[int, int]] = {}
         lost: list[LostRange] = []
@@ -215,9 +211,9 @@ class StreamPlan:
         return now - self._waits_since_s < self._options.max_delay_s
 
     def _publish(self, start: StreamOffset, spans: Spans) -> None:
-        """Publish what the sink has committed: where the next batch starts, everything before is done with.
+        """Publish the offsets that the sink has committed: all messages before the start of the next batch.
 
-        Spark asks for a next batch after the last one of Trigger.AvailableNow too, and first of all after a restart.
+        Spark also requests a next batch after the last one of Trigger.AvailableNow, and after a restart.
         """
         group = self._options.commit_group
         if group is None or start.offsets == self._published:
@@ -234,7 +230,7 @@ class StreamPlan:
         return self._known_anchor
 
     def _check_anchor(self, view: SourceView, start: StreamOffset) -> None:
-        """Raise when a message that was read is elsewhere now; a deleted one proves nothing."""
+        """Raise if the anchor is at another position now. A deleted anchor is ignored."""
         anchor = start.anchor
         if anchor is None or anchor == self._known_anchor:
             return

@@ -1,4 +1,4 @@
-"""The readable range of a source at one moment: the port between planning and the logs.
+"""The readable range of a source at one moment: the interface between planning and the logs.
 
 Two implementations: `pipeline.source.path_view` (files) and `pipeline.source.broker_view` (a running broker).
 """
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 __all__ = ["SourceView", "Span", "Spans", "parts_min", "queue_ranges", "spans_of"]
 
-# Parts smaller than this cost more in tasks than they save in time.
+# For smaller parts the overhead of a task is larger than the time saved.
 _PART_BYTES_MIN: Final = 4 << 20
 
 
 def parts_min(size_bytes: int) -> int:
-    """Return the least number of parts for this many bytes, when no option says it: one for each processor."""
+    """Return the default for the least number of parts of this many bytes: at most one for each processor."""
     return max(1, min(os.cpu_count() or 1, size_bytes // _PART_BYTES_MIN))
 
 
 def queue_ranges(spans: Spans) -> dict[tuple[str, int], Span]:
-    """Return spans as a selection takes them."""
+    """Return spans as ranges of a selection."""
     return {(key.topic, key.queue_id): span for key, span in spans.items()}
 
 
@@ -39,50 +39,49 @@ def spans_of(ranges: Mapping[tuple[str, int], Span]) -> dict[QueueKey, Span]:
 
 
 class SourceView(Protocol):
-    """What there is, and how it is cut into parts."""
+    """The available data, and its division into parts."""
 
     @property
     def name(self) -> str:
-        """Of the source, for errors."""
+        """Name of the source, for error messages."""
         ...
 
     @property
     def spans(self) -> Spans:
-        """All queues: from the first message that is kept to after the last that may be read."""
+        """The readable range of each queue."""
         ...
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """All topics, also those without a message."""
+        """All topics, including topics without messages."""
         ...
 
     @property
     def index_range(self) -> Span | None:
-        """The entries that may be read; None: not known."""
+        """The readable range of entry indexes; None: not known."""
         ...
 
     def offsets_at(self, keys: Spans, timestamp_ms: int) -> dict[QueueKey, int]:
-        """Return the first message stored then or later, of each of these queues; its end if there is none."""
+        """Return the offset of each queue's first message stored at or after a time; its end if there is none."""
         ...
 
     def first(self, spans: Spans, messages_max: int | None, size_bytes_max: int | None) -> dict[QueueKey, int]:
-        """Return the ends of these spans if only the first messages in the order of the log are taken."""
+        """Return the ends of these spans, limited to the first messages in log order."""
         ...
 
     def physical_offset(self, key: QueueKey, offset: int) -> int | None:
-        """Return the physical offset of a message; None if it is not there, or not known."""
+        """Return the physical offset of a message; None if it does not exist or is not known."""
         ...
 
     def parts(
         self, selection: Selection, partitions_min: int | None, rows_max: int | None, *, fail_on_data_loss: bool
     ) -> list[Part]:
-        """Return the parts for tasks, which together have each selected message once.
+        """Return the parts for tasks. Together they contain each selected message once.
 
-        Raises:
-            pipeline.common.errors.DataLost: something selected by offset is gone.
+        Raises: pipeline.common.errors.DataLost: messages that are selected by offset do not exist.
         """
         ...
 
     def close(self) -> None:
-        """Release files and connections."""
+        """Close files and connections."""
         ...

@@ -1,1 +1,1 @@
-"""Everything that needs PySpark: data sources, sinks, jobs, the session."""
+"""The modules that need PySpark: data sources, sinks, jobs, the session."""

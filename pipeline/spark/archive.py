@@ -1,4 +1,4 @@
-"""Archives a log with Spark: groups of slices become tasks, which read files and write files by themselves."""
+"""Archives a log with Spark. Each task reads the files of a group of slices and writes the files of the archive."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 class SparkRunner:
-    """Runs the tasks of an archive. All hosts must see the store's files and the lake's directory under one path."""
+    """Runs the tasks of an archive. The store and the lake must have the same path on all hosts."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
 
     def __call__(self, groups: Sequence[Sequence[Slice]], task: ArchiveTask) -> list[DataFile]:
-        """Return the files that all tasks have staged."""
+        """Return the files that the tasks have staged."""
         return run_over(self._spark, groups, lambda group: stage(group, task))

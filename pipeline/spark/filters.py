@@ -1,8 +1,8 @@
-"""Converts the filters of a query, as Spark passes them, to what need not be read.
+"""Narrows a selection by the filters of a query, as Spark passes them.
 
-They only narrow what is read: Spark applies them all the same, so what is not understood here costs nothing but time.
-Understood: `topic` and `queueId` (= and IN), and =, <, <=, >, >= of `queueOffset`, `index` and `storeTimestamp`; the
-columns of `schemaStyle=kafka` likewise. Topic and queue only where the query's options name topics or queues.
+Spark applies all filters again, so filters that are not supported here only cost time. Supported: `topic` and `queueId`
+(= and IN), and =, <, <=, >, >= on `queueOffset`, `index` and `storeTimestamp`; also the corresponding columns of
+`schemaStyle=kafka`. Filters on topic and queue are used only if the query's options name topics or queues.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _MAX: Final = (1 << 63) - 1
 def narrowed(
     selection: Selection, filters: Sequence[Filter], spans: Spans, index_range: Range | None
 ) -> Selection | None:
-    """Return the part of a selection that is left to read; None: nothing.
+    """Return the part of a selection that must be read; None: nothing.
 
     Args:
-        selection: what the query reads without the filters.
-        filters: all of them hold for each wanted message.
-        spans: what there is of queues.
-        index_range: what there is of entries; None: not known.
+        selection: of the query without filters.
+        filters: combined with AND.
+        spans: readable ranges of queues.
+        index_range: readable range of entry indexes; None: not known.
     """
     topics = _values(filters, "topic")
     queue_ids = _values(filters, "queueId")
@@ -44,7 +44,7 @@ def narrowed(
         selection = found
     begin_ms, end_ms = _times(filters)
     begin, end = _bounds(filters, "index")
-    # Without such a filter messages are wanted that have no index, too: the base log may hold some where no entry is.
+    # Without such a filter, messages without an entry index are selected too: the base log may hold some.
     if index_range is not None and (begin, end) != (0, _MAX):
         index_range = max(begin, index_range[0]), min(end, index_range[1])
         if index_range[0] >= index_range[1]:
@@ -60,10 +60,10 @@ def narrowed(
 def _by_queue(
     selection: Selection, topics: set[Any] | None, queue_ids: set[Any] | None, offsets: Range, spans: Spans
 ) -> Selection | None:
-    """Return the selection with less queues and shorter ranges.
+    """Return the selection with fewer queues and shorter ranges.
 
-    A message that is in no queue (a half of a transaction) has a topic too: so a query of all of the log that names a
-    topic only in a filter returns those as well, by the topic alone.
+    A message in no queue (a prepared message of a transaction) also has a topic. So a query of the whole log with a
+    filter on the topic returns those messages too, by the topic alone.
     """
     if not selection.is_by_topic:
         return selection
@@ -75,7 +75,7 @@ def _by_queue(
             continue
         wanted = selection.range_of(*key)
         begin, end = wanted or span
-        # An offset outside of what there is stays: it is the query's own, and may be lost data.
+        # An offset outside the readable range is kept: it comes from the query and may be lost data.
         begin, end = max(begin, offsets[0]), min(end, offsets[1])
         if begin < end:
             ranges[key.topic, key.queue_id] = (begin, end)
@@ -93,7 +93,7 @@ def _values(filters: Sequence[Filter], name: str) -> set[Any] | None:
 
 
 def _bounds(filters: Sequence[Filter], name: str) -> Range:
-    """Return the range that a column of whole numbers may have."""
+    """Return the range of values that an integer column may have."""
     begin, end = 0, _MAX
     for each in filters:
         if isinstance(each, EqualTo | GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual):
@@ -108,7 +108,7 @@ def _bounds(filters: Sequence[Filter], name: str) -> Range:
 
 
 def _times(filters: Sequence[Filter]) -> tuple[int | None, int | None]:
-    """Return the first and after the last millisecond that a store timestamp may have."""
+    """Return the half-open range of milliseconds that a store timestamp may have."""
     begin: int | None = None
     end: int | None = None
     for each in filters:
@@ -116,7 +116,7 @@ def _times(filters: Sequence[Filter]) -> tuple[int | None, int | None]:
             value = each.value
             if _name_of(each) != "storeTimestamp" or not isinstance(value, datetime) or value.tzinfo is None:
                 continue
-            # Down to the millisecond, and one more after: what is too much is filtered by Spark.
+            # Rounded down to milliseconds, and one more at the end. Spark filters the excess.
             moment = int(value.timestamp() * 1000)
             if isinstance(each, EqualTo | GreaterThan | GreaterThanOrEqual):
                 begin = moment if begin is None else max(begin, moment)

@@ -1,7 +1,7 @@
-"""Runs kernels that need no Spark over the slices of a store: Spark schedules, and brings back what each one found.
+"""Runs functions that do not need Spark on the slices of a store: Spark schedules them and returns their results.
 
-The bytes of the log never come near the JVM. A task gets a run of neighbouring slices, so that what the driver receives
-does not grow with the log. Kernels travel as plain Python objects: no pandas is needed, as `mapInArrow` would.
+The JVM never receives bytes of the log. A task gets a run of adjacent slices, so that the driver's memory does not grow
+with the log. Functions are pickled: unlike `mapInArrow`, this does not need pandas.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from store.model.dispatch_batch import Skipped
 
-# More tasks than this gain nothing, and what each one found is held by the driver.
+# More tasks are not faster, and the driver keeps the result of each in memory.
 TASKS_MAX: Final = 256
-# Bytes of log that a message takes at least, about: for how many keys a log may hold.
+# Approximate least size of a message in bytes, for an estimate of the number of keys in a log.
 _MESSAGE_SIZE: Final = 250
 _REPORTED: Final = HowToRead(REPORT_COLUMNS, on_corrupt=SKIP)
 
@@ -38,8 +38,8 @@ def run_over(
     """Return the results of `work` for each group, in their order; each group is a task.
 
     Args:
-        spark: where the tasks run.
-        groups: what each task gets; all of it must be picklable.
+        spark: the session.
+        groups: input of each task, picklable.
         work: runs in the tasks.
     """
     if not groups:
@@ -49,7 +49,7 @@ def run_over(
 
 
 def split(pieces: Sequence[_Piece], count_max: int = TASKS_MAX) -> list[list[_Piece]]:
-    """Return pieces of one size in at most this many runs, in their order."""
+    """Divide pieces of equal size into at most this many runs, in order."""
     size = -(-len(pieces) // count_max) or 1
     return [list(pieces[begin : begin + size]) for begin in range(0, len(pieces), size)]
 
@@ -61,19 +61,19 @@ def run_each(
     *,
     tasks_max: int = TASKS_MAX,
 ) -> list[_Found]:
-    """Return the results of `work` for each piece, in their order; neighbouring pieces share a task.
+    """Return the results of `work` for each piece, in order; adjacent pieces share a task.
 
     Args:
-        spark: where the tasks run.
-        pieces: of one size, about; all of it must be picklable.
+        spark: the session.
+        pieces: of similar size, picklable.
         work: runs in the tasks, on one piece.
-        tasks_max: at most this many tasks.
+        tasks_max: most tasks.
     """
     return run_over(spark, split(pieces, tasks_max), lambda group: (found for piece in group for found in work(piece)))
 
 
 def group_parts(parts: Sequence[Part], count_max: int = TASKS_MAX) -> list[list[Part]]:
-    """Return the parts in at most this many runs of about as many bytes each."""
+    """Divide the parts into at most this many runs of about the same size."""
     if len(parts) <= count_max:
         return [[part] for part in parts]
     total = max(sum(map(size_of, parts)), 1)
@@ -91,10 +91,10 @@ def report_over(
     """Return the partial report of these parts.
 
     Args:
-        spark: where the tasks run.
+        spark: the session.
         parts: of the log.
-        keys_kept: hashes of unique keys that the driver is to hold at most.
-        how: parts are read; its columns are those of reports.
+        keys_kept: most hashes of unique keys in the driver's memory.
+        how: settings for reading; its columns are those of reports.
     """
     level = (sum(map(_messages_of, parts)) // keys_kept).bit_length()
 
@@ -108,7 +108,7 @@ def report_over(
 
 
 def size_of(part: Part) -> int:
-    """Return about how many bytes are read of a part."""
+    """Return the approximate number of bytes that are read of a part."""
     place = part.place
     if isinstance(place, Slice):
         return place.size_bytes
@@ -116,7 +116,7 @@ def size_of(part: Part) -> int:
 
 
 def _messages_of(part: Part) -> int:
-    """Return the approximate number of messages of a part; rather too high than too low."""
+    """Return an upper estimate of the number of messages of a part."""
     place = part.place
     if isinstance(place, Slice):
         if place.is_queue:
@@ -127,7 +127,7 @@ def _messages_of(part: Part) -> int:
 
 
 def partial_of(parts: Sequence[Part], *, keys_kept: int, level: int, how: HowToRead = _REPORTED) -> ReportPartial:
-    """Return the same of some parts, in this process; records that are left out are counted."""
+    """Return the partial report of some parts, computed in this process. Skipped records are counted."""
     partial = ReportPartial(keys_kept=keys_kept, level=level)
     skipped: list[Skipped] = []
     mended: list[Skipped] = []

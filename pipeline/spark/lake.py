@@ -1,7 +1,7 @@
-"""The data source `format("dledger-lake")`: rows of a batch or a stream as files of a lake, and lakes read again.
+"""The data source `format("dledger-lake")`: writes rows of a batch or a stream as files of a lake, and reads lakes.
 
-Tasks write files, the driver commits them once for each batch (`pipeline.lake.lake`); options are in
-`pipeline.sink.options`. Read through this source, a lake is what its manifests say: exactly the committed rows.
+Tasks write files, and the driver commits them once per batch (`pipeline.lake.lake`). Options: `pipeline.sink.options`.
+Reads return the rows in the manifests of the lake: exactly the committed rows.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class LakeSource(DataSource):
 
 @dataclass
 class FilesStaged(WriterCommitMessage):
-    """What one task has staged, and for which streaming query."""
+    """The files that one task has staged, and the streaming query."""
 
     files: list[DataFile]
     query_id: str = ""
@@ -94,11 +94,11 @@ class LakeBatchWriter(DataSourceArrowWriter):
         return FilesStaged(_stage(self._target, self._schema, f"{self._batch.name}-{partition_id()}", iterator))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Commit what all tasks have staged."""
+        """Commit the files that all tasks have staged."""
         _lake(self._target, self._schema).commit(self._batch, _files(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Throw it away, unless it is committed."""
+        """Delete the staged files, unless they are committed."""
         _lake(self._target, self._schema).abort(self._batch, _files(messages))
 
 
@@ -116,12 +116,12 @@ class LakeStreamWriter(DataSourceStreamArrowWriter):
         return FilesStaged(_stage(self._target, self._schema, name, iterator), task.query_id)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  (Spark's name)
-        """Commit what all tasks have staged, once for each batch of the query."""
+        """Commit the files that all tasks have staged, once per batch of the query."""
         if query := _query_of(messages):
             _lake(self._target, self._schema).commit(BatchId(query, batchId), _files(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Throw it away, unless it is committed: Spark also calls this when the commit took effect and then failed."""
+        """Delete the staged files, unless they are committed: Spark also calls this after a commit that took effect."""
         if query := _query_of(messages):
             _lake(self._target, self._schema).abort(BatchId(query, batchId), _files(messages))
 
@@ -134,18 +134,18 @@ class LakePart(InputPartition):
 
 
 class LakeReader(DataSourceReader):
-    """Reads what the manifests of a lake name."""
+    """Reads the files in the manifests of a lake."""
 
     def __init__(self, root: str, schema: pa.Schema) -> None:
         self._root = root
         self._schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        """Return files, joined up to 64 MiB."""
+        """Return the files, in groups of up to 64 MiB."""
         return [LakePart(files) for files in grouped(Lake.open(self._root).files(), _READ_SIZE_BYTES)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of some files; where there are none, Spark asks with a partition of its own."""
+        """Yield the rows of some files. Without files, Spark passes a partition of its own class."""
         for file in partition.files if isinstance(partition, LakePart) else ():
             yield from read_rows(self._root, file, self._schema).to_batches(_BATCH_ROWS)
 

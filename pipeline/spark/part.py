@@ -1,4 +1,4 @@
-"""One task's part of a read, as Spark transports it: the same for batches and streams."""
+"""The part of a read for one task, as a Spark partition; the same for batches and streams."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class DLedgerPart(InputPartition):
     """A part of a query.
 
     Attributes:
-        part: what one task reads.
+        part: the range that one task reads.
     """
 
     def __init__(self, part: Part) -> None:
@@ -31,16 +31,16 @@ class DLedgerPart(InputPartition):
 
 
 def partitions_of(parts: Iterable[Part]) -> list[InputPartition]:
-    """Return parts as Spark carries them."""
+    """Return parts as Spark partitions."""
     return [DLedgerPart(part) for part in parts]
 
 
 class PartReader:
-    """Reads parts as Spark expects their batches. Travels to the tasks.
+    """Reads parts as batches with Spark's schema. Sent to the tasks.
 
     Args:
         options: of the query.
-        schema: what Spark expects.
+        schema: that Spark expects.
     """
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
@@ -48,7 +48,7 @@ class PartReader:
         self._how = how_to_read(options, self._columns.native)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the messages of a part; where there are none, Spark asks with a partition of its own."""
+        """Yield the messages of a part. Without parts, Spark passes a partition of its own class."""
         if isinstance(partition, DLedgerPart):
             yield from map(self._columns.fit, self._how.read(partition.part))
 

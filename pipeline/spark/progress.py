@@ -1,4 +1,4 @@
-"""Shows Spark's progress while a command waits for it: a bar on standard error, fed by Spark's status tracker."""
+"""Shows the progress of a Spark job as a bar on standard error, from Spark's status tracker."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _INTERVAL_S: Final = 0.2
 
 @contextmanager
 def shown_progress(spark: SparkSession, label: str, size_bytes: int) -> Iterator[None]:
-    """Show a bar of this many bytes while the block runs; each finished task is its share of them.
+    """Show a bar of this many bytes while the block runs. Each finished task advances it by its share.
 
-    Nothing is shown where standard error is no terminal.
+    Nothing is shown if standard error is not a terminal.
     """
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     console = Console(stderr=True)

@@ -1,4 +1,4 @@
-"""The columns of a query: those of the options, or of a schema that the user gave; and batches in exactly that form."""
+"""The columns of a query, from the options or from the user's schema, and the conversion of batches to them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _KAFKA_TYPES: Final = {name: ddl for name, (ddl, _, _) in kafka_style.COLUMNS.it
 
 
 def default_ddl(options: SourceOptions) -> str:
-    """Return the schema of a query that has none of its own, in Spark's words."""
+    """Return the schema of a query without a user's schema, as Spark DDL."""
     if options.schema_style == "kafka":
         return kafka_style.ddl(has_headers=options.include_headers)
     return spark_ddl(options.names)
@@ -30,12 +30,12 @@ def default_ddl(options: SourceOptions) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OutputColumns:
-    """The columns that Spark is given.
+    """The columns of the batches for Spark.
 
     Attributes:
-        names: in their order.
-        schema: exactly what Spark expects of each batch.
-        is_kafka: whether they are made of native columns.
+        names: in order.
+        schema: that Spark expects of each batch.
+        is_kafka: whether they are Kafka's columns, converted from native ones.
     """
 
     names: tuple[str, ...]
@@ -44,7 +44,7 @@ class OutputColumns:
 
     @classmethod
     def of(cls, options: SourceOptions, schema: StructType) -> OutputColumns:
-        """Return those of a query.
+        """Return the columns of a query.
 
         Raises:
             BadSchema: a column is unknown, or has another type.
@@ -62,20 +62,19 @@ class OutputColumns:
 
     @property
     def native(self) -> tuple[str, ...]:
-        """The native columns that are read."""
+        """The native columns to read."""
         return kafka_style.native_names(self.names) if self.is_kafka else self.names
 
     def fit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a batch of native columns as Spark expects it.
+        """Convert a batch of native columns to the columns of the query.
 
-        Raises:
-            BadSchema: a column that may not be null is.
+        Raises: BadSchema: a column that is not nullable contains null.
         """
         arrays = kafka_style.convert(batch, self.names) if self.is_kafka else batch.columns
         for array, field in zip(arrays, self.schema, strict=True):
             if array.null_count and not field.nullable:
                 raise BadSchema(field.name, "no null, as the schema says", f"{array.null_count} of them in a batch")
-        # A map's inner fields have names of Spark's own.
+        # Spark uses its own names for the inner fields of a map.
         fitted = [
             array if array.type == field.type else array.cast(field.type)
             for array, field in zip(arrays, self.schema, strict=True)

@@ -1,6 +1,6 @@
-"""Starts Spark for a command: quiet, on this machine unless an option says otherwise, with this Python on all sides.
+"""Starts Spark for a command: with little log output, by default on this machine, with this Python interpreter.
 
-Under `spark-submit` the session is the one that it was given: master, memory and all else are settled there.
+Under `spark-submit` its session is used, with its master, memory and other settings.
 """
 
 from __future__ import annotations
@@ -25,27 +25,26 @@ if TYPE_CHECKING:
 LOCAL_MASTER: Final = "local[*]"
 _LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
 _DRIVER_MEMORY: Final = "1g"
-# In the environment of whatever `spark-submit` starts.
+# Set in the environment of processes that `spark-submit` starts.
 _SUBMITTED: Final = "DLEDGER_SUBMITTED"
 
 
 @dataclass(frozen=True, slots=True)
 class SparkChoice:
-    """Where a command runs.
+    """The Spark cluster and settings of a command.
 
     Attributes:
-        master: of Spark, in its words.
-        settings: `name=value`, as `spark-submit --conf` takes them.
+        master: Spark's master URL.
+        settings: `name=value`, as for `spark-submit --conf`.
     """
 
     master: str = LOCAL_MASTER
     settings: Sequence[str] = ()
 
     def pairs(self) -> list[tuple[str, str]]:
-        """Return names and values.
+        """Return the names and values of the settings.
 
-        Raises:
-            pipeline.common.errors.BadOption: one has another form.
+        Raises: pipeline.common.errors.BadOption: a setting has another form.
         """
         pairs = []
         for setting in self.settings:
@@ -62,22 +61,20 @@ def is_submitted() -> bool:
 
 
 def mark_submitted() -> None:
-    """Say that this process was started by `spark-submit`."""
+    """Record that this process was started by `spark-submit`."""
     os.environ[_SUBMITTED] = "yes"
 
 
 @contextmanager
 def spark_session(name: str, choice: SparkChoice) -> Iterator[SparkSession]:
-    """Give a session, and end it; one that runs in this process already is used, and continues.
+    """Provide a session, and stop it at the end. A session that already runs in this process is used and not stopped.
 
     Args:
-        name: of the application, as Spark's pages show it.
-        choice: where it runs.
+        name: of the application in Spark's web UI.
+        choice: cluster and settings.
 
-    Raises:
-        pipeline.common.spark_missing.MissingLibrary: PySpark is not installed.
-        pipeline.common.java_home.NoJava: Java is not.
-        pipeline.common.errors.BadOption: a setting has another form.
+    Raises: pipeline.common.spark_missing.MissingLibrary: PySpark is not installed. pipeline.common.java_home.NoJava:
+    Java is not installed. pipeline.common.errors.BadOption: a setting has another form.
     """
     if find_spec("pyspark") is None:
         raise MissingLibrary("pyspark")
@@ -104,17 +101,17 @@ def spark_session(name: str, choice: SparkChoice) -> Iterator[SparkSession]:
 
 
 def start(builder: SparkSession.Builder) -> SparkSession:
-    """Return the session of a builder, with this Python on all sides and both data sources registered.
+    """Return the session of a builder that uses this Python interpreter, with both data sources registered.
 
-    Spark looks for sources in a Python process of its own, which is whatever `python3` the PATH names: another one than
-    this where a program is run as `.venv/bin/python job.py`, and one without the modules of `--py-files`. With this
-    function neither matters.
+    Spark loads data sources in a separate Python process, by default the `python3` in the PATH. That may be another
+    interpreter if a program is run as `.venv/bin/python job.py`, and it lacks the modules of `--py-files`. This
+    function avoids both problems.
 
     Args:
-        builder: `SparkSession.builder`, with master, name and settings as you like. In a process that has no session
-            yet: one that runs keeps its Python.
+        builder: `SparkSession.builder`, with any master, name and settings. The process must not have a session yet: a
+            running session keeps its interpreter.
     """
-    # The default is whatever `python3` is, which may be one without our packages.
+    # The default is the `python3` in the PATH, which may lack our packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     session = builder.getOrCreate()
     from pipeline.spark.lake import LakeSource  # noqa: PLC0415  # without PySpark this module must load

@@ -1,7 +1,7 @@
-"""The sink `format("dledger")`: rows of a batch or a stream as messages of the log.
+"""The sink `format("dledger")`: writes rows of a batch or a stream as messages of the log.
 
-Messages are stored by the tasks, and stay stored also when the batch fails: what a sink of a log can be. What becomes
-of a batch that is tried again says `pipeline.sink.log_writer`; options are in `pipeline.sink.options`.
+Tasks store the messages, and they stay stored if the batch fails. For retries of a batch see
+`pipeline.sink.log_writer`, for options `pipeline.sink.options`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class RowsWritten(WriterCommitMessage):
-    """What one task has stored."""
+    """The result of one task."""
 
     written: RowsStored
 
@@ -35,8 +35,7 @@ class RowsWritten(WriterCommitMessage):
 def log_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> LogBatchWriter:
     """Return a writer of batches.
 
-    Raises:
-        pipeline.common.errors.PipelineError: an option or a column cannot be.
+    Raises: pipeline.common.errors.PipelineError: an option or a column is invalid.
     """
     target, write_id = parse_log_target(options)
     _check(target, schema, is_overwriting=overwrite)
@@ -44,7 +43,7 @@ def log_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) 
 
 
 def log_stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> LogStreamWriter:
-    """Return a writer of a stream; raises as `log_writer`."""
+    """Return a writer of a stream. Raises the same errors as `log_writer`."""
     target, _ = parse_log_target(options)
     _check(target, schema, is_overwriting=overwrite)
     return LogStreamWriter(target)
@@ -62,10 +61,10 @@ class LogBatchWriter(DataSourceArrowWriter):
         return _write(self._target, RowOrigin(self._write_id, 0, partition_id()), iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Do nothing: rows are committed when they are stored."""
+        """Do nothing: rows are already committed when they are stored."""
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Do nothing: what is stored stays."""
+        """Do nothing: stored messages cannot be removed."""
 
 
 class LogStreamWriter(DataSourceStreamArrowWriter):
@@ -79,10 +78,10 @@ class LogStreamWriter(DataSourceStreamArrowWriter):
         return _write(self._target, RowOrigin(*stream_task()), iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  (Spark's name)
-        """Do nothing: rows are committed when they are stored."""
+        """Do nothing: rows are already committed when they are stored."""
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Do nothing: what is stored stays."""
+        """Do nothing: stored messages cannot be removed."""
 
 
 def _write(target: LogTarget, origin: RowOrigin, batches: Iterator[pa.RecordBatch]) -> RowsWritten:

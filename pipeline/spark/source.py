@@ -1,6 +1,6 @@
-"""The data source `format("dledger")`: messages of a store's files or of a running broker, as a batch or a stream.
+"""The data source `format("dledger")`: reads messages from files or a running broker, as a batch or a stream.
 
-Options: `pipeline.source.options`. Not here: streams (`pipeline.spark.stream`), and anything that works without Spark.
+Options: `pipeline.source.options`. Streams: `pipeline.spark.stream`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class DLedgerSource(DataSource):
         return parse_source_options(self.options)
 
     def schema(self) -> str:
-        """Return the columns that the options ask for."""
+        """Return the columns for the options."""
         check_no_table(self.options, self.name())
         return default_ddl(self._parsed)
 
@@ -65,7 +65,7 @@ class DLedgerSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> LogBatchWriter:
         """Return a writer that stores a batch in the log; its options are in `pipeline.sink.options`."""
-        # Each process of Spark's Python imports this module, and few of them write.
+        # Every Python process of Spark imports this module, but few of them write.
         from pipeline.spark.sink import log_writer  # noqa: PLC0415
 
         return log_writer(self.options, schema, overwrite)
@@ -82,7 +82,7 @@ class DLedgerReader(DataSourceReader):
 
     Args:
         options: of the query.
-        schema: what Spark expects.
+        schema: that Spark expects.
     """
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
@@ -103,9 +103,9 @@ class DLedgerReader(DataSourceReader):
 
 
 class FilteringReader(DLedgerReader):
-    """The same with the query's filters, which Spark passes: less is read, and Spark filters all the same."""
+    """A reader that uses the query's filters to read less. Spark applies the filters again."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  (Spark's name)
-        """Record the filters, and give all of them back."""
+        """Record the filters, and return all of them so that Spark applies them too."""
         self._filters = list(filters)
         return filters

@@ -1,6 +1,6 @@
-"""The stream of the data source: what Spark asks, answered by `pipeline.source.stream_plan`.
+"""The stream reader of the data source: passes Spark's calls to `pipeline.source.stream_plan`.
 
-Spark keeps one of these for a query, in a process of its own; what tasks read travels apart from it.
+Spark keeps one stream reader per query in a separate process. Partitions are sent to tasks separately.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class DLedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     Args:
         options: of the query.
-        schema: what Spark expects.
+        schema: that Spark expects.
     """
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
@@ -43,7 +43,7 @@ class DLedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._lazy_plan: StreamPlan | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Tasks need no plan, and no connections."""
+        """Exclude plan and connections, which tasks do not need."""
         return {**self.__dict__, "_lazy_plan": None}
 
     @property
@@ -53,11 +53,11 @@ class DLedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._lazy_plan
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  (Spark's names, here and below)
-        """Return the begin of a query without a checkpoint."""
+        """Return the start offset of a query without a checkpoint."""
         return self._plan.initial().to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return that there are limits; all of them are kept, also those that Spark has no word for."""
+        """Return a placeholder for the limits; the plan applies them, including those that Spark does not know."""
         options = self._options
         if options.max_offsets is not None:
             return ReadMaxRows(options.max_offsets)
@@ -66,7 +66,7 @@ class DLedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows((1 << 31) - 1) if options.min_offsets is not None else ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Return the end of the next batch; `start` if there is none yet."""
+        """Return the end of the next batch; `start` if there are no new messages."""
         options = self._options
         limits = Limits(options.max_offsets, options.max_bytes, options.min_offsets)
         if isinstance(limit, ReadAllAvailable):
@@ -76,12 +76,12 @@ class DLedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if end is begin else end.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Return the ends of the queues, from which Spark computes the lag of the query."""
+        """Return the ends of the queues. Spark computes the lag of the query from them."""
         newest = self._plan.newest
         return None if newest is None else newest.to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """End at what there is now."""
+        """Set the current end as the end of the stream."""
         self._plan.fix_target()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:

@@ -1,6 +1,6 @@
-"""The identity of a task of Spark: its partition, its query and its batch.
+"""The identity of a Spark task: its partition, query and batch.
 
-Spark passes query and batch to a writer's tasks as local properties, which are not a public interface, so only this
+Spark passes query and batch to a writer's tasks as local properties. They are not a public interface, so only this
 module reads them.
 """
 
