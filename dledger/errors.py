@@ -8,6 +8,7 @@ expected and found. File errors of any store are in `store.errors`, with `Certai
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
 
 from store.errors import Certainty
 
@@ -85,6 +86,22 @@ class CallRefused(DLedgerError):
     def __init__(self, text: str, *, is_authenticated: bool) -> None:
         super().__init__(text)
         self.is_authenticated = is_authenticated
+
+
+class OverQuota(CallRefused):
+    """The caller has taken what it may take in this time. Nothing was done; repeat the request after `wait_s`.
+
+    Attributes:
+        wait_s: seconds until the quota allows a request again.
+    """
+
+    # By it a client knows this refusal from others with the same status of gRPC.
+    PREFIX: Final = "over quota: "
+
+    def __init__(self, whose: str, wait_s: float) -> None:
+        text = f"{whose} has used its quota; repeat the request in {wait_s:.2f} s. Nothing was done"
+        super().__init__(self.PREFIX + text, is_authenticated=True)
+        self.wait_s = wait_s
 
 
 class InvariantBroken(DLedgerError):

@@ -121,6 +121,16 @@ class CallAdmission:
         self._is_node = False
         self._expires_s = _NEVER_S
 
+    @property
+    def user(self) -> str:
+        """The user of the call; empty: not known, as while access control is off."""
+        return self._user
+
+    @property
+    def is_node(self) -> bool:
+        """Whether the caller has proven that it is a node of this broker."""
+        return self._is_node
+
     def begin(self) -> None:
         """Raise unless the caller may send some request.
 
@@ -175,6 +185,10 @@ class CallAdmission:
         audit = self._gate.audit
         if audit is not None and audit.records(self._method):
             audit.admitted(self._method, request, self._caller())
+
+    def sent(self, size_bytes: int) -> float:  # noqa: ARG002  (there is no quota without a `quota_gate`)
+        """Return after how many seconds the next answer may follow: at once."""
+        return 0.0
 
     def _record_refusal(self, request: Message | None, refused: CallRefused) -> None:
         if self._gate.audit is not None:

@@ -6,9 +6,10 @@ Not here: single requests and their encoding (`cluster.api`).
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from cluster.config.quotas import QuotaSettings
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.topic_config import DEFAULT_TOPIC_QUEUES, GroupConfig, TopicConfig
 from cluster.replica.port import ReadMode, Replica
@@ -36,6 +37,7 @@ class BrokerOptions:
         auto_create_topic_enable: whether a put to an unknown topic creates it.
         default_topic_queue_nums: number of queues of an automatically created topic.
         auto_create_subscription_group: whether an unknown group is created when it consumes.
+        quotas: what users and addresses may take of this node.
     """
 
     broker: str
@@ -44,6 +46,7 @@ class BrokerOptions:
     auto_create_topic_enable: bool = False
     default_topic_queue_nums: int = DEFAULT_TOPIC_QUEUES
     auto_create_subscription_group: bool = True
+    quotas: QuotaSettings = field(default_factory=QuotaSettings)
 
 
 class BrokerCore:

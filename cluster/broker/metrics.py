@@ -33,6 +33,7 @@ TABLE: Final = (
         "cause",
     ),
     Row("dledger_broker_refusals", MetricKind.COUNTER, "Requests refused, by reason.", "reason"),
+    Row("dledger_broker_quota_refused", MetricKind.COUNTER, "Requests refused because a quota was used up."),
     Row("dledger_broker_audit_records", MetricKind.COUNTER, "Records written to the audit log, by kind.", "kind"),
     Row("dledger_broker_audit_lost", MetricKind.COUNTER, "Records that the audit log lost, by kind.", "kind"),
     Row(
@@ -95,6 +96,7 @@ class _Counts:
     gets: dict[str, int] = field(default_factory=dict)
     skipped_messages: dict[str, int] = field(default_factory=dict)
     refusals: dict[str, int] = field(default_factory=dict)
+    quota_refused: int = 0
     # Of the audit log, which replaces them by its own; they have all kinds from the start.
     audit_records: dict[str, int] = field(default_factory=dict)
     audit_lost: dict[str, int] = field(default_factory=dict)

@@ -9,6 +9,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from cluster.config.exposure import HOW_TO_LISTEN, exposed_ports
+from cluster.config.quotas import BYTES_PER_S_MIN
 from dledger.config import MEMBERS_MAX
 
 if TYPE_CHECKING:
@@ -48,6 +49,13 @@ def _joining_node_knows_others(options: ServerOptions) -> Iterator[tuple[str, st
 def _peers_are_few(options: ServerOptions) -> Iterator[tuple[str, str]]:
     if len(options.peers) > MEMBERS_MAX:
         yield "peers", f"expected at most {MEMBERS_MAX} peers, found {len(options.peers)}"
+
+
+def _quotas_of_bytes_are_usable(options: ServerOptions) -> Iterator[tuple[str, str]]:
+    for name in ("quota_user_bytes_per_s", "quota_address_bytes_per_s"):
+        rate = getattr(options, name)
+        if 0 < rate < BYTES_PER_S_MIN:
+            yield name, f"expected 0 or at least {BYTES_PER_S_MIN}, found {rate}: one answer may have 4 MiB"
 
 
 def _peers_differ(options: ServerOptions) -> Iterator[tuple[str, str]]:
@@ -150,6 +158,7 @@ _CHECKS: tuple[tuple[frozenset[str], Check], ...] = (
     (frozenset({"is_joining", "peers"}), _joining_node_knows_others),
     (frozenset({"peers"}), _peers_are_few),
     (frozenset({"peers"}), _peers_differ),
+    (frozenset({"quota_user_bytes_per_s", "quota_address_bytes_per_s"}), _quotas_of_bytes_are_usable),
     (frozenset({"peers", "client_address", "metrics_address"}), _ports_differ),
     (frozenset({"heart_beat_time_interval_ms", "min_election_timeout_ms"}), _heartbeats_fit),
     (frozenset({"min_election_timeout_ms", "max_election_timeout_ms"}), _timeouts_spread),

@@ -25,6 +25,7 @@ from pydantic import ValidationError
 from cluster.config.broker_options import BROKER_OPTIONS, ServerOptions
 from cluster.config.checks import relation_faults
 from cluster.config.exposure import ExposedPort, exposed_ports
+from cluster.config.quotas import QuotaSettings
 from dledger.config import Address, NodeConfig
 from dledger.core.config import RaftConfig
 from dledger.security.credentials import CertificateFiles
@@ -110,6 +111,7 @@ class BrokerSettings:
         auto_create_topic_enable, default_topic_queue_nums, auto_create_subscription_group: see
             `cluster.broker.core.BrokerOptions`.
         first_user_file: file with the first user; empty: none.
+        quotas: what users and addresses may take of the node.
         audit, audit_dir, audit_file_size_bytes, audit_files_max: see `cluster.audit.settings`.
         max_message_size: maximum bytes of a body.
         has_property_crc: whether the records of the base log have property CRCs.
@@ -127,6 +129,7 @@ class BrokerSettings:
     audit_dir: str
     audit_file_size_bytes: int
     audit_files_max: int
+    quotas: QuotaSettings
     max_message_size: int
     has_property_crc: bool
     store: MessageStoreConfig
@@ -304,7 +307,8 @@ def _config_of(options: ServerOptions) -> ServerConfig:
 
 
 def _broker_of(options: ServerOptions) -> BrokerSettings:
-    own = {name: getattr(options, name) for name in BrokerSettings.__dataclass_fields__ if name != "store"}
+    own = {name: getattr(options, name) for name in BrokerSettings.__dataclass_fields__ if hasattr(options, name)}
+    quotas = QuotaSettings(**{name: getattr(options, name) for name in QuotaSettings.__dataclass_fields__})
     named = {name: getattr(options, name) for name in BROKER_OPTIONS if name in MessageStoreConfig.__dataclass_fields__}
     force_percent = round(options.disk_space_ratio_to_force_clean * 100)
     store = MessageStoreConfig(
@@ -317,4 +321,4 @@ def _broker_of(options: ServerOptions) -> BrokerSettings:
         clean_file_forcibly_enable=options.enable_disk_force_clean,
         archive_log=options.broker,
     )
-    return BrokerSettings(**own, store=store)
+    return BrokerSettings(**own, quotas=quotas, store=store)

@@ -21,7 +21,7 @@ from cluster.protocol.route_table import (
     UnconfirmedRegistration,
     UnknownBroker,
 )
-from dledger.errors import CallRefused, DLedgerError, RequestRefused, ResponseCode, outcome_of
+from dledger.errors import CallRefused, DLedgerError, OverQuota, RequestRefused, ResponseCode, outcome_of
 from store.errors import (
     Certainty,
     CorruptData,
@@ -99,6 +99,7 @@ class Reason(StrEnum):
     NOT_AUTHENTICATED = "NOT_AUTHENTICATED"
     ACCESS_DENIED = "ACCESS_DENIED"
     ACCESS_CONTROL_OFF = "ACCESS_CONTROL_OFF"
+    OVER_QUOTA = "OVER_QUOTA"
     UNKNOWN_USER = "UNKNOWN_USER"
     UNKNOWN_ROLE = "UNKNOWN_ROLE"
     UNKNOWN_TOKEN = "UNKNOWN_TOKEN"  # noqa: S105  (a name)
@@ -164,6 +165,7 @@ CAUSES: Final[dict[Reason, Cause]] = {
     Reason.NOT_AUTHENTICATED: Cause(Status.UNAUTHENTICATED, _NOT_DONE),
     Reason.ACCESS_DENIED: Cause(Status.PERMISSION_DENIED, _NOT_DONE),
     Reason.ACCESS_CONTROL_OFF: Cause(Status.FAILED_PRECONDITION, _NOT_DONE),
+    Reason.OVER_QUOTA: Cause(Status.RESOURCE_EXHAUSTED, _NOT_DONE, is_passing=True),
     Reason.UNKNOWN_USER: Cause(Status.NOT_FOUND, _NOT_DONE),
     Reason.UNKNOWN_ROLE: Cause(Status.NOT_FOUND, _NOT_DONE),
     Reason.UNKNOWN_TOKEN: Cause(Status.NOT_FOUND, _NOT_DONE),
@@ -318,6 +320,8 @@ def failure_of(error: DLedgerError | StoreError) -> RequestFailed:
         return error
     if isinstance(error, RequestRefused):
         return failure_of_code(error.code, error.message)
+    if isinstance(error, OverQuota):
+        return RequestFailed(Reason.OVER_QUOTA, str(error))
     if isinstance(error, CallRefused):
         return RequestFailed(Reason.ACCESS_DENIED if error.is_authenticated else Reason.NOT_AUTHENTICATED, str(error))
     reason = next(_REASONS[kind] for kind in type(error).__mro__ if kind in _REASONS)

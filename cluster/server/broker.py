@@ -14,16 +14,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
+from cluster.access.quotas import Quotas
 from cluster.api.access_gate import AccessGate
 from cluster.api.access_service import AccessService
 from cluster.api.broker_service import BrokerService
 from cluster.api.call_audit import CallAudit
 from cluster.api.name_server_links import GrpcNameServer
+from cluster.api.quota_gate import QuotaGate
 from cluster.api.rights import Scope
 from cluster.audit.settings import AuditSettings
 from cluster.broker.core import BrokerCore, BrokerOptions
@@ -52,6 +55,7 @@ if TYPE_CHECKING:
     from cluster.replica.port import Replica
     from dledger.config import Address
     from dledger.security.server_port import PortSecurity
+    from dledger.service.call_gate import CallGate
 
 # The delay of a registration after a change of nodes; changes of role or topics are registered immediately.
 _REGISTRATION_INTERVAL_S: Final = 0.5
@@ -109,7 +113,10 @@ class Broker:
         self._access_service = AccessService(self.core, calls)
         # Without a first user every call passes until a user exists.
         is_closed = first_user is not None
-        self._gate = AccessGate(lambda: replica.state.access, scope, options.broker, is_closed=is_closed, audit=calls)
+        gate = AccessGate(lambda: replica.state.access, scope, options.broker, is_closed=is_closed, audit=calls)
+        self._gate: CallGate = gate
+        if not options.quotas.is_unlimited:
+            self._gate = QuotaGate(gate, Quotas(options.quotas, time.monotonic), self._metrics)
         self._first_user = first_user
         self._registrar = Registrar(name_servers, GrpcNameServer) if name_servers else None
         self._changed = asyncio.Event()

@@ -168,6 +168,7 @@ async def _serve_messages(
         auto_create_topic_enable=settings.auto_create_topic_enable,
         default_topic_queue_nums=settings.default_topic_queue_nums,
         auto_create_subscription_group=settings.auto_create_subscription_group,
+        quotas=settings.quotas,
     )
     recorded = AuditSettings(
         settings.audit, settings.audit_dir, settings.audit_file_size_bytes, settings.audit_files_max

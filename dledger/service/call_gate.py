@@ -9,6 +9,7 @@ and, for an audit log, at the end of an admitted call. A server without a gate a
 | a later request of a stream whose service answers each request | the service's own refusal of that request |
 | a later request of another stream | the stream ends with UNAUTHENTICATED or PERMISSION_DENIED |
 | a response of a stream, because rights or tokens have ended | the same |
+| any of these, because a quota is used up | the same, with RESOURCE_EXHAUSTED |
 
 Not here: users, tokens and rights (`cluster.api.access_gate`).
 """
@@ -20,6 +21,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import grpc
 import grpc.aio
+
+from dledger.errors import OverQuota
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -57,6 +60,9 @@ class CallRights(Protocol):
     def admitted(self, request: Message) -> None:
         """Note that a request of a stream was admitted, or one whose responses are streamed."""
 
+    def sent(self, size_bytes: int) -> float:
+        """Note that a response of a stream was sent; return after how many seconds the next one may follow."""
+
 
 class CallGate(Protocol):
     """Admits calls to one server."""
@@ -87,6 +93,9 @@ class _Everything:
 
     def admitted(self, request: Message) -> None:
         pass
+
+    def sent(self, size_bytes: int) -> float:  # noqa: ARG002
+        return 0.0
 
 
 _EVERYTHING: Final = _Everything()
@@ -122,4 +131,6 @@ def check_of_stream(request: Message) -> None:
 async def end_refused(refused: CallRefused, context: Context) -> None:
     """End a call that is refused."""
     code = grpc.StatusCode.PERMISSION_DENIED if refused.is_authenticated else grpc.StatusCode.UNAUTHENTICATED
+    if isinstance(refused, OverQuota):
+        code = grpc.StatusCode.RESOURCE_EXHAUSTED
     await context.abort(code, str(refused))

@@ -18,6 +18,7 @@ One place for all services of a process: a method that is not guarded cannot be 
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
@@ -214,8 +215,12 @@ class _Method:
                 async with aclosing(behaviour(request, context)) as responses:
                     async for response in responses:
                         rights.check_again(request)
-                        with self._calls.answers.under_way(context, response.ByteSize()):
+                        size_bytes = response.ByteSize()
+                        with self._calls.answers.under_way(context, size_bytes):
                             yield response
+                        pause_s = rights.sent(size_bytes)
+                        if pause_s > 0:
+                            await asyncio.sleep(pause_s)
             except CallRefused as error:
                 await end_refused(error, context)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -14,8 +14,11 @@ from cluster.config.broker_options import DEDUPE_COUNT, TRANSFER_BYTES, TRANSFER
 from cluster.config.values import parse_address
 
 if TYPE_CHECKING:
+    from cluster.config.quotas import QuotaSettings
     from cluster.server.broker import BrokerConfig
     from commitlog.plain.store import PlainStoreConfig
+
+Config = TypeVar("Config", bound=Any)
 
 _DEFAULTS = {
     "max_transfer_bytes_on_message_in_memory": TRANSFER_BYTES,
@@ -119,10 +122,10 @@ def broker(
     from cluster.replica.standalone import StandaloneConfig
     from cluster.server.broker import BrokerConfig, run_broker
 
-    plain = _plain_config(set_options or [], name, is_flush_sync=flush == "sync", is_skipping=skip_damaged)
+    plain, quotas = _configs(set_options or [], name, is_flush_sync=flush == "sync", is_skipping=skip_damaged)
     config: BrokerConfig = BrokerConfig(
         store=StandaloneConfig(str(standalone), name, str(address), plain),
-        options=BrokerOptions(name, self_id=name, auto_create_topic_enable=auto_create_topics),
+        options=BrokerOptions(name, self_id=name, auto_create_topic_enable=auto_create_topics, quotas=quotas),
         address=address,
         metrics_address=metrics_address,
         name_servers=name_servers,
@@ -132,28 +135,34 @@ def broker(
     raise typer.Exit(run_broker(config))
 
 
-def _plain_config(texts: list[str], name: str, *, is_flush_sync: bool, is_skipping: bool) -> PlainStoreConfig:
+def _configs(
+    texts: list[str], name: str, *, is_flush_sync: bool, is_skipping: bool
+) -> tuple[PlainStoreConfig, QuotaSettings]:
+    from cluster.config.quotas import QuotaSettings
     from commitlog.plain.commit_log import CommitLogConfig
     from commitlog.plain.store import PlainStoreConfig
     from store.model.config import MessageStoreConfig
 
     log = CommitLogConfig(is_flush_sync=is_flush_sync)
     store = MessageStoreConfig(**_DEFAULTS, archive_log=name)  # type: ignore[arg-type]
+    quotas = QuotaSettings()
+    places = {option: config for config in (quotas, store, log) for option in _options(config)}
     given: dict[str, Any] = {}
     for text in texts:
         option, _, value = (part.strip() for part in text.partition("="))
-        if option in _options(log) | _options(store):
-            given[option] = _parse(option, value, getattr(log if option in _options(log) else store, option))
+        if option in places:
+            given[option] = _parse(option, value, getattr(places[option], option))
         else:
-            known = sorted(_options(log) | _options(store))
+            known = sorted(places)
             close = difflib.get_close_matches(option, known, n=1)
             hint = f"did you mean {close[0]}?" if close else f"expected one of {', '.join(known)}"
             fail(f"--set {text}: unknown option; {hint}", EXIT_USAGE)
-    return PlainStoreConfig(
-        dataclasses.replace(log, **{name: value for name, value in given.items() if name in _options(log)}),
-        dataclasses.replace(store, **{name: value for name, value in given.items() if name in _options(store)}),
-        is_corruption_skipped=is_skipping,
-    )
+
+    def changed(config: Config) -> Config:
+        changes = {name: value for name, value in given.items() if places[name] is config}
+        return dataclasses.replace(config, **changes)
+
+    return PlainStoreConfig(changed(log), changed(store), is_corruption_skipped=is_skipping), changed(quotas)
 
 
 def _options(config: Any) -> set[str]:

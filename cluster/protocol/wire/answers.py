@@ -9,6 +9,7 @@ import grpc
 from cluster.protocol.errors import CAUSES, Reason, RequestFailed, failure_of
 from cluster.v1 import answer_pb2
 from dledger.client.failures import describe, never_left
+from dledger.errors import OverQuota
 from store.errors import Certainty, StoreError
 
 if TYPE_CHECKING:
@@ -74,6 +75,8 @@ def failure_of_call(address: str, code: grpc.StatusCode, details: str, service: 
         return RequestFailed(Reason.NOT_AUTHENTICATED, message)
     if code is grpc.StatusCode.PERMISSION_DENIED:
         return RequestFailed(Reason.ACCESS_DENIED, message)
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED and details.startswith(OverQuota.PREFIX):
+        return RequestFailed(Reason.OVER_QUOTA, message)
     if never_left(code, details):
         return RequestFailed(Reason.NOT_REACHED, message)
     is_late = code is grpc.StatusCode.DEADLINE_EXCEEDED

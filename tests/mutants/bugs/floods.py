@@ -4,6 +4,8 @@ from collections import Counter
 
 import dledger.client.connections
 import dledger.service.grpc_server
+from cluster.access.quotas import Quotas
+from cluster.api.quota_gate import QuotaAdmission
 from dledger.service.answers_under_way import AnswersUnderWay
 from dledger.service.connections_by_address import ConnectionsByAddress
 from tests.mutants.mutant import Mutant, Tests
@@ -11,6 +13,8 @@ from tests.mutants.mutant import Mutant, Tests
 FLOODS = "tests/integration/dledger/service/test_connection_floods.py::"
 ANSWERS = "tests/unit/dledger/service/test_answers_under_way.py::"
 CONNECTIONS = "tests/unit/dledger/client/test_connections.py::"
+QUOTAS = "tests/unit/cluster/access/test_quotas.py::"
+QUOTA_GATE = "tests/integration/cluster/api/test_quotas.py::"
 BOUNDED = "one client takes a bounded share"
 
 
@@ -46,7 +50,50 @@ def streams_of_a_client_fill_one_connection(patch):
     patch.setattr(dledger.client.connections, "STREAMS_PER_CONNECTION_MAX", 1 << 20)
 
 
+def refused_requests_are_charged(patch):
+    def take(self, user, address, size_bytes):
+        now_s = self._now_s()
+        rates = list(self._rates(user, address))
+        wait_s = max((self._paid_at.get(key, now_s) - now_s for key, _ in rates), default=0.0)
+        for key, rate in rates:
+            self._charge(key, (1, size_bytes)[key[1] & 1] / rate, now_s)
+        return max(wait_s, 0.0)
+
+    patch.setattr(Quotas, "take", take)
+
+
+def unused_quota_is_saved_without_end(patch):
+    patch.setattr("cluster.access.quotas._BURST_S", 1e9)
+
+
+def answers_are_free(patch):
+    patch.setattr(QuotaAdmission, "sent", lambda self, size_bytes: 0.0)
+
+
+def requests_of_streams_have_no_quota(patch):
+    patch.setattr("dledger.service.call_gate.leave_to_service", lambda admission: None)
+    patch.setattr("dledger.service.request_guard.leave_to_service", lambda admission: None)
+
+
 MUTANTS = (
+    Mutant(
+        refused_requests_are_charged,
+        BOUNDED,
+        Tests(QUOTAS + "test_refusal_takes_nothing_and_says_when_a_request_is_taken"),
+    ),
+    Mutant(
+        unused_quota_is_saved_without_end,
+        BOUNDED,
+        Tests(QUOTAS + "test_one_second_of_requests_and_one_more_is_taken_at_once"),
+    ),
+    Mutant(
+        answers_are_free, BOUNDED, Tests(QUOTA_GATE + "test_answers_of_a_stream_are_delayed_until_they_are_paid_for")
+    ),
+    Mutant(
+        requests_of_streams_have_no_quota,
+        BOUNDED,
+        Tests(QUOTA_GATE + "test_request_of_a_stream_above_a_quota_is_refused_alone"),
+    ),
     Mutant(
         one_connection_has_half_of_all_calls, BOUNDED, Tests(FLOODS + "test_server_accepts_128_streams_of_a_connection")
     ),

@@ -1,0 +1,100 @@
+"""Enforces quotas after access control: what a user or an address takes of this node in a second.
+
+A request above a quota is refused before anything is done (`OVER_QUOTA`, RESOURCE_EXHAUSTED), and may be repeated after
+the time that the refusal names. Answers of a stream are delayed instead: nothing is lost, and the reader slows down.
+
+Public methods (health, login) have no quota, and nodes of the broker have none.
+
+Not here: the buckets (`cluster.access.quotas`), and the user of a call (`cluster.api.access_gate`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cluster.access.model import address_of_peer, client_of_address
+from cluster.api.rights import RIGHTS, Audience
+from dledger.errors import OverQuota
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+    from cluster.access.quotas import Quotas
+    from cluster.api.access_gate import AccessGate, CallAdmission
+    from cluster.broker.metrics import BrokerMetrics
+    from dledger.service.call_gate import CallRights, Context
+
+
+class QuotaGate:
+    """A `dledger.service.call_gate.CallGate` around that of access control.
+
+    Args:
+        gate: decides first, and knows the users.
+        quotas: of this node.
+        metrics: of the broker; count refusals.
+    """
+
+    def __init__(self, gate: AccessGate, quotas: Quotas, metrics: BrokerMetrics) -> None:
+        self._gate = gate
+        self._quotas = quotas
+        self._metrics = metrics
+
+    def admit(self, method: str, context: Context) -> CallRights:
+        """Return the rights of a call.
+
+        Raises:
+            dledger.errors.CallRefused: as `AccessGate.admit`.
+        """
+        rights = self._gate.admit(method, context)
+        row = RIGHTS.get(method)
+        if row is not None and row.audience is Audience.PUBLIC:
+            return rights
+        client = client_of_address(address_of_peer(context.peer()))
+        return QuotaAdmission(rights, client, self._quotas, self._metrics)
+
+
+class QuotaAdmission:
+    """What one call may do and take: a `dledger.service.call_gate.CallRights`."""
+
+    def __init__(self, rights: CallAdmission, client: str, quotas: Quotas, metrics: BrokerMetrics) -> None:
+        self._rights = rights
+        self._client = client
+        self._quotas = quotas
+        self._metrics = metrics
+
+    def check(self, request: Message) -> None:
+        """Raise unless the caller may send this request now.
+
+        Raises:
+            dledger.errors.CallRefused: it may not, or not yet (`OverQuota`).
+        """
+        self._rights.check(request)
+        if self._rights.is_node:
+            return
+        wait_s = self._quotas.take(self._rights.user, self._client, request.ByteSize())
+        if wait_s > 0:
+            self._metrics.counts.quota_refused += 1
+            whose = f"user {self._rights.user!r} or " if self._rights.user else ""
+            raise OverQuota(f"{whose}address {self._client}", wait_s)
+
+    def check_again(self, request: Message) -> None:
+        """Raise unless the caller may still get responses to this request.
+
+        Raises:
+            dledger.errors.CallRefused: it may not.
+        """
+        self._rights.check_again(request)
+
+    def done(self, request: Message, response: Message | None) -> None:
+        """Charge the answer of a call."""
+        self._rights.done(request, response)
+        if response is not None:
+            self.sent(response.ByteSize())
+
+    def admitted(self, request: Message) -> None:
+        """Note a request of a stream."""
+        self._rights.admitted(request)
+
+    def sent(self, size_bytes: int) -> float:
+        """Charge an answer; return after how many seconds the next one may follow."""
+        return 0.0 if self._rights.is_node else self._quotas.charge(self._rights.user, self._client, size_bytes)
