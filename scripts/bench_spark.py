@@ -1,8 +1,8 @@
-"""Measures the data pipeline on this machine: every figure with its target, as a table and as JSON.
+"""Measures the data pipeline on this machine: prints each figure with its target, and writes them as JSON.
 
-The log is 1 GiB of a replicated store, about 1.85 million messages of 580 bytes; it is made once, by our own code, and
-kept. Each part runs a few times, and the best run counts, because other load can only slow it down; the processor time
-is shown, too, because it depends less on other load.
+The log is 1 GiB of a replicated store, about 1.85 million messages of 580 bytes. It is created once and kept. Each part
+runs several times, and the fastest run is reported, because other load can only slow it down. The CPU time is shown
+too, because it depends less on other load.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class Figure:
     """One line of the table.
 
     Attributes:
-        name: what was measured.
-        value: as the target has it; None: it could not be measured.
-        unit: of both.
-        target: what is wanted; None: nothing in particular.
+        name: of the measurement.
+        value: measured; None: it could not be measured.
+        unit: of value and target.
+        target: None: there is no target.
         is_at_most: the target is an upper bound.
-        wall_s, cpu_s: of the run that counts; processor time of all processes.
+        wall_s, cpu_s: elapsed time of the fastest run, and CPU time of all processes in it.
         note: why there is no value.
     """
 
@@ -58,14 +58,14 @@ class Figure:
 
     @property
     def is_met(self) -> bool | None:
-        """Whether the target is met; None: there is none, or no value."""
+        """Whether the target is met; None: there is no target or no value."""
         if self.value is None or self.target is None:
             return None
         return self.value <= self.target if self.is_at_most else self.value >= self.target
 
 
 def main() -> int:
-    """Measure, and show."""
+    """Run the measurements and print the table."""
     arguments = _parser().parse_args()
     console = Console()
     folder: Path = arguments.folder
@@ -114,7 +114,7 @@ def _make_store(store: Path, size_mib: int, console: Console) -> None:
 
 
 def _measured(bench: Bench, clock: CpuClock, part: Part, runs: int) -> list[Figure]:
-    """Return the figures of one part: those of its best run."""
+    """Return the figures of one part, from its fastest run."""
     best: tuple[float, float, dict[str, float]] | None = None
     try:
         prepared = part.prepare(bench)

@@ -59,11 +59,11 @@ class Bench:
     Attributes:
         spark: the session.
         store: directory of the log.
-        scratch: a folder for what parts write; emptied in the end.
-        slices: all of the log.
-        size: bytes of log.
-        messages: in it.
-        running: processes that parts have started; ended in the end.
+        scratch: folder for the output of parts; deleted by `close`.
+        slices: of the whole log.
+        size: bytes of the log.
+        messages: number of messages in the log.
+        running: processes started by parts; stopped by `close`.
     """
 
     def __init__(self, spark: SparkSession, store: Path, scratch: Path) -> None:
@@ -81,7 +81,7 @@ class Bench:
         return self.spark.read.format("dledger").options(path=str(self.store), **options).load()
 
     def warm_up(self) -> None:
-        """Warm up: let Spark compile its code, and fill the page cache with the log."""
+        """Warm up the JVM and load the log into the page cache."""
         self.frame(columns="topic,storeSize").groupBy("topic").count().collect()
 
     def folder(self, name: str) -> Path:
@@ -92,7 +92,7 @@ class Bench:
         return folder
 
     def close(self) -> None:
-        """End the processes of parts, and remove their files."""
+        """Stop the processes of parts, and delete their files."""
         self.running.close()
         shutil.rmtree(self.scratch, ignore_errors=True)
 
@@ -109,11 +109,11 @@ class Part:
         name: for `--only`.
         title: for the table.
         unit, target, is_at_most: of the figure.
-        prepare: returns what is timed; that may return figures of its own.
-        value: makes the figure of the seconds.
-        is_per_core: processor time counts, not the clock.
-        is_once: one run is enough.
-        more: further figures: (name in what is returned, title, unit, target, whether at most).
+        prepare: returns the function to time, which may return further figures.
+        value: computes the figure from the seconds.
+        is_per_core: use CPU time instead of elapsed time.
+        is_once: run once.
+        more: further figures: (key in the returned figures, title, unit, target, whether at most).
     """
 
     name: str
@@ -148,7 +148,7 @@ def _own_mb(_bench: Bench, seconds: float, extra: Extra) -> float:
 
 
 def _plan_of_a_terabyte(_bench: Bench) -> Run:
-    """Plan a store of 16,000 files of 64 MiB that are not there: a plan that looked into one would fail."""
+    """Plan a store of 16,000 files of 64 MiB that do not exist: planning fails if it opens one."""
     size, count = 64 << 20, 16_000
     files = tuple(
         LogFileInfo(f"/nowhere/commitlog/{number * size:020d}", number * size, size, 0) for number in range(count)
@@ -227,7 +227,7 @@ def _audit(bench: Bench) -> Run:
     folder = bench.folder("audit")
     paths = []
     for name in ("a", "b", "c"):
-        # Files of their own, so that nothing is read once for all three; where it costs no copy.
+        # Separate copies, so that no replica is in the page cache because of another; reflinks if possible.
         shutil.copytree(bench.store, folder / name, copy_function=os.link, symlinks=True)
         paths.append(str(folder / name))
 
@@ -266,7 +266,7 @@ def _index(bench: Bench) -> Run:
 
 
 def _keys_a_core(_bench: Bench, seconds: float, extra: Extra) -> float:
-    # The processor time of all; an index file's tables of 20 MB are written by one.
+    # CPU time of all processes; one process writes the 20 MB tables of an index file.
     return extra["keys"] / seconds / 1e6
 
 
@@ -284,7 +284,7 @@ def _archive(bench: Bench) -> Run:
 
 @contextmanager
 def _broker(bench: Bench) -> Iterator[str]:
-    """Give the address of a broker of one node with two topics."""
+    """Provide the address of a broker of one node with two topics."""
     folder = bench.folder("broker")
     (port,) = choose_ports(1, None)
     address = f"127.0.0.1:{port}"
@@ -313,7 +313,7 @@ def _sink(bench: Bench) -> Run:
 
 @contextmanager
 def _node_of(bench: Bench) -> Iterator[str]:
-    """Give the address of a group of one node that has taken over a copy of the log, with all of its topics."""
+    """Provide the address of a single-node group that opened a copy of the log, with all of its topics."""
     folder = bench.folder("node")
     shutil.copytree(bench.store, folder / "store")
     peer, client, metrics = (f"127.0.0.1:{port}" for port in choose_ports(3, None))

@@ -1,4 +1,4 @@
-"""Creates topics of a broker, for demos and benches."""
+"""Creates topics on a broker, for demos and benchmarks."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ _QUEUES = 4
 
 
 def create_topics(endpoints: str, names: Iterable[str]) -> None:
-    """Create topics that can be read and put to, each with four queues.
+    """Create topics with read and write permission and four queues each.
 
-    Raises:
-        cluster.RequestFailed: the broker does not answer, or refuses.
+    Raises: cluster.RequestFailed: the broker does not answer, or refuses the request.
     """
     with BrokerCalls(endpoints, _TIMEOUT_S) as calls:
         for name in names:

@@ -1,8 +1,8 @@
 """Build the documentation as a site: `make docs`.
 
-The pages of docs/ and those at the top of the repository are copied to build/docs/source, with links that fit there;
-reference pages (settings, commands, API) are generated from the code; then Zensical builds the site from mkdocs.yml.
-A link to a page or a heading that does not exist fails the build.
+The pages of docs/ and of the repository root are copied to build/docs/source, with adapted links. Reference pages
+(settings, commands, API) are generated from the code. Then Zensical builds the site from mkdocs.yml. A link to a page
+or heading that does not exist fails the build.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "build" / "docs" / "source"
 SITE = ROOT / "build" / "docs" / "site"
 
-# Where a page of the repository is in the site; the first page of the repository is that of the site.
+# Paths of repository pages in the site; the README is the home page.
 TOP = {
     "README.md": "README.md",
     "docs/README.md": "contents.md",
@@ -36,7 +36,7 @@ TOP = {
 }
 GENERATED = ("reference/settings.md", "reference/commands.md", "reference/api.md")
 
-# The public classes, by the page's headings.
+# The public classes, by heading of the page.
 API = {
     "The log": ["dledger.client.LogClient", "dledger.client.AsyncLogClient", "dledger.client.Entry"],
     "Outcomes of an append": [f"dledger.client.{name}" for name in ("Appended", "NotAppended", "AppendUnknown")],
@@ -50,7 +50,7 @@ _LINK = re.compile(r"(!?)\[([^\]\n]*)\]\(([^()\s]+)\)")
 
 
 def main() -> int:
-    """Stage, generate and build; 1 if a link is dead."""
+    """Stage, generate and build. Return 1 if a link is broken."""
     shutil.rmtree(SOURCE.parent, ignore_errors=True)
     for page, place in places().items():
         target = SOURCE / place
@@ -70,14 +70,14 @@ def main() -> int:
 
 
 def places() -> dict[str, str]:
-    """Return each file of the repository that the site has, with its place in the site."""
+    """Return each repository file of the site with its path in the site."""
     files = [str(file.relative_to(ROOT)) for file in sorted((ROOT / "docs").rglob("*")) if file.is_file()]
     kept = {file: file.removeprefix("docs/") for file in files if "__pycache__" not in file}
     return kept | TOP
 
 
 def staged(page: str, text: str) -> str:
-    """Return a page with its links as they are in the site; a link to a file that the site lacks becomes plain text."""
+    """Return a page with links for the site. A link to a file that is not in the site becomes plain text."""
     return "".join(
         part if part.startswith("```") else _LINK.sub(lambda match: _link(page, match), part)
         for part in _FENCE.split(text)
@@ -114,7 +114,7 @@ def _printed() -> str:
 
 
 def commands() -> str:
-    """Return the page of commands: the help of each."""
+    """Return the page of commands: the help of each command."""
     text = "# Commands\n\nThe help of every command, as `--help` prints it.\n"
     for path, help_text in _helps(typer.main.get_command(app), None, "dledger"):
         text += f"\n## {path}\n\n{_block('text', help_text)}"

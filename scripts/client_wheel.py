@@ -1,8 +1,8 @@
-"""Build the wheel for applications: the clients alone, under the one name `dledger_client`. `make wheel-client`.
+"""Builds the wheel for applications: only the clients, in the package `dledger_client`. `make wheel-client`.
 
-The server's distribution has top-level packages with the general names `store` and `cluster`, which must not be in the
-environment of an application. This wheel holds the modules that the clients import, and no others, from the same
-sources, moved below `dledger_client`: `from dledger_client import LogClient, Producer, Consumer`.
+The server's distribution has top-level packages with the general names `store` and `cluster`, which must not be
+installed in an application. This wheel contains exactly the modules that the clients import, from the same sources,
+moved to `dledger_client`: `from dledger_client import LogClient, Producer, Consumer`.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ NAME = "dledger_client"
 OURS = ("store", "dledger", "commitlog", "cluster")
 ROOTS = ("dledger.client", "cluster.client")
 
-# The distribution that brings an imported name, where the two differ.
+# The distribution of an imported package, if the names differ.
 _DISTRIBUTIONS = {"grpc": "grpcio", "google": "protobuf"}
 _IMPORT = re.compile(rf"^(\s*from )((?:{'|'.join(OURS)})(?:\.[\w.]+)? import )", re.MULTILINE)
 _MODULE_NAME = re.compile(rf"""(["'])((?:{"|".join(OURS)})\.(?:client|protocol|v1)(?:\.\w+)*)(?=["'])""")
 
 
 def main() -> int:
-    """Build the wheel into a folder, and print its name."""
+    """Build the wheel and print its path."""
     parser = argparse.ArgumentParser(description="Build the wheel of the clients.")
     parser.add_argument("--into", type=Path, default=ROOT / "dist", help="folder of the wheel (dist)")
     parser.add_argument(
@@ -47,7 +47,7 @@ def main() -> int:
 
 
 def write_sources(folder: Path) -> None:
-    """Write the wheel's sources and its pyproject.toml; older files of the folder are removed."""
+    """Write the wheel's sources and its pyproject.toml; older files in the folder are deleted."""
     shutil.rmtree(folder, ignore_errors=True)
     modules, others = needed()
     for module in sorted(modules):
@@ -62,7 +62,7 @@ def write_sources(folder: Path) -> None:
 
 
 def needed() -> tuple[set[str], set[str]]:
-    """Return our modules that the clients load, with the packages around them, and the packages of others."""
+    """Return the modules that the clients import, with their parent packages, and the third-party packages."""
     graph = grimp.build_graph(*OURS, include_external_packages=True, exclude_type_checking_imports=True)
     waiting = [module for module in graph.modules if module.startswith(ROOTS)]
     found: set[str] = set()
@@ -83,23 +83,23 @@ def _parents(module: str) -> list[str]:
 
 
 def _files(module: str) -> list[Path]:
-    """Return a module's source and, of a generated one, its stub."""
+    """Return the source file of a module and, for a generated module, its type stub."""
     path = ROOT.joinpath(*module.split("."))
     candidates = (path / "__init__.py", path.with_suffix(".py"), path.with_suffix(".pyi"))
     return [each for each in candidates if each.is_file()]
 
 
 def moved(source: Path) -> str:
-    """Return a source with its imports of ours, and the modules that it names in strings, below `dledger_client`."""
+    """Return a source with our imports, and module names in strings, moved to `dledger_client`."""
     text = _IMPORT.sub(rf"\1{NAME}.\2", source.read_text(encoding="utf-8"))
-    # Lazy imports name modules only in the packages' first files; generated code names its own module.
+    # Only `__init__.py` files have module names for lazy imports; generated code contains its own module name.
     if source.name == "__init__.py" or source.stem.endswith("_pb2"):
         text = _MODULE_NAME.sub(rf"\1{NAME}.\2", text)
     return text
 
 
 def exports() -> dict[str, str]:
-    """Return each public name of the clients with the package that has it; the log's come first."""
+    """Return each public name of the clients with its package; those of the log come first."""
     return dict.fromkeys(cluster.__all__, "cluster") | dict.fromkeys(dledger.__all__, "dledger")
 
 
@@ -130,7 +130,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _project(others: set[str]) -> str:
-    """Return the wheel's pyproject.toml: the version, Python and ranges of the project's own."""
+    """Return the wheel's pyproject.toml, with version, Python version and dependency ranges of the project."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     wanted = {_DISTRIBUTIONS.get(name, name) for name in others}
     ranges = [each for each in project["dependencies"] if re.split(r"[<>=;~! ]", each)[0] in wanted]

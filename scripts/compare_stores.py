@@ -1,8 +1,8 @@
-"""Measures our message store and RocketMQ's side by side: same machine, same puts, same gets, one process each.
+"""Measures our message store and RocketMQ's side by side: same machine, same workload, one process each.
 
-Used by `make interop`. What is compared is what both programs do: put batches of 100, get calls of 32 with decoding,
-and open a log that has lost its queues and index. RocketMQ dispatches in a thread of its own while it puts, so its
-put and dispatch together are compared with ours one after the other.
+Used by `make interop`. The workloads: puts in batches of 100, gets of 32 messages with decoding, and opening a log
+without queues and index. RocketMQ dispatches in a separate thread during puts, so its combined put and dispatch is
+compared with the sum of ours.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from rich.table import Table
 _MESSAGES = 200_000
 _RUNS = 3
 _TIMEOUT_S = 300
-# The size of one record of the bench: 1 KiB body, topic, TAGS, UNIQ_KEY.
+# The size of one record: 1 KiB body, topic, TAGS, UNIQ_KEY.
 _RECORD_SIZE = 1171
 _JAVA_HEAP = "-Xmx2g"
 
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Messages a second of one program."""
+    """Messages per second of one program."""
 
     put: float
     put_and_dispatch: float
@@ -38,7 +38,7 @@ class Speed:
 
 
 def compare(jar: Path, folder: Path | None = None) -> None:
-    """Measure both, in turns, and print a table of medians with the ratio ours to Java's."""
+    """Measure both alternately, and print a table of medians with the ratio of ours to Java's."""
     ours, java = [], []
     for number in range(_RUNS):
         print(f"measuring: run {number + 1} of {_RUNS}", file=sys.stderr)

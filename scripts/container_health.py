@@ -1,8 +1,8 @@
-"""Exit with 0 if the process of this container serves: the HEALTHCHECK of the Dockerfile.
+"""Exits with 0 if the process of this container is serving: the HEALTHCHECK of the Dockerfile.
 
-It asks `grpc.health.v1.Health` at the address in the first argument; without one, at `DLEDGER_CLIENT_ADDRESS`, which is
-where a node serves, or at the default of that setting. With `DLEDGER_CLIENT_TLS` it connects with TLS, trusts exactly
-the certificate of `DLEDGER_TLS_CERTIFICATE_FILE`, and shows it, too. It uses only what the server's installation has.
+Calls `grpc.health.v1.Health` at the address in the first argument, else at `DLEDGER_CLIENT_ADDRESS`, the address of a
+node, or at the default of that setting. With `DLEDGER_CLIENT_TLS` it connects with TLS, trusts only the certificate of
+`DLEDGER_TLS_CERTIFICATE_FILE`, and presents it as its own. It needs only the packages of the server.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
     from dledger.security.settings import Security
 
 _DEFAULT_ADDRESS = "127.0.0.1:20921"
-# Below the time limit that the Dockerfile sets, so that the reason is printed.
+# Shorter than the timeout in the Dockerfile, so that the reason is printed.
 _TIMEOUT_S = 4.0
 
 
 def main() -> int:
-    """Ask once, and print the answer."""
+    """Send one request and print the answer."""
     address = sys.argv[1] if len(sys.argv) > 1 else os.environ.get("DLEDGER_CLIENT_ADDRESS", _DEFAULT_ADDRESS)
     try:
         security = _security()
     except (DLedgerError, ValueError) as error:
         print(error)
         return 1
-    # No proxy of the container's environment is between a process and itself.
+    # Ignore proxy variables in the container's environment: the connection is local.
     with open_channel(address, security, [("grpc.enable_http_proxy", 0)]) as channel:
         try:
             stub: Any = HealthStub(channel)

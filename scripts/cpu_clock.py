@@ -1,7 +1,7 @@
-"""Counts the processor time of this process and all its descendants, including those that have ended.
+"""Measures the CPU time of this process and all its descendants, including those that have exited.
 
-Each process is asked for its own time, again and again: what an ended one had used is what it was seen with last. The
-kernel would add it to its parent's, but PySpark's daemon lets its workers end unseen (it ignores SIGCHLD).
+The time of each process is sampled periodically; for a process that has exited the last sample counts. The kernel adds
+the time of a child to its parent only if the parent waits for it, and PySpark's daemon ignores SIGCHLD.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Final, Self
 
 import psutil
 
-# How much of an ended process' time may be missed; looking costs some milliseconds.
+# Bounds the CPU time of an exited process that is not counted. One sample takes some milliseconds.
 _INTERVAL_S: Final = 0.5
 
 
 class CpuClock:
-    """See the head of this file; it runs between `with` and its end."""
+    """Measures CPU time inside a `with` block; see the module docstring."""
 
     def __init__(self) -> None:
         self._seen_s: dict[psutil.Process, float] = {}
@@ -36,7 +36,7 @@ class CpuClock:
         self._watcher.join()
 
     def seconds(self) -> float:
-        """Return the time used so far; it never decreases."""
+        """Return the CPU seconds used so far; never decreases."""
         own = psutil.Process()
         with self._lock:
             for process in (own, *own.children(recursive=True)):

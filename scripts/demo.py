@@ -1,15 +1,15 @@
-"""`make demo`: three nodes store a text, lose their leader in the middle, and return every line.
+"""`make demo`: three nodes store a text, the leader is killed in the middle, and every line is read back.
 
-That in three acts:
+The demo has three parts:
 
 1. a log of raw entries;
-2. messages of a broker, on top of a plain store that one machine wrote before (`demo_messages`);
-3. real logs, streamed by Spark into a lake (`demo_spark`); left out where there is no Java.
+2. messages of a broker, on top of a plain store that one machine wrote before (`demo_messages`); 3. real logs, streamed
+   by Spark into a lake (`demo_spark`); skipped without Java.
 
     python scripts/demo.py [PATH]
 
-Exit code 0: every acknowledged line is on every node, exactly once and unaltered. 1: not so, or a node failed.
-2: there is nothing to take in.
+Exit code 0: every acknowledged line is on every node, exactly once and unaltered. 1: a line is missing, repeated or
+altered, or a node failed. 2: there is no input.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from cluster.local.node import ClusterError
 from dledger import LogClient
 from dledger.errors import DLedgerError
 
-# Small inputs, too, are cut into enough batches for the leader to die between two of them.
+# Small inputs are also divided into several batches, so that the leader can be killed between two of them.
 _BATCHES_MIN = 20
 _CATCH_UP_S = 30.0
 
-# Soft-wrapped, so that a line is a line where the output goes to a file.
+# Soft-wrapped, so that lines are not broken in a file.
 console = Console(highlight=False, soft_wrap=True)
 
 
@@ -71,7 +71,7 @@ def main() -> int:
 
 
 def _on_terminate(_number: int, _frame: object) -> NoReturn:
-    """Exit through the code that stops the nodes and removes their folder."""
+    """Exit through the cleanup code, which stops the nodes and deletes their folder."""
     raise KeyboardInterrupt
 
 
@@ -122,13 +122,13 @@ def _mib(size_bytes: int) -> str:
 
 @dataclass(slots=True)
 class Drill:
-    """The kill -9 of the leader, at half way.
+    """The kill -9 of the leader, in the middle of the appends.
 
     Attributes:
-        victim: the node that led.
-        term: what it led in.
-        killed_at, failed_over_at: when the signal was sent, and when the first lines after it were known to be in the
-            log of a later leader; seconds on the monotonic clock.
+        victim: the leader that was killed.
+        term: of that leader.
+        killed_at, failed_over_at: when the signal was sent, and when lines were first acknowledged by a later leader;
+            seconds of the monotonic clock.
     """
 
     victim: str
@@ -138,7 +138,7 @@ class Drill:
 
     @property
     def failover_s(self) -> float:
-        """From the signal to the next successful append."""
+        """Seconds from the signal to the next successful append."""
         return self.failed_over_at - self.killed_at
 
 
@@ -154,7 +154,7 @@ def _append_all(corpus: Corpus, cluster: LocalCluster, writer: Writer) -> Drill:
                 drill = _choose_victim(cluster, writer)
                 kill = other_thread.submit(_kill, cluster, drill)
                 if writer.lines_done + len(batch) == corpus.line_count:
-                    kill.result()  # the last batch must come after it, for the failover is measured by an append
+                    kill.result()  # before the last batch, because an append measures the failover
                 writer.append(batch)
                 kill.result()
                 progress.console.print(f"  [red]kill -9[/] of {drill.victim} at line {writer.lines_done:,}")

@@ -1,4 +1,4 @@
-"""Reads a node's whole log back and compares it, byte for byte, with the input."""
+"""Reads the whole log of a node and compares it, byte for byte, with the input."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class NodeResult:
     """The result of reading one node.
 
     Attributes:
-        read: entries with a body of a client.
-        missing: lines that are not at their index, nor anywhere else.
-        doubled: entries that are no line's, or a line's for the second time.
-        altered: lines that are there with other bytes.
+        read: number of client entries.
+        missing: lines that are not in the log.
+        doubled: entries that match no line, or repeat one.
+        altered: lines with other bytes.
         digest: SHA-256 of all bodies, in hex.
     """
 
@@ -36,35 +36,34 @@ class NodeResult:
 
     @property
     def is_exact(self) -> bool:
-        """Whether every line is there exactly once and unaltered."""
+        """Whether every line is in the log exactly once and unaltered."""
         return not (self.missing or self.doubled or self.altered)
 
 
 def wait_caught_up(client: LogClient, endpoint: str, last_index: int, timeout_s: float) -> bool:
-    """Wait until the node at `endpoint` has committed everything up to `last_index`; False if it does not."""
+    """Wait until the node at `endpoint` has committed up to `last_index`; return False on timeout."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         try:
             if client.status(endpoint).commit_index >= last_index:
                 return True
         except ReadFailed:
-            pass  # it is still starting
+            pass  # the node is still starting
         time.sleep(_POLL_S)
     return False
 
 
 def check_node(client: LogClient, node_id: str, endpoint: str, expected: Iterator[tuple[int, bytes]]) -> NodeResult:
-    """Read the node's own copy of the log from the first entry on and compare it with `expected` (index, body).
+    """Read the node's own copy of the log from the first entry and compare it with `expected` (index, body).
 
-    Raises:
-        ReadFailed: the node does not give its log back.
+    Raises: ReadFailed: the log of the node cannot be read.
     """
     entries = client.read(0, mode="local", endpoint=endpoint)
     return compare(node_id, ((entry.index, entry.body) for entry in entries), expected)
 
 
 def compare(node_id: str, found: Iterable[tuple[int, bytes]], expected: Iterator[tuple[int, bytes]]) -> NodeResult:
-    """Compare two sequences of (index, body) in order of index, and count the differences."""
+    """Compare two sequences of (index, body), sorted by index, and count the differences."""
     result = NodeResult(node_id)
     digest = hashlib.sha256()
     wanted = next(expected, None)

@@ -1,8 +1,8 @@
 """The input of the demo: any file, or the sources of Python's standard library.
 
-A *line* here is what goes into one entry: bytes up to and including the newline, whatever they are (CRLF, invalid
-UTF-8, zeros, no newline at the end). So the bodies of all entries, one after the other, are the input itself. A line
-above `LINE_SIZE_BYTES_MAX` is cut into pieces of that size, an entry each.
+A *line* is the body of one entry: any bytes up to and including the newline (CRLF, invalid UTF-8, zeros, no newline at
+the end). So the concatenated bodies of all entries are the input. A line above `LINE_SIZE_BYTES_MAX` is divided into
+pieces of that size, one entry each.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LINE_SIZE_BYTES_MAX = 1 << 20
-# Enough to see a rate, little enough for a demo of half a minute.
+# Large enough to measure a rate, small enough for a demo of half a minute.
 LIBRARY_SIZE_BYTES_MAX = 12 << 20
 
 
 class CorpusError(Exception):
-    """There is no input; the message names the cause and a remedy."""
+    """There is no input. The message names the cause and a remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +36,12 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """The input, read from disk each time it is needed.
+    """The input, read from disk at each use.
 
     Attributes:
-        name: for people.
+        name: for output.
         parts: in order.
-        line_count, size_bytes, digest: what a first reading found; the digest is SHA-256 in hex.
+        line_count, size_bytes, digest: computed by `open_corpus`; the digest is SHA-256 in hex.
     """
 
     name: str
@@ -56,10 +56,9 @@ class Corpus:
 
 
 def open_corpus(path: Path | None) -> Corpus:
-    """Read through the file `path` (None: the standard library's sources) and return its size and digest.
+    """Read the file `path` (None: the standard library's sources) and return a corpus with its size and digest.
 
-    Raises:
-        CorpusError: no such file, not a file, not readable, or empty.
+    Raises: CorpusError: there is no such file, or it cannot be read or is empty.
     """
     if path is None:
         name, parts = "the sources of Python's standard library", _library_parts()

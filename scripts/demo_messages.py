@@ -1,8 +1,8 @@
-"""The second act of the demo: a plain store of messages becomes a broker of three nodes, in place.
+"""The second part of the demo: a plain store of messages becomes a broker of three nodes, in place.
 
-One machine's broker writes old messages into a plain store. That very directory is then opened by the first of three
-nodes; the other two begin empty and fetch the base log from it. More messages follow, the leader dies among them, and
-in the end every node returns all of them by queue, and some by key and by message id.
+A standalone broker writes old messages to a plain store. The first of three nodes opens the same directory; the other
+two start empty and fetch the base log from it. More messages are sent, and the leader is killed meanwhile. At the end
+all messages are read from every node by queue, and some by key and by message id.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ class Conversion:
 
     Attributes:
         divide: offset at which the base log ends.
-        seconds: from the start of three processes to the first that takes messages.
-        victim: the node that led, and got a kill -9.
-        failover_s: from the signal to the next acknowledged batch.
+        seconds: from the start of three processes until a node accepts messages.
+        victim: the leader that was killed.
+        failover_s: seconds from the signal to the next acknowledged batch.
     """
 
     divide: int
@@ -68,13 +68,12 @@ class Conversion:
 
 
 def second_act(corpus: Corpus, folder: Path, console: Console) -> bool:
-    """Run the act; return whether every message has its offset on every node.
+    """Run this part; return whether every message has its offset on every node.
 
-    Raises:
-        DemoError, cluster.local.node.ClusterError, dledger.errors.DLedgerError: the act cannot continue.
+    Raises: DemoError, cluster.local.node.ClusterError, dledger.errors.DLedgerError: the demo cannot continue.
     """
     lines = list(islice(corpus.lines(), _MESSAGES_MAX))
-    # A single line is sent twice: there must be an old message, and a new one.
+    # A single line is sent twice: the demo needs an old and a new message.
     lines = lines if len(lines) > 1 else lines * 2
     half = len(lines) // 2
     brokers = LocalBrokers.create(folder / "brokers", options=BROKER_OPTIONS)
@@ -193,7 +192,7 @@ def _send(producer: BlockingProducer, batch: Sequence[tuple[str, bytes]]) -> lis
 
 
 def _batches(lines: Sequence[bytes], first: int) -> Iterator[list[tuple[str, bytes]]]:
-    """Yield (key, line) in batches, at least twenty of them if there are twenty lines."""
+    """Yield (key, line) in batches, at least twenty if there are twenty lines."""
     count_max = max(1, min(_BATCH_MAX, len(lines) // 20))
     batch: list[tuple[str, bytes]] = []
     size_bytes = 0

@@ -1,8 +1,8 @@
-"""The third act of the demo: real logs become topics, and Spark streams them into a lake while the leader dies.
+"""The third part of the demo: Spark streams real logs from a broker into a lake while the leader is killed.
 
-Each file of logs is a topic of a broker of three nodes, a line a message. While they are put, a query of Spark follows
-the broker and writes Parquet; in the middle the leader gets a kill -9. In the end every line must be in the lake
-exactly once, and a report shows the contents of the log.
+Each log file is a topic of a broker of three nodes, each line a message. While they are put, a Spark query reads them
+from the broker and writes Parquet. In the middle the leader is killed with kill -9. At the end every line must be in
+the lake exactly once, and a report shows the contents of the log.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _POLL_S = 0.2
 
 @dataclass(slots=True)
 class Drill:
-    """The kill -9 of the leader: its node, the message at which it came, and the pause of puts."""
+    """The kill -9 of the leader: its node, the number of messages sent before, and the pause of puts."""
 
     victim: str = ""
     at: int = 0
@@ -53,7 +53,7 @@ class Drill:
 
 
 def why_not() -> str | None:
-    """Return why the act cannot be shown on this machine; None: it can."""
+    """Return why this part cannot run on this machine; None: it can."""
     for library in ("pyspark", "pyarrow", "matplotlib"):
         if find_spec(library) is None:
             return f"{library} is not installed: pip install -e '.[spark]'"
@@ -65,10 +65,9 @@ def why_not() -> str | None:
 
 
 def third_act(folder: Path, console: Console) -> bool:
-    """Run the act; return whether every line is in the lake exactly once.
+    """Run this part; return whether every line is in the lake exactly once.
 
-    Raises:
-        DemoError, cluster.local.node.ClusterError, dledger.errors.DLedgerError: the act cannot continue.
+    Raises: DemoError, cluster.local.node.ClusterError, dledger.errors.DLedgerError: the demo cannot continue.
     """
     from pipeline.spark.session import SparkChoice, spark_session  # only where it is installed
 
@@ -111,7 +110,7 @@ def _lines(path: Path) -> list[bytes]:
 def _send(
     topics: Mapping[str, Sequence[bytes]], brokers: LocalBrokers, cluster: LocalCluster, lake: Path, console: Console
 ) -> Drill:
-    """Put all lines, a batch of each topic in turn; the leader dies in the middle, while the query follows."""
+    """Put all lines, a batch of each topic in turn; the leader is killed in the middle while the query runs."""
     batches = [
         [OutgoingMessage(topic, line, keys=f"{topic}-{first + number}") for number, line in enumerate(part)]
         for first in range(0, max(map(len, topics.values())), _BATCH)
@@ -136,7 +135,7 @@ def _send(
                 producer.send_many(batch)
             sent += len(batch)
             if number in {len(batches) // 4, 3 * len(batches) // 4}:
-                # Puts are so much quicker than Spark starts that the query would see all of it at once.
+                # Without a pause all lines would be put before the query starts.
                 _wait_for_rows(lake, sent // 2)
             progress.update(task, completed=sent)
     return drill
@@ -153,7 +152,7 @@ def _stream(spark: SparkSession, endpoints: str, topics: Sequence[str], lake: Pa
 
 
 def _wait(query: StreamingQuery, lake: Path, count: int, console: Console) -> None:
-    """Wait until as many rows as there are lines are in the lake, and the query has nothing more to do."""
+    """Wait until the lake has as many rows as there are lines, and the query is idle."""
     began = time.monotonic()
     while _rows(lake) < count:
         error = query.exception()
@@ -177,19 +176,19 @@ def _wait_for_rows(lake: Path, count: int) -> None:
 
 
 def _rows(lake: Path) -> int:
-    """Return the number of rows that are committed to the lake; without Spark, because it is called often."""
+    """Return the number of rows committed to the lake. Does not use Spark, because it is called often."""
     from pipeline.lake.lake import Lake  # only where Arrow is installed
     from pipeline.lake.manifest import DamagedLake
 
     try:
         return sum(file.rows for file in Lake.open(str(lake)).files())
     except DamagedLake:
-        # The query has not made it yet.
+        # The query has not created the lake yet.
         return 0
 
 
 def _counted(spark: SparkSession, lake: Path) -> dict[str, Counter[bytes]]:
-    """Return how often each line of each topic is in the lake."""
+    """Return the number of occurrences of each line of each topic in the lake."""
     found: dict[str, Counter[bytes]] = {}
     for row in spark.read.format("dledger-lake").option("path", str(lake)).load().select("topic", "body").collect():
         found.setdefault(row["topic"], Counter())[bytes(row["body"])] += 1
@@ -215,7 +214,7 @@ def _report(spark: SparkSession, store: Path) -> None:
 def _print_comparison(
     topics: Mapping[str, Sequence[bytes]], found: Mapping[str, Counter[bytes]], console: Console
 ) -> bool:
-    """Print how often the lines of each topic are in the lake; return whether all are there exactly once."""
+    """Print a table of the lines in the lake by topic; return whether each is there exactly once."""
     table = Table(title="What the lake holds", title_justify="left")
     for name in ("topic", "sent", "in the lake", "missing", "doubled or foreign"):
         table.add_column(name, justify="left" if name == "topic" else "right")
@@ -230,7 +229,7 @@ def _print_comparison(
 
 
 def main() -> int:
-    """Show this act alone."""
+    """Run this part alone."""
     import tempfile
 
     console = Console(highlight=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""Shared by the acts of the demo: console output, and the small file sizes of their brokers."""
+"""Shared by the parts of the demo: console output, and small file sizes for the brokers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Reads all messages of a broker's node, by queue, by key and by message id, and compares them with the sent ones.
+"""Reads all messages of a broker node by queue, by key and by message id, and compares them with the sent ones.
 
-What is read is the node's own copy: nothing is asked of a leader.
+Reads the node's own copy, not the leader's.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _POLL_S = 0.02
 _READ_MAX = 1_000
 _SAMPLES_MAX = 200
 
-# A place that was acknowledged, the body and the key.
+# The acknowledged location, the body and the key.
 Expected = tuple[MessageAppended, bytes, str]
 
 
@@ -36,11 +36,11 @@ class StoreResult:
 
     Attributes:
         read: messages in all queues.
-        missing: of those sent, not in their place.
-        doubled: in a place where none was sent to.
-        altered: in their place, with another body.
-        asked: how many were asked for by key, and by id.
-        found_by_key, found_by_id: of these, found with the right body.
+        missing: sent messages that are not at their queue offset.
+        doubled: messages at queue offsets that were not acknowledged.
+        altered: messages with another body.
+        asked: number of queries by key, and by id.
+        found_by_key, found_by_id: queries that returned the right body.
     """
 
     node_id: str
@@ -54,7 +54,7 @@ class StoreResult:
 
     @property
     def is_exact(self) -> bool:
-        """Whether every message is there exactly once and unaltered, and was found."""
+        """Whether every message is stored exactly once and unaltered, and all queries found theirs."""
         is_found = self.asked == self.found_by_key == self.found_by_id > 0
         return is_found and not (self.missing or self.doubled or self.altered)
 
@@ -69,10 +69,9 @@ def status_of(endpoint: str) -> pb.BrokerStatusResponse | None:
 
 
 def wait_level(endpoints: Mapping[str, str], timeout_s: float) -> None:
-    """Wait until all nodes have the same log, and all of it in their queues.
+    """Wait until all nodes have the same log and have dispatched all of it.
 
-    Raises:
-        DemoError: they have not in time.
+    Raises: DemoError: the time limit is exceeded.
     """
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
@@ -86,7 +85,7 @@ def wait_level(endpoints: Mapping[str, str], timeout_s: float) -> None:
 
 
 def check_store(node_id: str, endpoint: str, sent: Sequence[Expected]) -> StoreResult:
-    """Read the node's own copy of all messages, and compare.
+    """Read the node's own copy of all messages and compare it with `sent`.
 
     Raises:
         RequestFailed: the node does not answer.
@@ -110,7 +109,7 @@ def check_store(node_id: str, endpoint: str, sent: Sequence[Expected]) -> StoreR
 def compare(
     result: StoreResult, queue_id: int, found: Iterable[tuple[int, bytes]], expected: dict[tuple[int, int], bytes]
 ) -> None:
-    """Count the (queue offset, body) of one queue; expected ones are removed from `expected`."""
+    """Compare the (queue offset, body) pairs of one queue; matches are removed from `expected`."""
     for offset, body in found:
         result.read += 1
         wanted = expected.pop((queue_id, offset), None)
@@ -126,7 +125,7 @@ def _bodies_of_id(calls: BrokerCalls, message_id: str) -> list[bytes]:
     try:
         return _bodies(calls.ask(lambda stub: stub.QueryById, pb.QueryByIdRequest(message_id=message_id)))
     except RequestFailed as error:
-        # Not found is a finding for the table, and no reason to end.
+        # A message that is not found is counted in the table and does not end the demo.
         if error.reason is Reason.NO_MESSAGE:
             return []
         raise

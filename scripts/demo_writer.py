@@ -1,8 +1,8 @@
 """Appends a corpus to the log, line by line and in order, and records the index of each line.
 
-Every batch ends as appended, not appended, or unknown. The last case is settled here by reading: when the log has no
-uncommitted entries, either the batch's first lines follow the last known line, or they
-never will. So every line is in the log exactly once, in order, and nothing is sent twice on a guess.
+Every batch ends as appended, not appended, or unknown. An unknown outcome is resolved by reading: when the log has no
+uncommitted entries, either the batch's first lines follow the last known line, or they will never be appended. So every
+line is in the log exactly once, in order.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _POLL_S = 0.02
 
 
 class DemoError(Exception):
-    """The demo cannot continue, or a check failed; the message has the cause."""
+    """The demo cannot continue, or a check failed. The message has the cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Lines `first_line` up to `first_line + count` are at the indexes from `first_index` on."""
+    """Lines `[first_line, first_line + count)` are at the indexes from `first_index` on."""
 
     first_line: int
     first_index: int
@@ -42,11 +42,11 @@ class Counts:
     """Outcomes of the lines.
 
     Attributes:
-        acknowledged: answered with "appended".
-        unknown: answered with "may have been appended", counted each time.
-        settled: of those, found in the log.
-        resent: of those, not found, and sent again.
-        refused: sent, and answered with "not appended"; sent again.
+        acknowledged: lines answered with "appended".
+        unknown: lines answered with "may have been appended", counted each time.
+        settled: unknown lines found in the log.
+        resent: unknown lines not found and sent again.
+        refused: lines answered with "not appended" and sent again.
     """
 
     acknowledged: int = 0
@@ -61,10 +61,10 @@ class Writer:
     """The only writer of the log.
 
     Attributes:
-        client: appends and reads.
-        counts, runs: outcomes of the lines, and their indexes.
-        end_index: index after the last line that is in the log.
-        term: of the leader that had the last lines in its log; -1 before the first.
+        client: of the log.
+        counts, runs: outcomes and indexes of the lines.
+        end_index: index after the last line in the log.
+        term: of the leader that appended the last lines; -1 before the first.
     """
 
     client: LogClient
@@ -76,14 +76,13 @@ class Writer:
 
     @property
     def lines_done(self) -> int:
-        """How many lines are in the log."""
+        """Number of lines in the log."""
         return self._line
 
     def append(self, lines: Sequence[bytes]) -> None:
-        """Append `lines`, with retries; return when all of them are in the log.
+        """Append `lines`, with retries; return when all are in the log.
 
-        Raises:
-            DemoError: it takes too long, or cannot be done.
+        Raises: DemoError: the time limit is exceeded, or the lines cannot be appended.
         """
         deadline = time.monotonic() + _PATIENCE_S
         while lines:
@@ -112,7 +111,7 @@ class Writer:
         self._note(first_index, len(done))
 
     def _settle(self, lines: Sequence[bytes], deadline: float) -> int:
-        """Return the number of `lines` are in the log, from the first on, after no more of them can be committed."""
+        """Wait until none of `lines` is in flight; return how many of them, from the first on, are in the log."""
         last_index = self._wait_rest(deadline)
         if last_index < self.end_index:
             return 0
@@ -127,11 +126,10 @@ class Writer:
     def _wait_rest(self, deadline: float) -> int:
         """Wait until a leader has committed its whole log; return the last index.
 
-        There is no other writer, so every batch in flight is then in the log, or lost with the leader that it was sent
-        to.
+        There is no other writer, so every batch that was in flight is then in the log, or lost with its leader.
         """
         while time.monotonic() < deadline:
-            # A leader that was deposed may not know it yet: the latest term counts.
+            # A deposed leader may not know it yet, so the highest term is used.
             leaders = [status for status in self._statuses() if status.role == "LEADER"]
             latest = max(leaders, key=lambda status: status.term, default=None)
             if latest is not None and latest.commit_index == latest.end_index:
@@ -157,7 +155,7 @@ class Writer:
 
 
 def batches(lines: Iterator[bytes], line_count_max: int) -> Iterator[list[bytes]]:
-    """Cut `lines` into batches of at most `line_count_max` lines and a bounded size (at least one line)."""
+    """Divide `lines` into batches of 1 to `line_count_max` lines and a bounded size."""
     batch: list[bytes] = []
     size_bytes = 0
     for line in lines:
@@ -171,6 +169,6 @@ def batches(lines: Iterator[bytes], line_count_max: int) -> Iterator[list[bytes]
 
 
 def expected_entries(runs: Sequence[Run], lines: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Yield index and body of every entry that must be in the log, in order."""
+    """Yield index and body of every expected entry of the log, in order."""
     for run in runs:
         yield from zip(range(run.first_index, run.first_index + run.count), lines, strict=False)

@@ -1,4 +1,4 @@
-"""Generate the Python stubs of `proto/` into the packages, or (--check) compare them with the committed ones."""
+"""Generates the Python stubs of `proto/` in the packages, or (--check) compares them with the committed ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from grpc_tools import protoc
 
 ROOT = Path(__file__).resolve().parent.parent
 PROTO = ROOT / "proto"
-# Named by path, so that this works without an activated environment.
+# Absolute path, so that this works without an activated environment.
 _PLUGINS = [
     f"--plugin={name}={Path(sys.executable).parent / name}" for name in ("protoc-gen-mypy", "protoc-gen-mypy_grpc")
 ]
@@ -34,7 +34,7 @@ def generate(target: Path) -> list[Path]:
 
 
 def main() -> int:
-    """Generate in place, or compare and name every file that differs."""
+    """Generate in place, or compare and print every file that differs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="change nothing; exit 1 where a stub is out of date")
     if not parser.parse_args().check:

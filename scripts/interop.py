@@ -1,7 +1,7 @@
-"""`make interop`: our stores in Apache RocketMQ's own program and its stores in ours, then both side by side for speed.
+"""`make interop`: tests that RocketMQ opens our stores and we open its stores, then compares the speed of both.
 
-Builds the Java half of tests/interop (once: into build/interop, from what Maven downloads; later runs need no network),
-runs the tests, and measures. Without Java 17 and Maven the tests are skipped, counted, and say so.
+Builds the Java part of tests/interop (once, into build/interop, with Maven; later runs need no network), runs the
+tests, and measures. Without Java 17 and Maven the tests are reported as skipped.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def main() -> int:
 
 
 def _what_is_missing() -> str:
-    """Return the program that has to be installed first; empty if nothing is missing."""
+    """Return the name of a missing program; empty if none is missing."""
     if shutil.which("java") is None or shutil.which("javac") is None or _java_version() < _JAVA_VERSION:
         package = f"openjdk-{_JAVA_VERSION}-jdk-headless"
         return f"needs a JDK, {_JAVA_VERSION} or newer, on the PATH (on Debian and Ubuntu: {package})"
@@ -56,7 +56,7 @@ def _java_version() -> int:
 
 
 def _build() -> None:
-    """Build the jar unless it is newer than its sources; first without the network."""
+    """Build the jar unless it is newer than its sources; try offline first."""
     sources = [POM, *sorted(POM.parent.rglob("*.java"))]
     if JAR.exists() and JAR.stat().st_mtime > max(file.stat().st_mtime for file in sources):
         return

@@ -1,16 +1,16 @@
-"""Start, stop and inspect a cluster of nodes on this machine; all its files are in one folder.
+"""Starts, stops and inspects a cluster of nodes on this machine, with all its files in one folder.
 
     python scripts/local_cluster.py start      three nodes on free ports, in ./run
     python scripts/local_cluster.py start --brokers 2      two brokers of three nodes each, and a name server
     python scripts/local_cluster.py status
-    python scripts/local_cluster.py environment        lines of `export` for a shell: where clients find the nodes
+    python scripts/local_cluster.py environment        `export` lines for a shell: addresses for clients
     python scripts/local_cluster.py add        another node joins
-    python scripts/local_cluster.py remove n0  one leaves, and its files go
-    python scripts/local_cluster.py wipe n1    one loses its files, as by a new disk, and is filled again
+    python scripts/local_cluster.py remove n0  removes a node and deletes its files
+    python scripts/local_cluster.py wipe n1    deletes a node's files, as with a new disk, and restores them
     python scripts/local_cluster.py stop       data and logs stay
 
-The nodes of a broker are a cluster in a folder of their own: `--folder run/broker-a`. Only processes that this folder's
-cluster started are ever ended; they run until `stop`, also after this program has ended. The work is done by
+The nodes of a broker are a cluster in a separate folder: `--folder run/broker-a`. The program stops only processes that
+it started for this folder. They run until `stop`, also after this program has exited. The implementation is in
 `cluster.local.cluster` and `cluster.local.brokers`.
 """
 
@@ -35,7 +35,7 @@ DEFAULT_FOLDER = Path("run")
 
 
 def main() -> int:
-    """Run one command; 1 if it failed."""
+    """Run one command. Return 1 if it failed."""
     options = _parse()
     try:
         options.run(options)
@@ -179,7 +179,7 @@ def _show_brokers(brokers: LocalBrokers) -> None:
 
 
 def _show(cluster: LocalCluster) -> None:
-    """Print one row per node: its process, its role in the group, its addresses."""
+    """Print one row per node: process, role in the group, addresses."""
     with LogClient(cluster.endpoints, group=cluster.group) as client:
         statuses = client.statuses()
     columns = ("node", "process", "role", "term", "committed", "clients", "metrics")

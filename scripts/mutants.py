@@ -1,9 +1,9 @@
-"""Plants every bug of tests/mutants/, one after the other, and prints what caught it; exit status 1 if one survives.
+"""Plants each bug of tests/mutants/ in turn and prints what caught it; exit status 1 if one survives.
 
     python scripts/mutants.py [--jobs N] [--only WORD] [--write]
 
-With --write the table goes into docs/testing.md and the seeds into tests/mutants/known_seeds.json. With --only, too,
-the rows and seeds of all other bugs stay as they are.
+--write writes the table to docs/testing.md and the seeds to tests/mutants/known_seeds.json. With --only, the rows and
+seeds of other bugs are kept.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def main() -> int:
     options = parser.parse_args()
     sys.path.insert(0, str(ROOT))
     mutants: dict[str, Any] = importlib.import_module("tests.mutants.catalogue").MUTANTS
-    # The names of functions are written with underscores, those of planted bugs with blanks.
+    # Function names have underscores, names of planted bugs have blanks.
     names = [name for name in mutants if options.only.replace("_", " ") in name]
     if not names:
         parser.error(f"no planted bug has {options.only!r} in its name; they are in docs/testing.md")
@@ -54,14 +54,14 @@ def main() -> int:
 
 
 def run(name: str) -> Any:
-    """Plant one bug; called in a process of its own."""
+    """Plant one bug; runs in a separate process."""
     sys.path.insert(0, str(ROOT))
     mutants: dict[str, Any] = importlib.import_module("tests.mutants.catalogue").MUTANTS
     return importlib.import_module("tests.mutants.rungs").run(mutants[name])
 
 
 def write(mutants: dict[str, Any], catches: dict[str, Any]) -> None:
-    """Write the table into the page on testing and the seeds into their file; rows of bugs not tried are kept."""
+    """Write the table to docs/testing.md and the seeds to their file; rows of other bugs are kept."""
     page = PAGE.read_text("utf-8")
     found = _PLACE.search(page)
     assert found is not None, PAGE
@@ -94,7 +94,7 @@ RUNGS = {
 
 
 def _caught_by(catch: Any) -> str:
-    """Return the seed and the invariant that it broke, or the name of the script, workload or test."""
+    """Return the seed and the violated invariant, or the name of the script, workload or test."""
     if catch.seed is None:
         return f"`{catch.where.split(' ')[-1]}`"
     invariant = ":".join(catch.failure.split(":")[:2]) if catch.failure.startswith("Violation") else catch.failure

@@ -1,11 +1,11 @@
-"""Judges every planted bug by the default gate as it is, and writes down what finds it.
+"""Runs the default gate against every planted bug, and records which test finds it.
 
     python scripts/mutants_blind.py [--jobs N] [--only WORD] [--again]
 
-Most bugs have a test or a scenario of the gate as their rung. The others have simulated runs of a shape that was made
-for the bug: they are judged by the runs, scenarios and unit tests that the gate has without that shape. What is found
-goes into tests/mutants/blind.json after each bug, and a bug that is in it is not judged again, so that hours of work
-can be done in pieces.
+Most bugs are assigned to a test or a scenario of the gate. The others are assigned to simulated runs with a
+configuration for that bug; here they are tested with the runs, scenarios and unit tests of the gate without that
+configuration. Each result is written to tests/mutants/blind.json, and bugs in that file are skipped, so that a run of
+several hours can be interrupted.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def main() -> int:
 
 
 def judge(name: str) -> str | None:
-    """Return the test of the gate that finds a bug; None: no test."""
+    """Return the test of the gate that finds a bug; None: no test finds it."""
     sys.path.insert(0, str(ROOT))
     mutant = importlib.import_module("tests.mutants.catalogue").MUTANTS[name]
     verdict: str | None = importlib.import_module("tests.mutants.blind").judge(mutant)

@@ -1,11 +1,11 @@
-"""Packs the files that Spark's hosts need for the pipeline: our modules as a zip, or a whole environment as an archive.
+"""Packs the files that Spark's hosts need for the pipeline: our modules as a zip, or an environment as an archive.
 
     python scripts/spark_package.py zip dist/dledger.zip      for --py-files; hosts have numpy, pyarrow and the rest
-    python scripts/spark_package.py environment dist/env.tar.gz    for --archives; hosts have Python alone
+    python scripts/spark_package.py environment dist/env.tar.gz    for --archives; hosts have only Python
 
-Native libraries (numpy, pyarrow) cannot be imported from a zip. Where the hosts do not have them, send an environment:
-it is this one, `.venv`, with our packages copied into it instead of linked, and its programs made relocatable. The
-hosts need the Python that it was made with, at the same place.
+Native libraries (numpy, pyarrow) cannot be imported from a zip. If the hosts do not have them, send an environment: a
+copy of `.venv` with our packages copied instead of linked, and relocatable scripts. The hosts need the same Python at
+the same path.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ def write_environment(file: Path) -> int:
     count = 0
     with tarfile.open(file, "w:gz", compresslevel=3) as archive:
         for path in sorted(environment.rglob("*")):
-            # What links to the checkout, and what the hosts have with Spark itself.
+            # Links to the checkout, and packages that the hosts have with Spark.
             is_left_out = path.name.startswith(("_editable_", "__editable__")) or "__pycache__" in path.parts
             is_of_spark = libraries / "pyspark" / "jars" in path.parents
-            # What declarative pipelines need, and nothing that is sent to hosts (see Makefile).
+            # Packages for declarative pipelines, which hosts do not need (see Makefile).
             is_apart = environment / "pandas" in path.parents
             if not (is_left_out or is_of_spark or is_apart or path.is_dir()):
                 archive.add(path, str(path.relative_to(environment)), recursive=False)

@@ -2,8 +2,8 @@
 
     python scripts/with_stalls.py [--seed N] [--longest S] COMMAND [WORD...]
 
-The seed, which is printed, determines the process, the time and the length of each pause. A process that was stopped
-otherwise is left alone. The exit status is that of the command.
+The seed, which is printed, determines the process, the time and the length of each pause. A process that is already
+stopped is not paused. The exit status is that of the command.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from contextlib import suppress
 
 import psutil
 
-# Between two pauses; one process at a time is paused.
+# Seconds between two pauses; one process at a time is paused.
 _PAUSE_MIN_S, _PAUSE_MAX_S = 0.3, 1.2
 _STALL_MIN_S = 0.1
 
