@@ -59,7 +59,7 @@ class OutOfDescriptors(DiskFull):
 
     def __init__(self, path: str, operation: str, limit: int) -> None:
         super().__init__(path, 0)
-        reason = f"no file descriptor is left, of {limit} for this process or of all of the machine"
+        reason = f"no file descriptor is left: {limit} for this process, or all of the machine, are in use"
         advice = "raise the limit (`ulimit -n`), or close connections, then try again"
         self.args = (f"{path}: {operation} changed nothing: {reason}; {advice}",)
         self.operation = operation
@@ -104,7 +104,7 @@ class WrongFileSize(StoreError):
     def __init__(self, path: str, expected_bytes: int, found_bytes: int) -> None:
         is_longer = found_bytes > expected_bytes
         longer = (
-            f". If the files beside it have {expected_bytes} bytes, nothing that belongs to the store is beyond them: "
+            f". If its neighbouring files have {expected_bytes} bytes, the bytes beyond do not belong to the store: "
             f"{how_to_cut(path, expected_bytes)}"
         )
         super().__init__(
@@ -176,7 +176,7 @@ class TooManyWaiters(StoreError):
 
     def __init__(self, waiters_max: int) -> None:
         super().__init__(
-            f"{waiters_max} readers wait for new messages, which is the limit. Try again later, or raise waiters_max"
+            f"{waiters_max} readers wait for new messages, which is the limit. Retry later, or raise waiters_max"
         )
         self.waiters_max = waiters_max
 

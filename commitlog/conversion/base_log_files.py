@@ -76,8 +76,9 @@ class BaseLogsDiffer(StoreError):
 
     def __init__(self, peer: str, difference: str) -> None:
         super().__init__(
-            f"the base log differs from that of {peer}: {difference}. The nodes cannot form a group, for physical "
-            "offsets would mean different messages. Give one of them an empty directory: it fetches the other's files"
+            f"the base log differs from that of {peer}: {difference}. The nodes cannot form a group, because "
+            "physical offsets would refer to different messages. Give one of them an empty directory: it fetches the "
+            "files of the other"
         )
         self.peer = peer
         self.difference = difference
@@ -96,8 +97,8 @@ class BaseLogDamaged(StoreError):
 
     def __init__(self, path: str, expected: int, found: int) -> None:
         super().__init__(
-            f"{path}: expected CRC-32C {expected:#010x}, found {found:#010x}, {_ATTEMPTS_MAX} times. The node that it "
-            "comes from has other bytes than its manifest says; run `dledger verify` there"
+            f"{path}: expected CRC-32C {expected:#010x}, found {found:#010x}, {_ATTEMPTS_MAX} times. The files of the "
+            "source node do not match its manifest; run `dledger verify` there"
         )
         self.path = path
 
@@ -342,7 +343,7 @@ def manifest_from_json(text: str) -> BaseLogManifest:
     files = tuple(_file_from(file) for file in value["files"])
     begins = [int(file.name) for file in files] + [value["divide"]]
     if any(begin + file.size != end for file, begin, end in zip(files, begins, begins[1:], strict=False)):
-        raise ValueError(f"expected files one after the other up to {value['divide']}")
+        raise ValueError(f"expected contiguous files up to {value['divide']}")
     return BaseLogManifest(value["divide"], files)
 
 

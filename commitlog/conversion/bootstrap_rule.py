@@ -142,10 +142,10 @@ def decide(
         _check_equal(f"{first}, those of {peer}", manifest, claiming[peer].manifest)
     missing = sorted(set(founders) - set(received))
     if missing:
-        return Waiting(f"for {' '.join(missing)}: all founders of the group must say what they have")
+        return Waiting(f"for {' '.join(missing)}: all founders of the group must report their base log")
     holders = {peer: each for peer, each in claiming.items() if each.claim is Claim.HELD}
     if not holders and Claim.AWAITED in {own.claim, *(each.claim for each in claiming.values())}:
-        return Waiting("for the node that has the base log; no node has all of it now")
+        return Waiting("for a node with the complete base log; no connected node has it")
     return BootstrapDecision(manifest, _sources(holders))
 
 
@@ -160,7 +160,7 @@ def _check_part(peer: str, ours: BaseLogManifest, theirs: BaseLogManifest) -> No
     names = {file.name for file in theirs.files}
     unknown = next((file.name for file in ours.files if file.name not in names), None)
     if unknown is not None:
-        raise BaseLogsDiffer(peer, f"file {unknown} is here, and not known there")
+        raise BaseLogsDiffer(peer, f"file {unknown} exists here, and is unknown there")
 
 
 def _check_equal(peer: str, ours: BaseLogManifest, theirs: BaseLogManifest) -> None:

@@ -187,7 +187,7 @@ def pad_base_log(files: Files, places: LogDirectories, last_exit: LastExit) -> t
     """Pad the plain log to the end of a file; return that offset, whether it has records, and notes."""
     if not files.is_directory(places.base_directory):
         if last_exit.log_end:
-            expected = f"records up to offset {last_exit.log_end}, which the checkpoint says were durable"
+            expected = f"records up to offset {last_exit.log_end}, which the checkpoint records as durable"
             raise CorruptData(places.base_directory, 0, expected, "no such directory")
         return 0, False, []
     with ExitStack() as closing:

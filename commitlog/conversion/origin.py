@@ -59,7 +59,7 @@ def abridge(manifest: BaseLogManifest) -> bytes:
 def difference_of(ours: BaseLogManifest, abridged: bytes) -> str | None:
     """Describe the first difference of an abridged manifest from ours; None: the sent parts are equal."""
     if not abridged:
-        return "the other node keeps a log of plain bytes, and this one messages"
+        return "the other node has a log of raw entries, and this one a log of messages"
     try:
         magic, divide, size, count, older = _HEAD.unpack_from(abridged)
         checksums = [checksum for (checksum,) in _CHECKSUM.iter_unpack(abridged[_HEAD.size :])]
@@ -113,7 +113,7 @@ class BaseLogAnswers:
             return BootstrapMessage(json.dumps({"config": config_to_json(found)}).encode())
         if kind in ("chunk", "config chunk"):
             return await self._chunk(value, is_config=kind == "config chunk")
-        raise ValueError(f"expected a question about the base log, found {question.body[:80]!r}")
+        raise ValueError(f"expected a request for the base log, found {question.body[:80]!r}")
 
     async def _chunk(self, value: dict[str, Any], *, is_config: bool) -> BootstrapMessage:
         name, position, size = value.get("name"), value.get("position"), value.get("size")

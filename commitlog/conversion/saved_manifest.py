@@ -33,7 +33,7 @@ class BaseLogNotAgreed(StoreError):
 
     def __init__(self, path: str) -> None:
         super().__init__(
-            f"{path}: this node has not made sure that it has the base log of its group, so its log must not be "
+            f"{path}: this node has not confirmed the base log of its group, so its log must not be "
             "opened. Start it as a node of its group, with the others reachable"
         )
         self.path = path

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from store.fs.read_only_files import ReadOnlyFiles
     from store.model.dispatch_batch import DispatchBatch
 
-_REMEDY = "`dledger rebuild` writes it again"
+_REMEDY = "`dledger rebuild` rewrites it"
 _NAMES = ("physicMsgTimestamp", "logicsMsgTimestamp", "indexMsgTimestamp", "masterFlushedOffset", "confirmPhyOffset")
 # The first ones are times, the others offsets.
 _TIMES_COUNT = 3
@@ -109,7 +109,7 @@ class CheckpointCheck:
                 continue
             expected = self._expected(log_end, value, is_time=is_time)
             if expected:
-                meaning = "a recovery that goes by it would begin at the wrong place"
+                meaning = "recovery would begin at the wrong offset"
                 yield self._finding(number * 8, f"{name} {expected}", f"{value}", meaning)
         if not any(self._content) and self._first_timestamp >= 0 and not self._is_unfinished:
             meaning = "the next start recovers from the beginning of the log"
@@ -123,13 +123,13 @@ class CheckpointCheck:
         """Check the seal, and that all other bytes are zero."""
         state = seal_state(content)
         if state is SealState.DAMAGED:
-            meaning = "the next start takes it for a checkpoint of RocketMQ"
-            yield self._finding(SEAL_POSITION, "a seal whose checksum fits, or zeros", "other bytes", meaning)
+            meaning = "the next start treats it as a checkpoint of RocketMQ"
+            yield self._finding(SEAL_POSITION, "a seal with a matching checksum, or zeros", "other bytes", meaning)
         rest = np.frombuffer(content, np.uint8).copy()
         rest[:NUMBERS_SIZE] = rest[SEAL_POSITION : SEAL_POSITION + SEAL_SIZE] = 0
         for position in np.flatnonzero(rest)[:1].tolist():
             found = f"{content[position]:#04x}"
-            yield self._finding(position, "zeros beside the fields and the seal", found, "nothing reads it")
+            yield self._finding(position, "zeros outside the fields and the seal", found, "nothing reads it")
 
     def _expected(self, log_end: int, value: int, *, is_time: bool) -> str:
         """Return the expected value; empty if the found one is plausible."""

@@ -169,8 +169,8 @@ def is_queue_name(name: str) -> bool:
 def _what_was_found(path: str, names: list[str]) -> str:
     shown = ", ".join(names[:_NAMES_SHOWN_MAX]) + (", ..." if len(names) > _NAMES_SHOWN_MAX else "")
     return (
-        f"{path} holds no store: looked for {COMMIT_LOG_NAME}/ (RocketMQ), {NODE_PREFIX}<id>/{DATA_NAME}/ (DLedger), "
-        f"or files named by 20 digits; found {shown or 'nothing'}. Name the directory that holds one of these"
+        f"{path} contains no store: expected {COMMIT_LOG_NAME}/ (RocketMQ), {NODE_PREFIX}<id>/{DATA_NAME}/ (DLedger), "
+        f"or files named by 20 digits; found {shown or 'nothing'}. Use the directory that contains one of these"
     )
 
 
@@ -189,7 +189,7 @@ def _only_node(files: ReadOnlyFiles, root: str) -> str | None:
         if name.startswith(NODE_PREFIX) and files.is_directory(f"{root}/{name}/{DATA_NAME}")
     ]
     if len(nodes) > 1:
-        raise NotAStore(f"{root} holds several nodes: name one of {', '.join(nodes)}")
+        raise NotAStore(f"{root} contains several nodes: choose one of {', '.join(nodes)}")
     return f"{root}/{nodes[0]}" if nodes else None
 
 
@@ -218,11 +218,11 @@ def _log_files(files: ReadOnlyFiles, directory: str, header_size: int, findings:
         if not is_queue_name(name):
             remedy = "Move what does not belong to the store out of its directory"
             findings.append(
-                Finding(Area.FILES, path, 0, "a name of 20 digits", "this name", "it is no file of the log", remedy)
+                Finding(Area.FILES, path, 0, "a name of 20 digits", "this name", "it is not a file of the log", remedy)
             )
             continue
         if files.is_directory(path):
-            meaning, remedy = "what the log holds there is missing", "Restore it from a backup or from another replica"
+            meaning, remedy = "this part of the log is missing", "Restore it from a backup or from another replica"
             findings.append(Finding(Area.FILES, path, 0, "a file of the log", "a directory", meaning, remedy))
             continue
         found.append(LogFileInfo(path, int(name), files.size_of(path), header_size))

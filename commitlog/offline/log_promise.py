@@ -35,9 +35,7 @@ if TYPE_CHECKING:
     from store.check.queue_view import QueueView
     from store.model.dispatch_batch import Skipped
 
-RESTORE: Final = (
-    "Restore the log from a backup or from another replica; `dledger rebuild --skip-damaged` does without it"
-)
+RESTORE: Final = "Restore the log from a backup or from another replica; `dledger rebuild --skip-damaged` skips it"
 # The largest difference of two machines' clocks.
 _FUTURE_MAX_MS: Final = 24 * 3_600_000
 _NS_PER_MS: Final = 1_000_000
@@ -92,9 +90,9 @@ class LogPromise:
         timestamp = timestamp_of_damaged(view, tail.position, tail.offset)
         is_older = timestamp is not None and last_timestamp <= timestamp < self.timestamp
         if is_older or tail.offset < self.end_offset:
-            return "the last record was durable, as the checkpoint says: it was damaged later"
+            return "the last record was durable, by the checkpoint: it was damaged later"
         if is_one_bit_off(view, tail.position, tail.offset):
-            return "one changed bit in the last record: it was whole on the disk"
+            return "one changed bit in the last record: it was complete on disk"
         return ""
 
     def is_missing(self, last_timestamp: int) -> bool:

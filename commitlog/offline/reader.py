@@ -74,7 +74,7 @@ class StoreReader:
         if self._wanted.key is not None and self._is_index_used:
             offsets = self._offsets_of_key(self._wanted.key)
             if offsets is None:
-                self.notes.append("the index is not good, or there is none: all messages are looked at instead")
+                self.notes.append("the index is unusable or missing: all messages are searched instead")
             else:
                 end, found = offsets
                 for offset in found:
@@ -173,7 +173,7 @@ class StoreReader:
             file, record = self._record_at(offset)
         except (BadRecord, IndexError):
             self.notes.append(
-                f"the index leads to offset {offset}, where there is no good record; `dledger verify` shows more"
+                f"the index refers to offset {offset}, which has no intact record; `dledger verify` shows more"
             )
             return
         batch = columns(record.view, [record.position], [record.size], base_offset=file.begin_offset)

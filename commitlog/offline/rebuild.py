@@ -58,7 +58,7 @@ class LogDamaged(StoreError):
 
     def __init__(self, finding: Finding) -> None:
         super().__init__(
-            f"{finding}. Nothing was rebuilt. Restore the log first, or do without what cannot be read: --skip-damaged"
+            f"{finding}. Nothing was rebuilt. Restore the log first, or skip the unreadable part: --skip-damaged"
         )
         self.finding = finding
 
@@ -259,7 +259,7 @@ class Rebuild:
         for finding in promise.lost_end(log_end, last_timestamp, self._parts.queues.values()):
             if not self._is_skipping:
                 raise LogDamaged(finding)
-            self._rebuilt.notes.append(f"{finding.meaning}; it is given up")
+            self._rebuilt.notes.append(f"{finding.meaning}; it is discarded")
         if not promise.is_clean and promise.is_missing(last_timestamp):
             # Only a note, as at a start: RocketMQ records the time first, and a crash may then lose the record.
             expected = f"a record stored at {promise.timestamp}"
@@ -270,7 +270,7 @@ class Rebuild:
         """Skip bytes before valid records and accept the damage, unless it was accepted before."""
         if accepted is not None:
             self._rebuilt.notes.append(
-                f"{skipped.path}: at byte {skipped.position}: accepted damage: {skipped.size} bytes were left out"
+                f"{skipped.path}: at byte {skipped.position}: accepted damage: {skipped.size} bytes were skipped"
             )
             return
         self._leave_out(skipped, corrupt_place(skipped, None))
@@ -282,7 +282,7 @@ class Rebuild:
     def _leave_out(self, skipped: Skipped, finding: Finding) -> None:
         if not self._is_skipping:
             raise LogDamaged(finding)
-        self._rebuilt.notes.append(f"{skipped.path}: at byte {skipped.position}: {skipped.size} bytes were left out")
+        self._rebuilt.notes.append(f"{skipped.path}: at byte {skipped.position}: {skipped.size} bytes were skipped")
 
     def _keep_queues(self, made: set[QueueKey]) -> None:
         """Keep queues without messages in the log, so that their offsets do not restart at 0."""
@@ -291,7 +291,7 @@ class Rebuild:
                 continue
             if not key.topic.startswith(_LIGHT_QUEUE_PREFIX) and not self._is_expired(queue):
                 self._rebuilt.notes.append(
-                    f"{queue.directory}: left out: the log has no message of it; its maximum offset was {queue.end}"
+                    f"{queue.directory}: dropped: the log has no message of it; its maximum offset was {queue.end}"
                 )
                 continue
             directory = f"{self._new}/{QUEUES_NAME}/{key.topic}/{key.queue_id}"

@@ -186,7 +186,9 @@ class StoreParts:
     def _note_foreign(self, path: str) -> None:
         remedy = "Move it out of the store's directory"
         expected = f"a name of {NAME_DIGITS} digits"
-        self.findings.append(Finding(Area.FILES, path, 0, expected, "this name", "it is no file of the index", remedy))
+        self.findings.append(
+            Finding(Area.FILES, path, 0, expected, "this name", "it is not a file of the index", remedy)
+        )
 
     def _note_unreadable(self, path: str, size: int) -> None:
         meaning = "RocketMQ does not load such a file"
@@ -286,7 +288,7 @@ class Verification:
                 leftover.position,
                 leftover.expected,
                 leftover.found,
-                "filler was changed, or is left from what was cut; no message is lost",
+                "filler was changed, or remains from a cut; no message is lost",
                 "Nothing needs to be done, but a disk that changes bytes should be replaced",
             )
         if walk.tail is not None:
@@ -305,7 +307,7 @@ def corrupt_place(skipped: Skipped, accepted: AcceptedPlace | None) -> Finding:
     if accepted is not None:
         moment = datetime.fromtimestamp(accepted.accepted_at_ms / 1000, UTC)
         meaning = f"accepted on {moment:%Y-%m-%d %H:%M:%S} UTC: {skipped.size} bytes cannot be read"
-        remedy = "Nothing needs to be done; starts and readers pass over it"
+        remedy = "Nothing needs to be done; starts and readers skip it"
     return Finding(
         Area.LOG,
         skipped.path,

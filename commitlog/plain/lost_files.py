@@ -50,7 +50,7 @@ def replace_lost_files(files: Files, directory: str, file_size: int, durable_end
         path = f"{directory}/{name_of(offset)}"
         if not files.exists(path):
             files.create(path, file_size, is_sparse=True).close()
-            notes.append(f"{path}: was missing; zeros were put in its place")
+            notes.append(f"{path}: was missing; replaced by zeros")
         elif not files.is_directory(path):
             durable_size = file_size if offset < offsets[-1] else durable_end - offset
             notes += _lengthened(files, path, file_size, durable_size)
@@ -70,7 +70,7 @@ def _lengthened(files: Files, path: str, file_size: int, durable_size: int) -> I
     finally:
         file.close()
     files.rename(f"{path}{_NEW_SUFFIX}", path)
-    yield f"{path}: had {size} bytes only; {file_size - size} zeros were added"
+    yield f"{path}: had only {size} bytes; {file_size - size} zeros were added"
 
 
 def _chunks(content: bytes, zero_count: int) -> Iterator[bytes]:

@@ -47,11 +47,11 @@ if TYPE_CHECKING:
 
 _NOTHING: Final = AcceptedDamage()
 _ADVICE: Final = (
-    "; without one, `dledger rebuild DIR --skip-damaged`, or a broker started once with --skip-damaged, accepts what "
-    "is lost"
+    "; without one, `dledger rebuild DIR --skip-damaged`, or a broker started once with --skip-damaged, accepts the "
+    "loss"
 )
 _NO_CHECKPOINT: Final = (
-    " (good records follow, and the checkpoint, which would say whether they were durable, is missing or damaged)"
+    " (good records follow, and the checkpoint, which shows whether they were durable, is missing or damaged)"
 )
 # Java's margin below the timestamps of the checkpoint.
 _MARGIN_MS: Final = 3000
@@ -210,7 +210,7 @@ def recover(
             raise _refusal(place, last_exit, good)
         # With skipping, everything readable is kept, even after a possible lost write.
         if is_corruption_skipped and good is not None:
-            notes.append(_note(place, "corrupt data passed over"))
+            notes.append(_note(place, "corrupt data skipped"))
             passed_over += _places_until(place, good)
             at = _Cursor(at.number + good.number, good.position, at.last_store_timestamp)
             continue
@@ -268,13 +268,13 @@ def _check_end(
     """
     end_offset, timestamp = recovered.end_offset, recovered.last_store_timestamp
     if end_offset < last_exit.log_end:
-        expected = f"records up to offset {last_exit.log_end}, which the checkpoint says were durable"
+        expected = f"records up to offset {last_exit.log_end}, which the checkpoint records as durable"
         found = f"the end of the log at offset {end_offset}"
     elif max(timestamp, 0) < last_exit.synced_timestamp:
-        expected = f"a record of {last_exit.synced_timestamp}, which the checkpoint says was durable"
+        expected = f"a record of {last_exit.synced_timestamp}, which the checkpoint records as durable"
         found = f"the end of the log at offset {end_offset}, after a record of {timestamp}"
     elif last_exit.has_units_past(end_offset, timestamp):
-        expected = f"records up to the time {last_exit.derived_timestamp}, which the checkpoint says were dispatched"
+        expected = f"records up to the time {last_exit.derived_timestamp}, which the checkpoint records as dispatched"
         found = f"the end of the log at offset {end_offset}, after a record of {timestamp}"
         found += ", and units of consume queues that point past it"
     else:
@@ -353,7 +353,7 @@ def _after_accepted(file: MappedFile, at: _Cursor, accepted: AcceptedDamage, not
     known = accepted.find(file.begin_offset + at.position, file.view()[at.position :])
     if known is None:
         return None
-    notes.append(f"{file.path}: accepted damage passed over at byte {at.position}: {known.size} bytes, {known.found}")
+    notes.append(f"{file.path}: accepted damage skipped at byte {at.position}: {known.size} bytes, {known.found}")
     position = at.position + known.size
     is_last = position >= file.file.size
     return _Cursor(at.number + 1, 0, at.last_store_timestamp) if is_last else at._replace(position=position)

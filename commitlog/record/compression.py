@@ -49,11 +49,11 @@ def uncompressed_body(sys_flag: int, body: bytes, *, size_max: int = UNCOMPRESSE
     try:
         content, is_whole = uncompress(body, size_max + 1)
     except (zlib.error, RuntimeError, EOFError, zstandard.ZstdError) as error:
-        raise UnreadableBody(f"expected {name}, found something else: {error}") from error
+        raise UnreadableBody(f"expected {name}, found other data: {error}") from error
     if len(content) > size_max:
         raise UnreadableBody(f"expected at most {size_max} bytes when uncompressed, found more")
     if not is_whole:
-        raise UnreadableBody(f"expected one whole stream of {name}, found a part of one, or bytes after it")
+        raise UnreadableBody(f"expected one whole stream of {name}, found a partial one, or trailing bytes")
     return content
 
 

@@ -261,6 +261,6 @@ def _with_room_for_crc(raw: bytes) -> bytes:
     if raw and not raw.endswith(_PROPERTY_END):
         raw += _PROPERTY_END
     if len(raw) + CRC_SIZE > PROPERTIES_SIZE_MAX:
-        expected = f"at most {PROPERTIES_SIZE_MAX - CRC_SIZE} bytes, for a property CRC is added"
+        expected = f"at most {PROPERTIES_SIZE_MAX - CRC_SIZE} bytes, because a property CRC is added"
         raise IllegalMessage("properties size", expected, f"{len(raw)}")
     return raw + _CRC_ROOM

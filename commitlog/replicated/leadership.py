@@ -88,7 +88,7 @@ class Readiness:
         if not self.is_no_op_committed:
             return f"the leader of term {self.term} waits for a majority to have its first entry"
         if self.target_offset < 0:
-            return "a put was refused when its queue offsets were given out; those before it must be decided first"
+            return "a put was refused when its queue offsets were assigned; earlier puts must be decided first"
         if self.behind_bytes:
             return f"the leader of term {self.term} has {self.behind_bytes} bytes of the log left to dispatch"
         return f"the leader of term {self.term} has {self.unapplied_count} entries left to apply to topics and groups"

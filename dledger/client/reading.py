@@ -187,7 +187,7 @@ class ReadSession:
             raise ReadFailed(
                 ResponseCode.DISK_ERROR,
                 f"{address} sent damaged bytes: {error}; read from another node (mode='local' and endpoint=...), and "
-                "run `dledger inspect entries` on the files of that one",
+                "check the files of the first one with `dledger inspect entries`",
                 self._next_index,
             ) from error
         # Java's entries may have the position of another replica, which is no lower bound for the next entry.

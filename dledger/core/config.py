@@ -74,4 +74,4 @@ class RaftConfig:
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be positive, found {getattr(self, name)}")
         if not 0 <= self.max_clock_drift_ppm < _DRIFT_PPM_END:
-            raise ValueError(f"max_clock_drift_ppm must lie in [0, {_DRIFT_PPM_END}), found {self.max_clock_drift_ppm}")
+            raise ValueError(f"max_clock_drift_ppm must be in [0, {_DRIFT_PPM_END}), found {self.max_clock_drift_ppm}")

@@ -37,7 +37,7 @@ def on_change(state: State, event: ChangeMembership) -> None:
         state.emit(RequestEnded(event.request_id, refused.code, refused.message))
         return
     if wanted == state.memberships[-1].membership:
-        state.emit(RequestEnded(event.request_id, ResponseCode.SUCCESS, "it is so already"))
+        state.emit(RequestEnded(event.request_id, ResponseCode.SUCCESS, "the members are so already"))
         return
     _append(state, wanted)
     state.leader.change = Change(event.request_id, state.log.last_index)
@@ -64,11 +64,11 @@ def _wanted(state: State, event: ChangeMembership) -> Membership:
             raise _Refused(ResponseCode.UNEXPECTED_MEMBER, message)
         case MembershipAction.PROMOTE:
             if member is None:
-                raise _Refused(ResponseCode.UNKNOWN_MEMBER, f"{event.member_id} is no member; add it first")
+                raise _Refused(ResponseCode.UNKNOWN_MEMBER, f"{event.member_id} is not a member; add it first")
             return current if member.is_voter else _promoted(state, current, member)
         case MembershipAction.REMOVE:
             if member is None:
-                raise _Refused(ResponseCode.UNKNOWN_MEMBER, f"{event.member_id} is no member")
+                raise _Refused(ResponseCode.UNKNOWN_MEMBER, f"{event.member_id} is not a member")
             wanted = current.without(member.id)
             _check_quorum_lives(state, wanted)
             return wanted
@@ -76,25 +76,29 @@ def _wanted(state: State, event: ChangeMembership) -> Membership:
 
 def _check_may_change(state: State) -> None:
     if state.role is not Role.LEADER:
-        raise _Refused(ResponseCode.NOT_LEADER, "this node does not lead")
+        raise _Refused(ResponseCode.NOT_LEADER, "this node is not the leader")
     if state.transfer is not None:
-        raise _Refused(ResponseCode.LEADER_TRANSFERRING, f"the leadership goes to {state.transfer.target}")
+        raise _Refused(
+            ResponseCode.LEADER_TRANSFERRING, f"the leadership is being transferred to {state.transfer.target}"
+        )
     if state.commit_index < state.leader.term_start_index:
-        raise _Refused(ResponseCode.LEADER_NOT_READY, "nothing of this leader's term is committed yet; try again")
+        raise _Refused(ResponseCode.LEADER_NOT_READY, "no entry of this leader's term is committed yet; retry")
     if membership.is_changing(state):
-        raise _Refused(ResponseCode.REPEATED_REQUEST, "another membership change is not committed yet; try again")
+        raise _Refused(ResponseCode.REPEATED_REQUEST, "another membership change is not committed yet; retry")
 
 
 def _promoted(state: State, current: Membership, learner: Member) -> Membership:
     progress = state.leader.progress[learner.id]
     if progress.incarnation is None or not progress.is_live(state.now_ms, state.config.max_election_timeout_ms):
-        raise _Refused(ResponseCode.NETWORK_ERROR, f"{learner.id} does not answer; is it started, and reachable?")
+        raise _Refused(
+            ResponseCode.NETWORK_ERROR, f"{learner.id} does not answer; check that it is started and reachable"
+        )
     if progress.match_index == NO_INDEX:
-        raise _Refused(ResponseCode.FALL_BEHIND_TOO_MUCH, f"{learner.id} has acknowledged nothing yet; try again")
+        raise _Refused(ResponseCode.FALL_BEHIND_TOO_MUCH, f"{learner.id} has acknowledged nothing yet; retry")
     lag = state.commit_index - progress.match_index
     if lag > state.config.max_leadership_transfer_wait_index:
         allowed = state.config.max_leadership_transfer_wait_index
-        message = f"{learner.id} lacks {lag} entries; try again when it lacks at most {allowed}"
+        message = f"{learner.id} lags by {lag} entries; retry when it lags by at most {allowed}"
         raise _Refused(ResponseCode.FALL_BEHIND_TOO_MUCH, message)
     wanted = current.with_member(replace(learner, is_voter=True, incarnation=progress.incarnation))
     _check_quorum_lives(state, wanted)
@@ -109,7 +113,9 @@ def _check_quorum_lives(state: State, wanted: Membership) -> None:
     silent = [voter for voter in voters if voter != state.self_id and not _is_in_contact(state, wanted, voter)]
     if len(voters) - len(silent) < quorum_of(len(voters)):
         names = ", ".join(voters)
-        message = f"of the voters {names} then too few would live: {', '.join(silent)} cannot be counted now"
+        message = (
+            f"too few of the remaining voters {names} would be available: {', '.join(silent)} cannot be counted now"
+        )
         raise _Refused(ResponseCode.INCONSISTENT_STATE, message)
 
 

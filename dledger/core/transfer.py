@@ -30,11 +30,11 @@ def on_transfer(state: State, request_id: int, target: str) -> None:
 
 def _fault_of(state: State, target: str) -> tuple[ResponseCode, str]:
     if state.role is not Role.LEADER:
-        return ResponseCode.NOT_LEADER, "this node does not lead"
+        return ResponseCode.NOT_LEADER, "this node is not the leader"
     if state.transfer is not None:
-        return ResponseCode.LEADER_TRANSFERRING, f"the leadership is being handed to {state.transfer.target}"
+        return ResponseCode.LEADER_TRANSFERRING, f"the leadership is being transferred to {state.transfer.target}"
     if target not in state.voters:
-        return ResponseCode.UNKNOWN_MEMBER, f"{target} is no voter; the voters are {', '.join(state.voters)}"
+        return ResponseCode.UNKNOWN_MEMBER, f"{target} is not a voter; the voters are {', '.join(state.voters)}"
     if target == state.self_id:
         return ResponseCode.SUCCESS, ""
     return _fault_of_follower(state, target)
@@ -46,7 +46,7 @@ def _fault_of_follower(state: State, target: str) -> tuple[ResponseCode, str]:
     lag = state.log.last_index - state.leader.progress[target].match_index
     if lag > state.config.max_leadership_transfer_wait_index:
         allowed = state.config.max_leadership_transfer_wait_index
-        return ResponseCode.FALL_BEHIND_TOO_MUCH, f"{target} lacks {lag} entries; at most {allowed} are allowed"
+        return ResponseCode.FALL_BEHIND_TOO_MUCH, f"{target} lags by {lag} entries; at most {allowed} are allowed"
     return ResponseCode.SUCCESS, ""
 
 
@@ -67,10 +67,10 @@ def _cause_of(state: State, peer: str) -> str:
     if not progress.is_live(state.now_ms, limit_ms):
         return f"{peer} has not answered for {limit_ms} ms or longer"
     if not progress.is_healthy:
-        return f"{peer} reports that its disk takes no appends now"
+        return f"{peer} reports that its disk accepts no appends"
     if progress.installation is not None:
-        return f"{peer} receives a snapshot and the log that follows it; it cannot lead before it has both"
-    return f"{peer} lost its disk and does not vote yet: the group readmits it when it has the log again"
+        return f"{peer} is receiving a snapshot and the log after it; it cannot lead before it has both"
+    return f"{peer} lost its disk and has no vote yet: the group readmits it when it has caught up"
 
 
 def _begin(state: State, target: str, request_id: int | None) -> None:
@@ -109,9 +109,9 @@ def _why_given_up(state: State, target: str) -> str:
     within = f"within {state.config.max_election_timeout_ms} ms"
     progress = state.leader.progress.get(target) if isinstance(state.office, Leader) else None
     if progress is None:
-        return f"{target} did not take over {within}"
+        return f"{target} did not become leader {within}"
     if not progress.is_live(state.now_ms, state.config.min_election_timeout_ms):
-        return f"{target} stopped answering; it did not take over {within}"
+        return f"{target} stopped answering; it did not become leader {within}"
     lag = state.log.last_index - progress.match_index
     if lag > 0:
         return f"{target} did not receive the last {lag} entries {within}"

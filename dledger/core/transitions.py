@@ -171,9 +171,8 @@ def _leave(state: State) -> None:
                     response = ReadIndexResponse(term=state.term, read_id=read.read_id, index=NO_INDEX)
                     state.send(read.peer, response)
             if change is not None:
-                message = (
-                    "this node no longer leads; the change may be committed yet: list the members on the new leader"
-                )
+                message = "this node is no longer leader; the change may still commit: list the members on the new "
+                "leader"
                 state.emit(RequestEnded(change.request_id, ResponseCode.WAIT_QUORUM_ACK_TIMEOUT, message))
         case Follower(asked_reads=asked_reads):
             for asked in asked_reads.values():
@@ -188,5 +187,5 @@ def end_transfer(state: State, leader_id: str) -> None:
     if transfer.target == leader_id:
         state.emit(RequestEnded(transfer.request_id, ResponseCode.SUCCESS))
         return
-    message = f"{leader_id} was elected instead of {transfer.target}; try again"
+    message = f"{leader_id} was elected instead of {transfer.target}; retry"
     state.emit(RequestEnded(transfer.request_id, ResponseCode.TAKE_LEADERSHIP_FAILED, message))

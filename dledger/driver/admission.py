@@ -78,7 +78,7 @@ class Admission:
             )
         elif not self._has_room(size):
             code = ResponseCode.DISK_FULL
-            message = "no room for the entry on the leader's disk; free some and try again"
+            message = "no space for the entry on the leader's disk; free some and retry"
         else:
             return event
         self._observer.on_request_ended(event.request_id, code, message)
@@ -141,7 +141,9 @@ class Admission:
         # Possible only if an older version admitted more members than fit into a data file.
         if peer not in self._too_large:
             self._too_large.add(peer)
-            text = "the entry that readmits it fits into no data file: remove a member, then remove and add this one"
+            text = (
+                "the membership that readmits it fits into no data file: remove a member, then remove and add this one"
+            )
             logger.error(
                 "readmission_does_not_fit peer=%r size_bytes=%d size_max=%d text=%r", peer, size, size_max, text
             )

@@ -105,7 +105,7 @@ class NodeGroup:
         if ids != set(self._settings):
             named, known = " ".join(sorted(self._settings)), " ".join(sorted(ids))
             logger.warning(
-                "peers_differ self_id=%s settings=%r log=%r text='the log has precedence; change members by command'",
+                "peers_differ self_id=%s settings=%r log=%r text='the log takes precedence; change members by command'",
                 self._self_id,
                 named,
                 known,
@@ -141,13 +141,13 @@ class NodeGroup:
             return RequestResult(ResponseCode.UNEXPECTED_ARGUMENT, message)
         taken = next((member for member in members if member.address == address and member.id != member_id), None)
         if taken is not None:
-            message = f"{taken.id} listens at {address} already; remove it first, or choose another address"
+            message = f"{taken.id} already uses {address}; remove it first, or choose another address"
             return RequestResult(ResponseCode.UNEXPECTED_ARGUMENT, message)
         return None
 
     def _request(self, event_of: Callable[[int], Event]) -> asyncio.Future[RequestResult]:
         if self._requests.is_full:
-            message = f"{PENDING_MAX} requests to change the group are under way; wait for them"
+            message = f"{PENDING_MAX} requests to change the group are pending; wait for them"
             return _answered(RequestResult(ResponseCode.REPEATED_REQUEST, message))
         future: asyncio.Future[RequestResult] = asyncio.get_running_loop().create_future()
         self._inbox.ask(event_of(self._requests.take(future, self._now_s())))

@@ -59,4 +59,4 @@ class NodeLeadership:
         leader = self.leader()
         if leader.id:
             return f"{leader.id} leads"
-        return "no leader is known now" if self._group.is_member else "this node is no member of its group"
+        return "no leader is known" if self._group.is_member else "this node is not a member of its group"

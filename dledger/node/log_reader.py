@@ -49,7 +49,8 @@ class LogReader:
             raise _before_begin(f"index {index}", begin_index)
         if index > last_index + 1:
             raise RequestRefused(
-                ResponseCode.INDEX_OUT_OF_RANGE, f"index {index} is beyond the end; the last committed is {last_index}"
+                ResponseCode.INDEX_OUT_OF_RANGE,
+                f"index {index} is beyond the end; the last committed index is {last_index}",
             )
         return index
 
@@ -167,5 +168,5 @@ class LogCursor:
 
 def _before_begin(asked: str, begin_index: int) -> RequestRefused:
     return RequestRefused(
-        ResponseCode.INDEX_LESS_THAN_LOCAL_BEGIN, f"{asked} is before the log's begin at index {begin_index}"
+        ResponseCode.INDEX_LESS_THAN_LOCAL_BEGIN, f"{asked} is before the begin of the log at index {begin_index}"
     )

@@ -72,7 +72,7 @@ class VoteGivenUp:
         # A founding node has no vote to lose, and the other founders must still see it as founding.
         if hard_state.exists and not saved.is_founding:
             hard_state.save(replace(saved, incarnation=self._draw(1, INCARNATION_END)))
-        return f"{kept}this node has no vote until the leader has sent it what it lacks"
+        return f"{kept}this node has no vote until the leader has sent it the missing entries"
 
     def _membership_before(self, index: int) -> Membership:
         """Return the membership that is in force without the entries from `index` on."""
@@ -86,14 +86,14 @@ class VoteGivenUp:
         leave = f"{self._directory}/{_LEAVE_NAME}.{damage.index}"
         if not self._files.exists(leave):
             raise damage.refusal(
-                "; without this node the other voters are no majority, and cannot send it again. If there is no copy "
-                f"of it anywhere, create the empty file {leave} and start the node: it then gives that entry up"
+                "; the other voters alone have no majority, and cannot send it again. If there is no copy "
+                f"of it anywhere, create the empty file {leave} and start the node: it then discards that entry"
             )
         kept = self._keep(damage)
         # Removed before the cut, so that the file cannot permit a second loss.
         self._files.remove(leave)
         self._files.sync_directory(self._directory)
-        return f"{kept}{leave} gave leave to do without it"
+        return f"{kept}{leave} permits the node to discard it"
 
     def _keep(self, damage: DamagedTail) -> str:
         """Save the truncated bytes for inspection, if they fit on the disk."""

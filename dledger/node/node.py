@@ -205,7 +205,7 @@ class Node:
                 await asyncio.wait(futures, timeout=_DRAIN_S)
         await self._transport.stop()
         if self._is_running:
-            self._silence(ResponseCode.INTERNAL_ERROR, "the node stopped before it knew of a commit")
+            self._silence(ResponseCode.INTERNAL_ERROR, "the node stopped before the commit was known")
         await self._worker.stop()
         if self._machine is not None:
             await self._machine.stop()
@@ -269,7 +269,7 @@ class Node:
             RequestRefused: no leader could be asked (see `leader`), or the node stopped.
         """
         if not self._is_running:
-            raise RequestRefused(ResponseCode.NOT_LEADER, "the node does not run")
+            raise RequestRefused(ResponseCode.NOT_LEADER, "the node is not running")
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._waiters.reads.ask(future, is_lease_allowed=is_lease_allowed or self.config.read_mode == "lease")
         self._event_batches.schedule_batch()

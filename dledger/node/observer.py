@@ -29,12 +29,10 @@ logger = logging.getLogger(__name__)
 _DISTRUSTED_MAX = 256
 REJECT_TEXTS: Final = {
     RejectReason.TERM: "its term is out of bounds, or further above ours than elections can raise it: check the sender",
-    RejectReason.INDEX: "its log begins, or claims to begin, further after ours than any group can be: "
-    "check the sender",
+    RejectReason.INDEX: "its log begins, or claims to begin, further ahead of ours than is possible: check the sender",
     RejectReason.NO_GROUP: "it is a candidate without a group id: it is new, was wiped or is not adopted yet",
     RejectReason.GROUP: "it leads or campaigns in another group: this node or that one was given the wrong directory",
-    RejectReason.STRANGER: "it is no member as far as this node knows; if it should be, give this node an "
-    "empty directory",
+    RejectReason.STRANGER: "it is not in this node's membership; if it should be, give this node an empty directory",
     RejectReason.SECOND_LEADER: "it claims to lead a term in which another node was elected: check the sender",
     RejectReason.COMMITTED: "its log lacks committed entries of this node, which truncates nothing: a "
     "voter runs on an old copy of its directory, or lost entries. Stop the group, keep all directories, and see "
@@ -93,11 +91,11 @@ class NodeObserver:
     def on_refused(self, proposal: Proposal, code: ResponseCode) -> None:
         """Answer an append that was refused without being written."""
         if code is ResponseCode.DISK_FULL:
-            message = "there is no room for the entries on the leader's disk; appends continue when there is"
+            message = "there is no space for the entries on the leader's disk; appends continue when there is"
         elif code is ResponseCode.LEADER_TRANSFERRING:
-            message = "the leadership is being handed to another node; try again in a moment"
+            message = "the leadership is being transferred to another node; retry shortly"
         elif code is ResponseCode.LEADER_NOT_READY:
-            message = "the group is new and not saved on a majority of its nodes yet; try again in a moment"
+            message = "the group is new and not saved on a majority of its nodes yet; retry shortly"
         else:
             message = self._leaders.not_leader_message()
         self._metrics.count_refusal(code)
@@ -182,9 +180,8 @@ class NodeObserver:
         """Count it, and log the first one from this peer since the leader changed."""
         self._metrics.corrupt_pushes["refused_by_peer"] += 1
         if self._is_first_complaint(peer, "corrupt_push_refused"):
-            text = (
-                "the follower received other bytes than this disk has: run `dledger verify` here, and check the network"
-            )
+            text = "the follower received bytes that differ from this disk; run `dledger verify` here, and check the "
+            "network"
             logger.error("corrupt_push_refused self_id=%s peer=%s index=%d text=%r", self._self_id, peer, index, text)
 
     def _is_first_complaint(self, peer: str, what: str) -> bool:

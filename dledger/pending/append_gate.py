@@ -91,10 +91,10 @@ class AppendGate:
         if not_leading is not None:
             return AppendResult(ResponseCode.NOT_LEADER, not_leading)
         if self._room.is_disk_full:
-            message = "the leader's disk is too full; appends continue when there is room"
+            message = "the leader's disk is too full; appends continue when there is space"
             return AppendResult(ResponseCode.DISK_FULL, message)
         if not self._appends.has_room(len(sizes), size_bytes):
-            message = f"{self._appends.entries_count} entries of {self._appends.size_bytes} bytes wait to be committed"
+            message = f"{self._appends.entries_count} entries of {self._appends.size_bytes} bytes are not committed yet"
             return AppendResult(ResponseCode.LEADER_PENDING_FULL, f"{message}; {self._bounds()}")
         return None
 

@@ -175,7 +175,7 @@ class PendingAppends:
         """Answer appends that have waited too long: they may still be committed."""
         by_age = self._by_age
         while by_age and (by_age[0].future.done() or now_s - by_age[0].taken_s >= self._timeout_s):
-            message = f"not committed within {self._timeout_s:g} s; it may still be"
+            message = f"not committed within {self._timeout_s:g} s; it may still be committed"
             by_age.popleft().answer(AppendResult(ResponseCode.WAIT_QUORUM_ACK_TIMEOUT, message))
 
     def end(self, result: AppendResult) -> None:

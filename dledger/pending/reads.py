@@ -12,7 +12,7 @@ from dledger.errors import RequestRefused, ResponseCode
 
 __all__ = ["CommitWaiters", "PendingReads", "RequestRefused"]
 
-_NOT_LEADING = "no leader is known here, or it lost its leadership while it was asked"
+_NOT_LEADING = "no leader is known here, or it lost its leadership during the request"
 _NOT_CONFIRMED = "no quorum confirmed the leader within {:g} s"
 
 

@@ -59,7 +59,7 @@ class PendingRequests:
 
     def expire(self, now_s: float) -> None:
         """Answer requests that have waited too long: their outcome is unknown."""
-        message = f"not done within {self._timeout_s:g} s; it may still happen: list the members before you continue"
+        message = f"not completed within {self._timeout_s:g} s; it may still be: list the members before you continue"
         while self._pending:
             request_id, (asked_s, _) = next(iter(self._pending.items()))
             if now_s - asked_s < self._timeout_s:

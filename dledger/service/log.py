@@ -207,7 +207,7 @@ class LogService(log_pb2_grpc.LogServiceServicer):
     async def _follow(self, cursor: LogCursor, last_index: int, *, is_raw: bool) -> AsyncIterator[log_pb2.ReadResponse]:
         """Stream the committed entries, then those that are committed later, until a limit is reached."""
         if self._followers_count >= FOLLOWERS_MAX:
-            message = f"{self._followers_count} streams follow the log already; at most {FOLLOWERS_MAX} may"
+            message = f"{self._followers_count} streams already follow the log; at most {FOLLOWERS_MAX} are allowed"
             raise RequestRefused(ResponseCode.LEADER_PENDING_FULL, message)
         self._followers_count += 1
         try:

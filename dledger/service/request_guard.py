@@ -117,7 +117,7 @@ class _Method:
         try:
             return deserialize(data)
         except DecodeError as error:
-            raise Malformed(self._name, "a message of protobuf", str(error)) from error
+            raise Malformed(self._name, "a protobuf message", str(error)) from error
 
     def check(self, request: Any) -> None:
         """Raise unless all fields are within their bounds.

@@ -88,7 +88,7 @@ class UnreadCalls:
             waiting.pop(call, None)
         fault = f"no request within {self._request_limit_s:g} s after the call began"
         if call.ended is _TOO_MANY:
-            fault = f"more than {self._count_max} calls have not sent a request; the oldest of them ends"
+            fault = f"more than {self._count_max} calls have not sent a request; the oldest is ended"
         await context.abort(call.ended, fault)
         raise AssertionError  # abort raises
 

@@ -101,7 +101,7 @@ class IdentityFile:
         if found is None and has_state and not is_adopting:
             raise WrongDirectory(
                 self._directory,
-                f"the file {FILE_NAME}, which says whose directory it is",
+                f"the file {FILE_NAME}, which identifies the node of the directory",
                 "a log without it",
                 "A Java program or an older version left it, or the file was lost. If it is the directory of node "
                 f"{node_id!r} of group {group!r}, and of no other, start the node once with --adopt (is_adopting = "

@@ -75,7 +75,7 @@ def parse_properties(content: bytes) -> dict[str, str]:
         key, separator, value = stripped.partition("=")
         key = key.strip()
         if not separator or key in properties:
-            raise ValueError(f"line {line[:_SHOWN_MAX]!r} is no new key=value")
+            raise ValueError(f"line {line[:_SHOWN_MAX]!r} is not a new key=value")
         properties[key] = value.strip()
     return properties
 

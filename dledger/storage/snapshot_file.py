@@ -71,7 +71,7 @@ def read_header(content: memoryview) -> SnapshotInfo | str:
     magic, version, header_size, index, term, body_size, _, checksum = HEADER.unpack_from(content)
     found = crc32c(content[: HEADER_SIZE - _CHECKSUM.size])
     if magic != _MAGIC or checksum != found:
-        return f"magic {magic!r}, header checksum {checksum:#010x} where {found:#010x} is right"
+        return f"magic {magic!r}, header checksum {checksum:#010x} instead of {found:#010x}"
     if (version, header_size) != (_VERSION, HEADER_SIZE) or min(index, term, body_size) < 0:
         return f"version {version}, header of {header_size} bytes, index {index}, term {term}"
     if len(content) != HEADER_SIZE + body_size:
@@ -86,4 +86,4 @@ def check(content: memoryview, info: SnapshotInfo) -> str | None:
         return found if isinstance(found, str) else f"{found}, not {info}"
     expected = HEADER.unpack_from(content)[6]
     checksum = crc32c(content[HEADER_SIZE:])
-    return None if checksum == expected else f"body checksum {checksum:#010x} where {expected:#010x} is right"
+    return None if checksum == expected else f"body checksum {checksum:#010x} instead of {expected:#010x}"

@@ -42,7 +42,7 @@ class SnapshotDamaged(StoreError):
 
     def __init__(self, path: str, found: str) -> None:
         super().__init__(
-            f"{path}: expected a snapshot as it was written, found {found}. An older one serves if the log still "
+            f"{path}: expected a snapshot as it was written, found {found}. An older one is enough if the log still "
             "reaches back to it; else keep a copy of the directory and give the node an empty one: it is re-synced"
         )
         self.path = path

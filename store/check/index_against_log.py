@@ -153,7 +153,7 @@ class IndexChecker:
                     file.item_position(int(items.numbers[first])),
                     f"the end of the items, for the log ends at {log_end}",
                     f"{len(places)} items, the first one of a message at {items.offsets[first]}",
-                    "they lead to messages that are not there",
+                    "they refer to messages that do not exist",
                     "The next start of the store removes them" if self._is_unfinished else REBUILD,
                     self._is_unfinished,
                     len(places),
@@ -252,7 +252,7 @@ class IndexChecker:
         number = int(items.numbers[place])
         found = f"key hash {items.key_hashes[place]} of a message at {items.offsets[place]}"
         if wanted is None:
-            expected, meaning = "an item of a message of the log", "it leads to a message that has no such key"
+            expected, meaning = "an item of a message of the log", "it refers to a message without this key"
         else:
             expected = f"key hash {batch.key_hashes[wanted]} of the message at {offsets[wanted]}"
             meaning = "a query by this key misses the message"
@@ -325,7 +325,7 @@ class IndexChecker:
 
     def _check_stated(self, file: IndexView, position: int, name: str, expected: int, found: int) -> Iterator[Finding]:
         if expected != found and not self._is_live:
-            meaning = "a query by time could leave the file out"
+            meaning = "a query by time could skip the file"
             remedy = MENDED if self._is_unfinished else REBUILD
             yield Finding(
                 Area.INDEX,

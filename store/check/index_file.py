@@ -111,7 +111,7 @@ def _check_chains(file: IndexView, begin: int, end: int, newest: NDArray[np.int3
             file.item_position(number) + 16,
             f"item {expected} before item {number} in its slot",
             f"{found}",
-            "a loop: a query could loop without end" if is_loop else "queries miss the items before it",
+            "a loop: a query would not end" if is_loop else "queries miss the items before it",
         )
     for number in np.flatnonzero(items["key_hash"] < 0).tolist():
         place = begin + number
@@ -124,17 +124,22 @@ def _check_header(file: IndexView, count: int, used_slots: int, *, is_unfinished
     # RocketMQ before 4.9 incremented the slot count with each item.
     if not used_slots <= header.slot_count <= max(count, used_slots):
         yield _finding(
-            file, 32, f"slot count {used_slots}", f"{header.slot_count}", "a figure for people only", is_unfinished
+            file, 32, f"slot count {used_slots}", f"{header.slot_count}", "it is only informative", is_unfinished
         )
     if count:
         first, last = file.item(1).offset, file.item(count).offset
         if header.begin_offset != first:
             yield _finding(
-                file, 16, f"begin offset {first}", f"{header.begin_offset}", "time and expiry go by it", is_unfinished
+                file,
+                16,
+                f"begin offset {first}",
+                f"{header.begin_offset}",
+                "queries by time and expiry use it",
+                is_unfinished,
             )
         if header.end_offset != last:
             yield _finding(
-                file, 24, f"end offset {last}", f"{header.end_offset}", "messages could be left out", is_unfinished
+                file, 24, f"end offset {last}", f"{header.end_offset}", "messages could be missed", is_unfinished
             )
     if file.item_position(0) + ITEM_SIZE <= len(file.view) and any_data(
         file.view, file.item_position(0), file.item_position(1)

@@ -248,7 +248,7 @@ def unreadable_file(area: Area, path: str, error: StorageFailed, remedy: str) ->
     if isinstance(error.reason, PermissionError):
         raise error
     found = error.reason.strerror or str(error.reason)
-    return Finding(area, path, 0, "a file that can be read", found, "nothing of it can be used", remedy)
+    return Finding(area, path, 0, "a readable file", found, "it is unusable", remedy)
 
 
 def _foreign(path: str, expected: str) -> Finding:

@@ -193,7 +193,7 @@ class QueueChecker:
         expected = progress.next if progress.next >= 0 else _first_place(queue, offset, queue_offset)
         if queue_offset != expected:
             if not is_there and queue is not None and queue.unit(expected).offset == offset:
-                meaning = "its queue's unit leads to it, so the field in the log is damaged"
+                meaning = "its queue's unit refers to it, so the field in the log is damaged"
                 findings.append(_of_log(key, offset, expected, queue_offset, meaning))
                 self._close_missing(key, progress, findings)
                 progress.next = expected + 1
@@ -204,14 +204,18 @@ class QueueChecker:
                 if 0 <= queue_offset < expected:
                     meaning = (
                         "an earlier message of its queue has this queue offset, and consumers do not get this one: the "
-                        "offset was given out twice, as RocketMQ does after an unclean exit, or the field is damaged"
+                        "offset was assigned twice, as by RocketMQ after an unclean exit, or the field is damaged"
                     )
                 findings.append(_of_log(key, offset, expected, queue_offset, meaning))
                 return
             if jump > 0 and len(progress.gaps) < _GAPS_MAX:
                 progress.gaps.append((expected, queue_offset))
             if jump < 0 or not self._unreadable:
-                meaning = "two messages claim one place" if jump < 0 else "messages before it are gone from the log"
+                meaning = (
+                    "two messages have the same queue offset"
+                    if jump < 0
+                    else "earlier messages were deleted from the log"
+                )
                 findings.append(_of_log(key, offset, expected, queue_offset, meaning))
         if is_there:
             self._close_missing(key, progress, findings)
@@ -264,7 +268,7 @@ class QueueChecker:
             position,
             (f"unit {begin}" if end == begin + 1 else f"units {begin} to {end - 1}") + f" of {_text(key)}",
             "the end of the queue" if is_tail else "zeros",
-            f"consumers do not get {_counted(end - begin, 'message')} that the log holds",
+            f"consumers do not get {_counted(end - begin, 'message')} of the log",
             NEXT_START_ADDS if is_unfinished else REBUILD,
             is_unfinished,
             end - begin,
@@ -314,7 +318,7 @@ class QueueChecker:
             position,
             f"no unit {queue_offset} in {_text(queue.key)}, for the log has no such message",
             _unit_text(int(unit["physical_offset"]), int(unit["size"]), int(unit["tags_code"])),
-            "a consumer gets a message of another place, or none",
+            "a consumer gets a wrong message, or none",
             REBUILD,
         )
 

@@ -72,7 +72,7 @@ class DerivedCatchUp:
         last, log, queues = self._last, self._log, self._queues
         evidence = Evidence(len(queues) > 0, last.is_clean, last.queues_timestamp, queues.max_physical_offset)
         if last.is_clean and not self._are_queues_as_closed(evidence.own_end):
-            self.notes.append("consume queues: files changed while the store was closed; built again from the log")
+            self.notes.append("consume queues: files changed while the store was closed; rebuilt from the log")
             evidence = replace(evidence, is_clean=False, store_timestamp=0)
         rule, end = rule_for(evidence), certain_end(evidence, log)
         certain = end
@@ -81,7 +81,7 @@ class DerivedCatchUp:
             if rule is CutRule.TIMESTAMP:
                 # Every last unit is now verified. A checkpoint that is too high must not skip messages.
                 end = max(min(end, queues.max_physical_offset), log.begin_offset)
-            self.notes.append(f"consume queues: cut to what is certain, log offset {end}")
+            self.notes.append(f"consume queues: cut to the certain part, log offset {end}")
         if last.queues_timestamp and end < log.end_offset:
             # If the checkpoint determined the cut, its log offset is already known.
             promised = certain if rule is CutRule.TIMESTAMP else promised_end(last.queues_timestamp, log)
@@ -102,7 +102,7 @@ class DerivedCatchUp:
         self.notes += index.prove_times(self._store_timestamp_of)
         evidence = Evidence(bool(index.files), last.is_clean, last.index_timestamp, index.max_physical_offset)
         if last.is_clean and last.digests.index not in (NO_DIGEST, index.digest()):
-            self.notes.append("index: files changed while the store was closed; built again from the log")
+            self.notes.append("index: files changed while the store was closed; rebuilt from the log")
             evidence = replace(evidence, is_clean=False, store_timestamp=0)
         rule, end = rule_for(evidence), certain_end(evidence, log)
         if rule is CutRule.BEGIN and last.index_timestamp:
@@ -114,7 +114,7 @@ class DerivedCatchUp:
                 self.notes.append("index: a file was damaged, and removed; its messages are indexed again")
                 last.withdraw()
                 end = kept
-            self.notes.append(f"index: cut to what is certain, log offset {end}")
+            self.notes.append(f"index: cut to the certain part, log offset {end}")
         return end
 
     def _is_message(self, key: QueueKey, queue_offset: int, physical_offset: int, size: int) -> bool:

@@ -147,7 +147,7 @@ class SealState(Enum):
     NONE = "there is none"
     FITS = "it was written with these numbers"
     OTHER_NUMBERS = "the numbers were written later, by another program, or are damaged"
-    DAMAGED = "these bytes are no seal"
+    DAMAGED = "these bytes are not a seal"
 
 
 def seal_state(content: bytes) -> SealState:

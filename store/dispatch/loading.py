@@ -51,7 +51,7 @@ def load_index(
             index.close()
             last.withdraw()
             _remove_files(files, f"{root}/{INDEX_DIRECTORY}")
-            notes.append(f"{str(error).partition('. ')[0]}; the index is built again from the log")
+            notes.append(f"{str(error).partition('. ')[0]}; the index is rebuilt from the log")
         except StoreError:
             index.close()
             raise

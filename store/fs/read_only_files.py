@@ -95,59 +95,59 @@ class ReadOnlyFiles(OsReading):
 
     def make_directory(self, path: str, *, is_durable: bool = True) -> NoReturn:  # noqa: ARG002
         """Raise: the file system is read-only."""
-        raise AssertionError(f"only for looking: no directory {path}")
+        raise AssertionError(f"read-only: no directory {path}")
 
     def create(self, path: str, size: int, *, is_sparse: bool = False) -> NoReturn:
         """Raise: the file system is read-only."""
-        raise AssertionError(f"only for looking: no file {path} of {size} bytes (sparse: {is_sparse})")
+        raise AssertionError(f"read-only: no file {path} of {size} bytes (sparse: {is_sparse})")
 
     def create_from(self, path: str, chunks: Iterable[bytes]) -> NoReturn:
         """Raise: the file system is read-only."""
-        raise AssertionError(f"only for looking: no file {path} of {chunks}")
+        raise AssertionError(f"read-only: no file {path} of {chunks}")
 
     def prepare_replace(self, path: str, size: int = SMALL_FILE_SIZE_BYTES) -> NoReturn:
         """Raise: the file system is read-only."""
-        raise AssertionError(f"only for looking: no room of {size} bytes for {path}")
+        raise AssertionError(f"read-only: no room of {size} bytes for {path}")
 
     def replace(self, path: str, content: bytes) -> NoReturn:
         """Raise: the file system is read-only."""
-        raise AssertionError(f"only for looking: {path} is not replaced by {len(content)} bytes")
+        raise AssertionError(f"read-only: {path} is not replaced by {len(content)} bytes")
 
     def rename(self, path: str, new_path: str) -> NoReturn:
         """Raise: the file system is read-only."""
-        raise AssertionError(f"only for looking: {path} does not become {new_path}")
+        raise AssertionError(f"read-only: {path} does not become {new_path}")
 
     def remove(self, path: str) -> NoReturn:
         """Raise: the file system is read-only."""
-        raise AssertionError(f"only for looking: {path} stays")
+        raise AssertionError(f"read-only: {path} stays")
 
     def remove_directory(self, path: str) -> NoReturn:
         """Raise: the file system is read-only."""
-        raise AssertionError(f"only for looking: {path} stays")
+        raise AssertionError(f"read-only: {path} stays")
 
     def sync_directory(self, path: str) -> NoReturn:
         """Raise: the file system is read-only."""
-        raise AssertionError(f"only for looking: nothing to sync in {path}")
+        raise AssertionError(f"read-only: nothing to sync in {path}")
 
     def sync_all(self, files: Sequence[File], directories: Sequence[str]) -> NoReturn:
         """Raise: the file system is read-only."""
-        raise AssertionError(f"only for looking: nothing to sync in {len(files)} files of {directories}")
+        raise AssertionError(f"read-only: nothing to sync in {len(files)} files of {directories}")
 
     def sync_tree(self, path: str) -> NoReturn:
         """Raise: the file system is read-only."""
-        raise AssertionError(f"only for looking: nothing to sync below {path}")
+        raise AssertionError(f"read-only: nothing to sync below {path}")
 
     def disk_used_ratio(self, path: str) -> NoReturn:
         """Raise: the file system is read-only."""
-        raise AssertionError(f"only for looking: the disk usage of {path} is not needed")
+        raise AssertionError(f"read-only: the disk usage of {path} is not needed")
 
     def lock_first_byte(self, path: str, content: bytes) -> NoReturn:
         """Raise: the file system is read-only."""
-        raise AssertionError(f"only for looking: {path} is not locked with {content!r}")
+        raise AssertionError(f"read-only: {path} is not locked with {content!r}")
 
     def lock(self, path: str) -> NoReturn:
         """Raise: the file system is read-only."""
-        raise AssertionError(f"only for looking: {path} is not locked")
+        raise AssertionError(f"read-only: {path} is not locked")
 
 
 class OpenFiles:

@@ -33,6 +33,6 @@ def unseal(raw: bytes) -> dict[str, Any]:
     body, _, tail = raw.decode("utf-8", "replace").rpartition(_FIELD)
     text = f"{body}}}"
     if tail.strip() != f"{crc32c(text.encode())}}}":
-        raise ValueError("its checksum does not fit")
+        raise ValueError("its checksum does not match")
     content: dict[str, Any] = foreign_json(text)
     return content

@@ -122,11 +122,11 @@ class ArchiveFloor:
             return begin
         if isinstance(found, ArchiveMark) and found.begin > begin:
             gap = f"begins at {found.begin}, after the log, which begins at {begin}"
-            found = f"{gap}: what this node has in front of it is in no archive"
+            found = f"{gap}: the part of this node's log before it is in no archive"
         if isinstance(found, str):
             self._set_fault(f"{found}; nothing is deleted before it is archived")
             return begin
-        self._set_fault("does not answer; what it said before holds" if self._is_late else "")
+        self._set_fault("does not answer; its last content is used" if self._is_late else "")
         return min(floor, found.end)
 
     def _set_fault(self, fault: str) -> None:
@@ -145,7 +145,7 @@ class ArchiveFloor:
             # The mark may be on another disk or machine than the store, whose failure must not stop the store.
             return f"cannot be read ({error.reason})"
         except UnreadableMark as error:
-            return f"says nothing: {error}"
+            return f"is invalid: {error}"
         if mark.log != self._log:
             return f"is that of the log {mark.log!r}, expected that of {self._log!r}"
         return mark

@@ -144,7 +144,7 @@ class StoreService:
         """
         future: asyncio.Future[PutOutcome] = self._loop.create_future()
         if self._pending_count >= self._config.pending_puts_max:
-            detail = f"{self._pending_count} puts wait for the disk; try again later"
+            detail = f"{self._pending_count} puts wait for the disk; retry later"
             future.set_result(PutOutcome(PutStatus.OS_PAGE_CACHE_BUSY, Certainty.NOT_APPENDED, (), detail))
             return future
         try:
@@ -167,7 +167,7 @@ class StoreService:
             if not future.done():
                 future.set_result(outcome)
 
-        detail = f"the disk did not answer within {time_limit_ms} ms"
+        detail = f"the sync did not complete within {time_limit_ms} ms"
         late = PutOutcome(PutStatus.FLUSH_DISK_TIMEOUT, Certainty.UNKNOWN, (), detail)
         timer = self._loop.call_later(time_limit_ms / _MS_PER_S, end, late)
 

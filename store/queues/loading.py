@@ -109,7 +109,7 @@ class QueueLoading:
             self._files.remove(f"{directory}/{name}")
         self._files.sync_directory(directory)
         self._add(key)
-        return f"{_fault_of(error)}; the queue is built again from the log"
+        return f"{_fault_of(error)}; the queue is rebuilt from the log"
 
     def _is_damage(self, error: WrongFileSize) -> bool:
         """Return whether only this file has a wrong size, so that the store was not written with another file size."""

@@ -72,7 +72,7 @@ def place(queue: ConsumeQueue, rows: Rows) -> list[OutOfOrderUnit]:
         reason = _refusal(queue, queue_offset, end - begin, follower)
         if reason is not None or queue_offset < queue.max_offset:
             found.append(
-                _out_of_order(queue, new, begin, reason or "the queue was cut there: the later message counts")
+                _out_of_order(queue, new, begin, reason or "the queue was cut there: the later message is kept")
             )
         if reason is None:
             _move_to(queue, queue_offset)
@@ -117,7 +117,7 @@ def _compare(queue: ConsumeQueue, rows: Rows) -> Iterator[OutOfOrderUnit]:
             unit = bytes(run.units[number * UNIT_SIZE : (number + 1) * UNIT_SIZE])
             if queue.begin_offset <= queue_offset < queue.max_offset and _is_wrong(queue, queue_offset, unit):
                 queue.overwrite(queue_offset, unit)
-                yield _out_of_order(queue, run, number, "another unit was in its place; it was overwritten")
+                yield _out_of_order(queue, run, number, "another unit had this queue offset; it was overwritten")
 
 
 def _is_wrong(queue: ConsumeQueue, queue_offset: int, unit: bytes) -> bool:

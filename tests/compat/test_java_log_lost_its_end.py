@@ -106,7 +106,7 @@ def test_rebuild_and_a_start_skip_it_with_the_option(unpack, tmp_path):
 
     done = dledger("rebuild", root, "--skip-damaged")
 
-    assert (done.exit_code, "it is given up" in done.stderr) == (0, True), done.stderr
+    assert (done.exit_code, "it is discarded" in done.stderr) == (0, True), done.stderr
     assert findings_of(root) == []
     store = open_small(tmp_path / "started", replace(SMALL, is_corruption_skipped=True))
     assert any("units of consume queues that point past it" in note for note in store.notes), store.notes

@@ -174,7 +174,7 @@ def test_key_is_looked_for_in_all_messages_when_the_index_has_a_loop(unpack, man
     result = dledger("inspect", "messages", folder, "--key", key, "--format", "jsonl")
 
     assert [row["uniqKey"] for row in rows(result)] == [key]
-    assert "the index is not good" in result.stderr
+    assert "the index is unusable or missing" in result.stderr
 
 
 # --------------------------------------------------------------------------------------------------- other views
@@ -289,7 +289,7 @@ def test_store_that_was_not_closed_cleanly_has_only_findings_that_a_start_repair
         assert "a torn tail" in findings[0]
     if name == "plain-livecopy":
         assert sum("they point past the log's end" in line for line in findings) == 3
-        assert sum("they lead to messages that are not there" in line for line in findings) == 1
+        assert sum("they refer to messages that do not exist" in line for line in findings) == 1
     else:
         missing = sum(int(count) for count in re.findall(r"consumers do not get (\d+) message", result.stderr))
         in_queues = sum(row["maxOffset"] for row in rows(dledger("inspect", "queue", store, "--format", "jsonl")))

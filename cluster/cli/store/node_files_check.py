@@ -151,7 +151,7 @@ class NodeFilesCheck:
             expected = f"a committed index from -1 to the end index {end_index}"
             yield _damage(path, expected, str(committed_index), meaning, _CHECKPOINT_REMEDY)
         if end_index > last_index:
-            expected = f"entries up to index {end_index}, which were durable by the checkpoint"
+            expected = f"entries up to index {end_index}, which the checkpoint records as durable"
             found = f"{last_index} as the last one" if last_index != NO_INDEX else "no entry"
             lost = "entries are lost: their files were removed, or damaged"
             yield Finding(Area.ENTRIES, path, 0, expected, found, lost, _ENTRY_REMEDY)

@@ -98,10 +98,10 @@ class RequestStream(Generic[BatchT, ResponseT]):
     async def _read(self) -> None:
         call, in_flight = self._call, self.in_flight
         # Raised when the event loop ends; callers with batches in flight must still get an outcome.
-        code, details = grpc.StatusCode.CANCELLED, "the client was ended"
+        code, details = grpc.StatusCode.CANCELLED, "the client was closed"
         try:
             while True:
-                response = await next_response(call, "the call was given up")
+                response = await next_response(call, "the call was cancelled")
                 batch = in_flight.pop(response.request_id, None)
                 if batch is not None:
                     self._on_answer(self, batch, response)

@@ -112,7 +112,7 @@ class AppendQueue:
         # Set whenever an item leaves the queue.
         self.room = asyncio.Event()
         # The last failure to send; part of the error of appends that time out.
-        self._last_failure = "the leader took nothing"
+        self._last_failure = "the leader accepted nothing"
 
     @property
     def has_room(self) -> bool:
@@ -121,7 +121,7 @@ class AppendQueue:
 
     def fullness(self) -> str:
         """Return the error for a full queue."""
-        return f"{self._queued_entries} appends wait in this client already; {self._last_failure}"
+        return f"{self._queued_entries} appends are already pending in this client; {self._last_failure}"
 
     def append(self, item: BatchItem) -> None:
         """Add an item at the end of the queue."""
@@ -229,7 +229,7 @@ class AppendQueue:
         """End appends in flight whose deadline passed as unknown: they may be committed later."""
         for item in batch.items:
             if item.deadline <= now_s:
-                text = "the deadline passed while the append was under way"
+                text = "the deadline passed while the append was in flight"
                 _fail_item(item, AppendUnknown(ResponseCode.NETWORK_ERROR, text))
 
     def fail_queued(self) -> None:

@@ -116,7 +116,7 @@ class LogClient:
     def _append_with_retries(self, bodies: Sequence[bytes], deadline: float) -> AppendResponse:
         """Append until it succeeds, the outcome is unknown, or the deadline passes."""
         request = AppendRequest(group=self._group, bodies=bodies)
-        failure = "the leader took nothing"
+        failure = "the leader accepted nothing"
 
         def attempt() -> AppendResponse:
             nonlocal failure

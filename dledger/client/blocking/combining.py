@@ -94,7 +94,7 @@ class Combiner:
     def _enqueue(self, bodies: Sequence[bytes], size_bytes: int, deadline: float) -> _Ticket:
         if len(self._queue) >= QUEUE_ENTRIES_MAX:
             raise NotAppended(
-                ResponseCode.LEADER_PENDING_FULL, f"{QUEUE_ENTRIES_MAX} appends wait in this client already"
+                ResponseCode.LEADER_PENDING_FULL, f"{QUEUE_ENTRIES_MAX} appends are already pending in this client"
             )
         ticket = _Ticket(bodies, size_bytes, deadline)
         self._queue.append(ticket)
@@ -112,7 +112,7 @@ class Combiner:
             self._carry(ticket.batch)
         if ticket.error is not None:
             raise ticket.error
-        assert ticket.places is not None, "a ticket is settled with places or an error"
+        assert ticket.places is not None, "a ticket resolves with places or an error"
         return ticket.places
 
     def _withdraw(self, ticket: _Ticket) -> None:
@@ -124,7 +124,7 @@ class Combiner:
         if is_queued:
             raise NotAppended(ResponseCode.NETWORK_ERROR, "the deadline passed before the append could be sent")
         if not ticket.gate.acquire(timeout=_CARRIER_GRACE_S):
-            raise AppendUnknown(ResponseCode.NETWORK_ERROR, "the deadline passed while the append was under way")
+            raise AppendUnknown(ResponseCode.NETWORK_ERROR, "the deadline passed while the append was in flight")
 
     def _abandon(self, ticket: _Ticket) -> None:
         """Withdraw an interrupted thread without waiting; a call that it should carry passes to another thread."""
@@ -141,7 +141,7 @@ class Combiner:
         """Send a batch in this thread and settle all its tickets."""
         # The result if this thread is interrupted: the other threads must not block, and their outcome is unknown.
         error: NotAppended | AppendUnknown = AppendUnknown(
-            ResponseCode.NETWORK_ERROR, "the thread that carried the append was interrupted"
+            ResponseCode.NETWORK_ERROR, "the thread that sent the append was interrupted"
         )
         response: AppendResponse | None = None
         try:

@@ -37,7 +37,7 @@ def open_with_status(path: str, flags: int, mode: int = 0o600) -> tuple[int, os.
     os.close(descriptor)
     if stat.S_ISDIR(kind):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-    raise OSError(errno.EINVAL, "it is no regular file", path)
+    raise OSError(errno.EINVAL, "it is not a regular file", path)
 
 
 def read_regular(path: str) -> bytes:

@@ -38,7 +38,7 @@ def test_broker_on_a_damaged_log_starts_only_with_the_option(tmp_path):
         assert one.stdout.readline().startswith("ready")
         one.send_signal(signal.SIGTERM)
         _, reported = one.communicate(timeout=PATIENCE_S)
-    assert "corrupt data passed over" in reported
+    assert "corrupt data skipped" in reported
     store = open_plain_store(OsFiles(), str(root), PlainStoreConfig(is_corruption_skipped=True))
     assert numbers(store.messages.get("TopicTest", 0, 0)) == [0, 1, 2, 3, 5, 6, 7, 8]
     store.close()

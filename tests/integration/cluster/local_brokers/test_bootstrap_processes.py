@@ -56,7 +56,7 @@ def test_node_that_waits_for_the_others_ends_cleanly_on_a_signal(tmp_path: Path)
     cluster = LocalCluster.create(tmp_path, nodes=2, options={**SMALL, "broker": "broker-a"})
     try:
         cluster._launch("n1")
-        wait_until(lambda: "all founders of the group must say what they have" in log_of(cluster, "n1"), "n1 waits")
+        wait_until(lambda: "all founders of the group must report their base log" in log_of(cluster, "n1"), "n1 waits")
         child = cluster._process_of("n1")._child
         assert child is not None
         child.send_signal(signal.SIGTERM)

@@ -73,7 +73,7 @@ def test_node_with_most_files_is_asked_first_and_one_without_files_not_at_all():
 def test_no_node_begins_while_files_are_awaited_that_none_holds():
     waiting = decided(NOTHING, n1=AWAITED, n2=NOTHING)
     assert isinstance(waiting, Waiting)
-    assert "no node has all of it now" in waiting.reason
+    assert "no connected node has it" in waiting.reason
     assert isinstance(decided(AWAITED, n1=NOTHING, n2=NOTHING), Waiting)
 
 
@@ -109,7 +109,7 @@ def test_node_that_joins_founds_nothing():
         (
             held(),
             {"n1": agreed(BaseLogManifest(DIVIDE, FILES[1:]), SIZE)},
-            f"file {FILES[0].name} is here, and not known",
+            f"file {FILES[0].name} exists here, and is unknown",
         ),
     ],
 )

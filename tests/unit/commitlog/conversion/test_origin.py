@@ -75,7 +75,7 @@ def test_another_divide_is_reported(count):
 
 
 def test_log_of_plain_bytes_is_no_log_of_messages():
-    assert "a log of plain bytes" in difference_of(manifest_of(0), b"")
+    assert "a log of raw entries" in difference_of(manifest_of(0), b"")
 
 
 @settings(max_examples=300, deadline=None)

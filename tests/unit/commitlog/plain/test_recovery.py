@@ -156,7 +156,7 @@ def test_reading_continues_after_corruption_with_the_option(machine):
 
     log = machine.open(is_flush_sync=False, is_corruption_skipped=True)
 
-    assert "corrupt data passed over" in log.recovery_notes[0]
+    assert "corrupt data skipped" in log.recovery_notes[0]
     found, skipped = sizes_of(log, is_body_checked=True)
     assert found == [records[0], *records[2:]]
     assert [(each.offset, each.size) for each in skipped] == [records[1]]
@@ -250,7 +250,7 @@ def test_entries_of_the_checkpoint_that_the_log_lacks_are_reported(machine):
     log = machine.open(synced_timestamp=machine.clock.now_ms + 1)
 
     assert len(log.recovery_notes) == 1
-    assert "which the checkpoint says was durable" in log.recovery_notes[0]
+    assert "which the checkpoint records as durable" in log.recovery_notes[0]
 
 
 # ------------------------------------------------------------------------------------------------ where it begins

@@ -292,7 +292,7 @@ def test_a_property_crc_needs_its_room(encoded):
     value = "b" * (32_767 - 20 - 3)
     encoded([Message("T", b"", properties={"a": value})], has_property_crc=True)
 
-    with pytest.raises(IllegalMessage, match="for a property CRC is added"):
+    with pytest.raises(IllegalMessage, match="because a property CRC is added"):
         encoded([Message("T", b"", properties={"a": value + "b"})], has_property_crc=True)
 
 

@@ -50,7 +50,7 @@ def test_vote_is_given_up_before_the_tail_is_cut_and_the_bytes_are_kept(machine)
     assert store.last_index == 1
     assert node.hard_state.load() == replace(SAVED, incarnation=DRAWN)
     assert node.kept() == node.image[f"{0:020d}"][node.begin : node.end]
-    assert "has no vote until the leader has sent it what it lacks" in store.recovery_notes[-1]
+    assert "has no vote until the leader has sent it the missing entries" in store.recovery_notes[-1]
 
 
 def test_a_crash_anywhere_leaves_the_damage_or_no_vote(machine):

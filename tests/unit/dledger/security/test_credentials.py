@@ -207,7 +207,7 @@ def test_what_is_no_regular_file_is_not_waited_for(files: CertificateFiles) -> N
     Path(files.key).unlink()
     os.mkfifo(files.key, 0o600)
 
-    with pytest.raises(CertificateFileUnreadable, match="no regular file"):
+    with pytest.raises(CertificateFileUnreadable, match="not a regular file"):
         load_certificates(files)
 
 

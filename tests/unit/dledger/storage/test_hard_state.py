@@ -134,6 +134,6 @@ def test_node_without_room_for_its_vote_does_not_start(tmp_path, faulty_files):
 
 
 def test_error_about_a_line_of_garbage_shows_its_beginning_only():
-    with pytest.raises(ValueError, match="is no new key=value") as fault:
+    with pytest.raises(ValueError, match="is not a new key=value") as fault:
         parse_properties(b"x" * 1_000_000)
     assert len(str(fault.value)) < 200

@@ -91,7 +91,7 @@ def test_open_without_a_descriptor_takes_one_of_the_reserve(use_up, monkeypatch)
     use_up(0)
     opened = [with_descriptor("a", "open", lambda: os.open(os.devnull, os.O_RDONLY)) for _ in range(2)]
 
-    with pytest.raises(OutOfDescriptors, match=r"^a: open changed nothing: no file descriptor is left, of \d+ for"):
+    with pytest.raises(OutOfDescriptors, match=r"^a: open changed nothing: no file descriptor is left: \d+ for"):
         with_descriptor("a", "open", lambda: os.open(os.devnull, os.O_RDONLY))
 
     assert reserve.is_short

@@ -74,7 +74,7 @@ def test_damage_is_accepted_once_and_skipped_at_each_later_start(root, damaged):
     for _ in range(2):
         reread(root)
         store = open_small(root)
-        assert any(f"accepted damage passed over at byte {damaged}" in note for note in store.notes)
+        assert any(f"accepted damage skipped at byte {damaged}" in note for note in store.notes)
         store.messages.put(numbered(7))
         store.close()
     assert places_of(root) == (place,)

@@ -276,7 +276,7 @@ def test_log_without_its_end_can_be_opened_with_the_option(root):
 
     store = open_small(root, replace(SMALL, is_corruption_skipped=True))
 
-    assert any("which the checkpoint says were durable" in note for note in store.notes)
+    assert any("which the checkpoint records as durable" in note for note in store.notes)
     end = store.log.end_offset
     store.close()
     assert 0 < read_checkpoint(OsFiles(), str(root)).log_end == end
@@ -289,7 +289,7 @@ def test_missing_last_file_of_a_java_store_that_was_closed_is_refused(root):
     last_log(root).unlink()
     before = derived_files(root, ["consumequeue", "index", "commitlog"])
 
-    with pytest.raises(CorruptData, match=r"a record of \d+, which the checkpoint says was durable"):
+    with pytest.raises(CorruptData, match=r"a record of \d+, which the checkpoint records as durable"):
         open_small(root)
 
     assert derived_files(root, ["consumequeue", "index", "commitlog"]) == before
