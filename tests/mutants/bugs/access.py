@@ -119,7 +119,7 @@ MUTANTS = (
         CLOSED,
         Tests(STATE + "test_a_session_ends_with_the_password_or_the_user_and_with_nothing_else"),
     ),
-    Mutant(expired_token_is_accepted, CLOSED, Tests(STATE + "test_tokens_are_found_by_their_digest_until_they_end")),
+    Mutant(expired_token_is_accepted, CLOSED, Tests(STATE + "test_tokens_are_found_by_their_digest_until_they_expire")),
     Mutant(
         unknown_user_gets_another_salt_each_time,
         "a login shows no names",

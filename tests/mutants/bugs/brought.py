@@ -180,7 +180,7 @@ MUTANTS = (
     Mutant(
         messages_are_dispatched_while_a_snapshot_is_loaded,
         "queue offsets are given out once",
-        Tests(LOADED + "test_readers_find_the_state_as_before_until_the_last_piece_is_loaded"),
+        Tests(LOADED + "test_readers_see_the_old_state_until_the_last_step_is_loaded"),
     ),
     Mutant(
         snapshot_that_the_log_outgrew_is_sent_to_its_end,

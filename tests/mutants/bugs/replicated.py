@@ -38,7 +38,7 @@ HAND_OVER = "tests/integration/cluster/client/test_hand_over.py::"
 NAME_SERVER = "tests/integration/cluster/nameserver/test_name_server.py::"
 UNKNOWN_TOPIC = "test_put_to_a_topic_that_a_node_does_not_know_is_sent_to_the_leader_that_may_know_it"
 YOUNG = "test_a_topic_is_unknown_only_by_a_name_server_that_has_run_long_enough"
-SETTLED = "test_announcement_ends_when_every_reachable_name_server_knows_it"
+SETTLED = "test_announcement_ends_when_every_reachable_name_server_has_the_change"
 ROUND = GROUP + "test_queue_offsets.py::test_no_gap_and_no_reused_offset_when_leadership_rotates"
 CONFIRMED = GROUP + "test_three_nodes.py::test_acknowledged_messages_are_read_on_every_node_after_a_confirmation"
 
@@ -274,9 +274,7 @@ MUTANTS = (
     Mutant(
         base_log_goes_before_a_snapshot_has_the_ends_of_its_queues,
         "queue offsets are given once",
-        Tests(
-            GROUP + "test_disks.py::test_base_log_is_deleted_when_a_snapshot_has_the_ends_of_its_queues_which_is_soon"
-        ),
+        Tests(GROUP + "test_disks.py::test_base_log_is_deleted_soon_after_a_snapshot_has_the_ends_of_its_queues"),
     ),
     Mutant(
         fetched_file_counts_before_it_is_durable,
@@ -293,7 +291,7 @@ MUTANTS = (
     Mutant(
         base_log_that_turns_up_later_is_taken,
         "the base log is the same on all nodes",
-        Tests(GROUP + "test_bootstrap.py::test_base_log_that_turns_up_after_the_answer_nothing_is_refused"),
+        Tests(GROUP + "test_bootstrap.py::test_base_log_that_appears_after_the_statement_of_none_is_refused"),
     ),
     Mutant(
         records_do_not_carry_their_place,
@@ -305,7 +303,7 @@ MUTANTS = (
         "reads are linearizable",
         Tests(
             GROUP + "test_queue_offsets.py"
-            "::test_confirmed_read_waits_until_this_node_has_dispatched_what_was_acknowledged"
+            "::test_confirmed_read_waits_until_this_node_has_dispatched_all_acknowledged_messages"
         ),
     ),
     Mutant(
@@ -334,7 +332,7 @@ MUTANTS = (
     Mutant(
         leader_that_begins_waits_for_the_pace_of_dispatch,
         "a leader takes puts soon",
-        Tests(GROUP + "test_three_nodes.py::test_no_waiting_reader_waits_for_the_pace_of_dispatch"),
+        Tests(GROUP + "test_three_nodes.py::test_dispatch_is_not_delayed_for_waiting_readers"),
     ),
     Mutant(
         dedupe_window_is_empty_at_the_start,
@@ -379,6 +377,6 @@ MUTANTS = (
     Mutant(
         name_server_takes_heartbeats_without_the_life,
         "strangers take no broker's place",
-        Tests(FORGED + "test_strangers_neither_renew_nor_remove_a_registration"),
+        Tests(FORGED + "test_unknown_senders_neither_renew_nor_remove_a_registration"),
     ),
 )

@@ -89,7 +89,7 @@ def test_no_method_answers_without_credentials(shop) -> None:
     run(story)
 
 
-def test_everything_is_open_before_the_first_user(shop) -> None:
+def test_every_call_is_permitted_before_the_first_user(shop) -> None:
     async def story() -> None:
         async with shop.open() as stub:
             assert not (await stub.Put(put(), metadata=bearer("anything"))).answer.code
@@ -122,7 +122,7 @@ def test_rights_decide_and_the_answer_names_the_missing_one(shop) -> None:
     run(story)
 
 
-def test_sessions_count_until_they_expire_or_the_password_changes(shop) -> None:
+def test_sessions_are_valid_until_they_expire_or_the_password_changes(shop) -> None:
     async def story() -> None:
         async with shop.open() as stub:
             await close(shop)

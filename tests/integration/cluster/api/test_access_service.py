@@ -101,7 +101,7 @@ def test_an_administrator_creates_a_role_and_a_user_that_reads(shop) -> None:
     run(story)
 
 
-def test_the_first_user_closes_the_broker_from_its_start(shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_user_enables_access_control_from_the_start(shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cluster.server.first_user._RETRY_S", 0.01)
     shop.first_user = ADMIN
 

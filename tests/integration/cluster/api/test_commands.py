@@ -174,7 +174,7 @@ def test_a_topic_is_created_once_and_only_the_given_options_are_altered(dledger)
     assert "expected --queues, --permission or both" in dledger("topic", "alter", "orders", code=2)
 
 
-def test_a_topic_that_another_created_after_the_look_is_left_as_it_is(dledger, broker, monkeypatch):
+def test_a_topic_that_another_created_after_the_check_is_unchanged(dledger, broker, monkeypatch):
     dledger("topic", "create", "orders", "--queues", "16")
     monkeypatch.setattr("cluster.cli.messages.topics._known_topic", lambda *_: None)
     again = ["topic", "create", "orders", "--queues", "4", "--broker", broker.address]
@@ -195,7 +195,7 @@ def test_creating_a_group_again_changes_only_the_given_options(dledger, broker):
     assert (found.group.is_consume_enabled, found.group.is_orderly, found.group.retry_max_times) == (False, True, 16)
 
 
-def test_errors_name_the_cause_and_what_to_do(dledger, broker):
+def test_errors_have_the_cause_and_advice(dledger, broker):
     assert "dledger topic create orders" in dledger("produce", "orders", text="x\n", code=1)
     assert "expected begin, end or a time" in dledger("group", "reset", "g", "t", "--to", "5", code=2)
     assert "a time is 2026-11-21T09:00:00 (UTC)" in dledger("query", "time", "t", "yesterday", code=2)
@@ -249,7 +249,7 @@ def test_consume_commits_the_printed_messages_on_sigterm(dledger, broker, tmp_pa
     assert (row["group"], row["lag"]) == (3, 0)
 
 
-def test_a_new_user_sees_what_a_broker_does_and_where_it_listens(tmp_path):
+def test_output_shows_a_new_user_the_state_and_address_of_a_broker(tmp_path):
     """README's line, in a home without anything of ours, and with output that Python buffers."""
     (port,) = choose_ports(1, None)
     store = tmp_path / "data" / "store"

@@ -131,7 +131,7 @@ def test_members_are_notified_of_joins_and_leaves(shop):
     run(story)
 
 
-def test_a_queue_is_locked_for_one_consumer_until_it_gives_it_back(shop):
+def test_a_queue_is_locked_for_one_consumer_until_it_is_released(shop):
     async def story():
         async with shop.open() as stub:
             queues = [pb.QueueId(topic=TOPIC, queue_id=number) for number in (0, 1)]
@@ -172,7 +172,7 @@ def test_topics_are_created_changed_listed_routed_and_deleted(shop):
     run(story)
 
 
-def test_topics_and_offsets_of_a_rocketmq_broker_are_taken_over_once(shop):
+def test_topics_and_offsets_of_a_rocketmq_broker_are_imported_once(shop):
     config = shop.path / "config"
     config.mkdir(parents=True)
     (config / "topics.json").write_text(

@@ -64,7 +64,7 @@ def locked(response):
     return [each.queue_id for each in response.locked]
 
 
-def test_all_waiting_clients_learn_at_once_that_another_node_leads(shop):
+def test_all_waiting_clients_are_notified_at_once_of_another_leader(shop):
     async def story():
         async with opened(shop) as stub:
             member = await join(stub, "a")
@@ -95,7 +95,7 @@ def test_a_stream_to_a_follower_is_refused_before_it_sends_anything(shop):
     run(story)
 
 
-def test_locks_end_with_the_term_and_with_the_consumers_stay(shop):
+def test_locks_end_with_the_term_and_with_the_consumers_membership(shop):
     async def story():
         async with opened(shop) as stub:
             first, second = await join(stub, "a"), await join(stub, "b", 2)

@@ -66,7 +66,7 @@ def test_a_time_is_returned_as_an_offset_of_each_queue(broker):
     assert expected == found.by_time[A0]
 
 
-def test_a_plan_takes_the_first_messages_of_the_log(broker):
+def test_a_plan_begins_with_the_first_messages_of_the_log(broker):
     log = BrokerLog(broker.endpoints)
 
     planned = log.plan({A0: (10, 150), A1: (0, 150), B0: (0, 100)}, 60, split_bytes=3000)
@@ -84,7 +84,7 @@ def test_a_plan_takes_the_first_messages_of_the_log(broker):
     assert planned.split_offsets
 
 
-def test_a_plan_leaves_out_missing_queues(broker):
+def test_a_plan_omits_missing_queues(broker):
     planned = BrokerLog(broker.endpoints).plan({A0: (140, 9999), QueueKey("none", 0): (0, 5)})
 
     assert {A0: (140, 150), QueueKey("none", 0): (0, 0)} == planned.spans
@@ -155,7 +155,7 @@ def clock(monkeypatch):
     return clock
 
 
-def test_missing_messages_are_waited_for_only_until_the_time_limit(broker, clock):
+def test_the_wait_for_missing_messages_ends_at_the_time_limit(broker, clock):
     end = broker.replica.store.log.end_offset
 
     with pytest.raises(BrokerUnreachable, match=r"does not have .* yet, its end is"):
@@ -167,7 +167,7 @@ def test_missing_messages_are_waited_for_only_until_the_time_limit(broker, clock
     ("spans", "match"),
     [({QueueKey("nowhere", 0): (0, 1)}, "UNKNOWN_TOPIC"), ({A0: (5, 4)}, "ILLEGAL_REQUEST")],
 )
-def test_a_wrong_request_is_refused_at_once(broker, spans, match):
+def test_an_invalid_request_is_refused_at_once(broker, spans, match):
     with pytest.raises(BrokerRefused, match=match):
         BrokerLog(broker.endpoints).plan(spans)
 
@@ -217,7 +217,7 @@ def test_deleted_bytes_are_lost_data_with_their_range(broker, monkeypatch):
         list(BrokerLog(broker.endpoints).read(BrokerRange("", 0, 9000)))
 
 
-def test_connections_belong_to_the_process_that_made_them(broker, monkeypatch):
+def test_connections_are_not_shared_with_a_forked_process(broker, monkeypatch):
     nodes = BrokerConnections(broker.endpoints)
     before = nodes.stub(broker.endpoints)
     monkeypatch.setattr("os.getpid", lambda: -5)

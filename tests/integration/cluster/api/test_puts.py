@@ -95,7 +95,7 @@ def test_invalid_puts_are_refused_with_a_reason_and_nothing_is_stored(shop, fiel
         b"DELAY\x013\x02REAL_TOPIC\x01orders\x02",
     ],
 )
-def test_messages_without_a_wish_or_with_a_fulfilled_one_are_put(shop, properties):
+def test_messages_without_a_delivery_option_or_with_a_completed_one_are_put(shop, properties):
     async def story():
         async with shop.open():
             assert (await shop.put(b"x", properties=[properties])).answer.code == 0
@@ -121,7 +121,7 @@ def test_a_retry_is_answered_with_the_first_result_also_after_a_restart(shop):
     run(story)
 
 
-def test_a_retry_to_another_queue_gets_the_queue_that_holds_the_message(shop):
+def test_a_retry_to_another_queue_returns_the_queue_of_the_stored_message(shop):
     async def story():
         async with shop.open():
             first = await shop.put(b"x", properties=[unique(b"A")], queue_id=1)
@@ -132,7 +132,7 @@ def test_a_retry_to_another_queue_gets_the_queue_that_holds_the_message(shop):
     run(story)
 
 
-def test_a_topic_is_created_by_a_put_only_where_that_is_configured(shop):
+def test_a_topic_is_created_by_a_put_only_if_that_is_enabled(shop):
     async def story():
         async with shop.open(auto_create_topic_enable=True, default_topic_queue_nums=3) as stub:
             answers = await asyncio.gather(*(shop.put(b"%d" % number, topic="new") for number in range(20)))
@@ -162,7 +162,7 @@ def test_a_put_whose_topic_may_have_been_created_reports_its_messages_as_not_put
     run(story)
 
 
-def test_a_producer_finds_the_way_to_a_topic_that_its_first_message_creates(shop):
+def test_a_producer_finds_the_route_of_a_topic_that_its_first_message_creates(shop):
     async def story():
         async with shop.open(auto_create_topic_enable=True, default_topic_queue_nums=3) as stub:
             for name in ("a b", "rmq_sys_x", "TBW102"):
@@ -176,7 +176,7 @@ def test_a_producer_finds_the_way_to_a_topic_that_its_first_message_creates(shop
     run(story)
 
 
-def test_topic_of_an_old_store_with_a_name_that_takes_no_messages_is_only_read(shop):
+def test_topic_of_an_old_store_whose_name_is_too_long_for_puts_is_read_only(shop):
     async def story():
         async with shop.open(auto_create_topic_enable=True) as stub:
             name = "t" * 141

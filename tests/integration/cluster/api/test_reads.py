@@ -118,7 +118,7 @@ def test_a_long_poll_never_waits_longer_than_the_limit(shop, monkeypatch, wait_m
     run(story)
 
 
-def test_too_many_readers_that_wait_are_refused(shop):
+def test_too_many_waiting_readers_are_refused(shop):
     async def story():
         async with shop.open():
             waiting = [asyncio.ensure_future(shop.get(0, wait_ms=30_000)) for _ in range(8)]
@@ -310,7 +310,7 @@ def test_a_second_broker_cannot_open_a_store_that_is_open(shop, tmp_path):
     run(story)
 
 
-def test_calls_end_when_the_broker_does(shop):
+def test_calls_end_when_the_broker_stops(shop):
     async def story():
         async with shop.open():
             waiting = asyncio.ensure_future(shop.get(0, wait_ms=30_000))

@@ -70,7 +70,7 @@ def test_request_waits_for_the_next_leader_while_the_last_one_is_down(
     assert [0] == list(found.max_offsets)
 
 
-def test_subscription_without_a_node_to_continue_at_ends(make_broker: MakeBroker) -> None:
+def test_subscription_ends_if_no_node_can_continue_it(make_broker: MakeBroker) -> None:
     broker = make_broker({"orders": 1})
     broker.stored.fill("orders", 3)
     with BrokerCalls(broker.address, 0.2) as calls:

@@ -62,7 +62,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_wheel_holds_one_package_without_the_server_and_without_imports_of_the_servers_names(wheel: Path) -> None:
+def test_wheel_has_one_package_without_the_server_and_without_imports_of_its_names(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         files = {name: archive.read(name).decode() for name in archive.namelist() if name.startswith("dledger_client/")}
         others = {name.partition("/")[0] for name in archive.namelist()} - {"dledger_client"}

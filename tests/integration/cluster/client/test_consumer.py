@@ -67,7 +67,7 @@ def test_group_without_an_offset_begins_at_start(make_broker: MakeBroker, start:
     assert expected == run(main())
 
 
-def test_only_messages_with_the_tags_are_delivered_and_the_others_count_as_done(make_broker: MakeBroker) -> None:
+def test_only_messages_with_the_tags_are_delivered_and_the_others_count_as_processed(make_broker: MakeBroker) -> None:
     broker = make_broker({"orders": 1})
     for tags in ("a", "b", "c", "a"):
         broker.stored.fill("orders", 2, tags=tags)
@@ -134,7 +134,7 @@ def test_message_damaged_on_the_leader_is_delivered_from_another_node_in_order(
     assert 0 < first.gets + second.gets < 20
 
 
-def test_node_that_stays_silent_is_waited_for_once_and_not_for_each_damaged_message(
+def test_the_wait_for_a_silent_node_occurs_once_and_not_for_each_damaged_message(
     make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("cluster.client.consumer.replica_fallback._PATIENCE_S", 0.3)
@@ -226,7 +226,7 @@ def test_silent_leader_is_abandoned_once_another_call_finds_the_new_one(
     assert 1 == len(old.subscribed)
 
 
-def test_consumer_that_does_not_consume_holds_no_more_than_its_bounds(make_broker: MakeBroker) -> None:
+def test_consumer_that_does_not_consume_prefetches_no_more_than_its_limits(make_broker: MakeBroker) -> None:
     broker = make_broker({"orders": 1})
     broker.messages_per_response = 50
     broker.stored.fill("orders", 2_000, size=10_000)
@@ -362,7 +362,7 @@ def test_consumer_gets_what_a_producer_sends(make_broker: MakeBroker) -> None:
     run(main())
 
 
-def test_wrong_settings_are_reported_when_the_consumer_is_made() -> None:
+def test_invalid_settings_are_reported_when_the_consumer_is_created() -> None:
     for options, text in (
         ({"topics": []}, "at least one"),
         ({"start": "middle"}, "start"),

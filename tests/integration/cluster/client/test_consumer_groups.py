@@ -41,7 +41,7 @@ def test_consumers_of_a_group_share_the_queues_and_rebalance_when_one_leaves(
     run(main())
 
 
-def test_every_message_reaches_the_group_once_while_consumers_come_and_go(make_broker: MakeBroker) -> None:
+def test_every_message_reaches_the_group_once_while_consumers_join_and_leave(make_broker: MakeBroker) -> None:
     broker = make_broker({"orders": 4})
 
     async def main() -> list[tuple[int, int]]:

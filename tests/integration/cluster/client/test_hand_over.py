@@ -197,7 +197,7 @@ def test_consumers_continue_at_a_leader_without_locks(make_broker: MakeBroker) -
     run(main())
 
 
-def test_a_failure_that_is_raised_in_a_loop_costs_no_message(make_broker: MakeBroker) -> None:
+def test_a_failure_that_is_raised_in_a_loop_loses_no_message(make_broker: MakeBroker) -> None:
     broker = make_broker({"orders": 1})
     broker.stored.fill("orders", 20)
 

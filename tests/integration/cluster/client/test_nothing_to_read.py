@@ -19,7 +19,9 @@ MakeBroker = Callable[..., Any]
 
 
 @pytest.mark.parametrize("mode", ["cluster", "broadcast"])
-def test_an_unknown_topic_is_reported_after_a_while_and_read_once_it_exists(make_broker: MakeBroker, mode: str) -> None:
+def test_an_unknown_topic_is_reported_after_the_limit_and_read_once_it_exists(
+    make_broker: MakeBroker, mode: str
+) -> None:
     broker = make_broker({"orders": 1})
 
     async def main() -> None:
@@ -41,7 +43,7 @@ def test_an_unknown_topic_is_reported_after_a_while_and_read_once_it_exists(make
 
 
 @pytest.mark.parametrize("mode", ["cluster", "broadcast"])
-def test_no_broker_is_reported_after_a_while(make_broker: MakeBroker, mode: str) -> None:
+def test_missing_brokers_are_reported_after_the_limit(make_broker: MakeBroker, mode: str) -> None:
     broker = make_broker({"orders": 1})
     broker.stop()
 
@@ -54,7 +56,7 @@ def test_no_broker_is_reported_after_a_while(make_broker: MakeBroker, mode: str)
     run(main())
 
 
-def test_a_dead_broker_with_known_routes_is_reported_after_a_while(make_broker: MakeBroker) -> None:
+def test_a_dead_broker_with_known_routes_is_reported_after_the_limit(make_broker: MakeBroker) -> None:
     broker = make_broker({"orders": 1})
     server = ScriptedNameServer([broker])
     broker.stop()
@@ -72,7 +74,7 @@ def test_a_dead_broker_with_known_routes_is_reported_after_a_while(make_broker: 
         server.stop()
 
 
-def test_a_dead_broker_that_was_read_is_reported_after_a_while(make_broker: MakeBroker, monkeypatch: Any) -> None:
+def test_a_dead_broker_that_was_read_is_reported_after_the_limit(make_broker: MakeBroker, monkeypatch: Any) -> None:
     monkeypatch.setattr(group_offsets, "_TIMEOUT_S", 0.1)
     broker = make_broker({"orders": 2})
     broker.stored.fill("orders", 5)
@@ -88,7 +90,7 @@ def test_a_dead_broker_that_was_read_is_reported_after_a_while(make_broker: Make
     run(main())
 
 
-def test_an_idle_topic_is_no_failure(make_broker: MakeBroker, monkeypatch: Any) -> None:
+def test_an_idle_topic_is_not_a_failure(make_broker: MakeBroker, monkeypatch: Any) -> None:
     monkeypatch.setattr(queue_reader, "_OPEN_S", 0.0)
     broker = make_broker({"orders": 1})
 

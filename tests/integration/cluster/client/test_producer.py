@@ -180,7 +180,7 @@ def test_outcome_stays_unknown_when_its_retries_are_refused(
     assert [MessageAppendUnknown] == kinds(outcomes)
 
 
-def test_silent_node_leaves_the_outcome_open(send: Callable[..., list[Any]], make_broker: MakeBroker) -> None:
+def test_outcome_at_a_silent_node_is_unknown(send: Callable[..., list[Any]], make_broker: MakeBroker) -> None:
     broker = make_broker()
     broker.stay_silent()
 
@@ -191,7 +191,7 @@ def test_silent_node_leaves_the_outcome_open(send: Callable[..., list[Any]], mak
     assert time.monotonic() - began < PATIENCE_S
 
 
-def test_deadline_bounds_how_often_a_refused_message_is_tried(
+def test_deadline_bounds_the_retries_of_a_refused_message(
     send: Callable[..., list[Any]], make_broker: MakeBroker
 ) -> None:
     for deadline_s in growing_deadlines(0.4):
@@ -310,7 +310,7 @@ def test_name_server_that_is_down_does_not_stop_a_producer_that_has_routes(
     assert [MessageAppended, MessageAppended] == kinds(run(main()))
 
 
-def test_wrong_settings_are_reported_when_the_producer_is_made() -> None:
+def test_invalid_settings_are_reported_when_the_producer_is_created() -> None:
     with pytest.raises(ValueError, match="one of the two"):
         Producer()
     with pytest.raises(ValueError, match="bad endpoint"):
@@ -319,7 +319,7 @@ def test_wrong_settings_are_reported_when_the_producer_is_made() -> None:
         Producer("127.0.0.1:1", batch_messages_max=0)
 
 
-def test_fault_of_the_caller_costs_no_request(send: Callable[..., list[Any]], make_broker: MakeBroker) -> None:
+def test_invalid_arguments_cause_no_request(send: Callable[..., list[Any]], make_broker: MakeBroker) -> None:
     broker = make_broker()
 
     outcomes = send(broker.address, b"x" * (4 << 20) + b"x")
@@ -329,7 +329,7 @@ def test_fault_of_the_caller_costs_no_request(send: Callable[..., list[Any]], ma
     assert [] == broker.requests
 
 
-def test_broker_without_known_live_nodes_is_looked_up_at_once(
+def test_broker_without_reachable_nodes_is_looked_up_at_once(
     make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Routes are not requested again automatically.

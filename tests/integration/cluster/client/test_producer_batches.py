@@ -33,7 +33,7 @@ def test_illegal_message_does_not_affect_the_rest_of_its_batch(make_broker: Make
     assert [MessageNotAppended] + [MessageAppended] * 4 == kinds(outcomes)
 
 
-def test_messages_sent_at_once_share_batches(make_broker: MakeBroker) -> None:
+def test_concurrent_messages_share_batches(make_broker: MakeBroker) -> None:
     broker = make_broker()
 
     async def main() -> None:
@@ -78,7 +78,7 @@ def test_flush_does_not_wait_for_the_linger(make_broker: MakeBroker) -> None:
     assert run(main()) < PATIENCE_S
 
 
-def test_messages_of_a_queue_keep_their_order_through_refusals_with_one_batch_under_way(
+def test_messages_of_a_queue_keep_their_order_through_refusals_with_one_batch_in_flight(
     make_broker: MakeBroker,
 ) -> None:
     broker = make_broker({"orders": 1})
@@ -134,7 +134,7 @@ def test_full_queue_refuses_what_is_submitted_and_lets_senders_wait(make_broker:
     assert all(isinstance(outcome, RequestFailed) for outcome in outcomes[1:])
 
 
-def test_deadline_of_a_message_holds_after_one_that_may_take_longer(make_broker: MakeBroker) -> None:
+def test_deadline_of_a_message_applies_after_one_with_a_later_deadline(make_broker: MakeBroker) -> None:
     broker = make_broker()
 
     async def main() -> Any:
@@ -152,7 +152,7 @@ def test_deadline_of_a_message_holds_after_one_that_may_take_longer(make_broker:
     assert time.monotonic() - began < PATIENCE_S
 
 
-def test_closing_sends_what_is_submitted_and_reports_what_could_not_be(make_broker: MakeBroker) -> None:
+def test_closing_sends_submitted_messages_and_reports_failures(make_broker: MakeBroker) -> None:
     broker = make_broker()
 
     async def well() -> None:

@@ -62,7 +62,7 @@ def test_sent_messages_are_received_with_tags_keys_and_positions(broker: BrokerP
     assert {(large, "paid", ("k1",))} == {(each.body, each.tags, tuple(each.keys)) for each in received}
 
 
-def test_killed_broker_costs_no_message_and_repeats_none(broker: BrokerProcess) -> None:
+def test_kill_of_a_broker_loses_and_repeats_no_message(broker: BrokerProcess) -> None:
     """While one sends with retries and one receives, the broker is killed twice."""
 
     async def main() -> list[Any]:

@@ -77,7 +77,7 @@ def has_route(name_server: str) -> bool:
 
 
 @pytest.mark.parametrize("kind", ["shared", "orderly"])
-def test_no_message_is_lost_while_consumers_and_leaders_come_and_go(
+def test_no_message_is_lost_while_consumers_and_leaders_change(
     brokers: LocalBrokers, tmp_path: Path, kind: str
 ) -> None:
     cluster, server = brokers.clusters["broker-a"], brokers.name_servers

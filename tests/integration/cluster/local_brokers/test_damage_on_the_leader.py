@@ -61,7 +61,7 @@ def bodies_heard(consumer: Consumer, count: int, skipped: list[SkippedMessages])
     return found
 
 
-def test_message_that_the_leader_has_damaged_reaches_consumers(brokers: LocalBrokers) -> None:
+def test_message_that_is_damaged_on_the_leader_reaches_consumers(brokers: LocalBrokers) -> None:
     cluster = brokers.clusters["broker-a"]
     is_same_term = same_term_check(cluster)
     leader = cluster.wait_for_leader(PATIENCE_S)

@@ -162,7 +162,7 @@ def test_status_shows_which_node_accepts_puts(brokers: LocalBrokers) -> None:
     assert cluster.endpoint_of(leader) in shown.partition("broker broker-a")[0]
 
 
-def test_name_server_that_was_killed_knows_everything_again_at_the_next_change(brokers: LocalBrokers) -> None:
+def test_name_server_that_was_killed_gets_all_topics_with_the_next_change(brokers: LocalBrokers) -> None:
     server, cluster = brokers.name_servers, brokers.clusters["broker-a"]
     wait_until(lambda: registered(server), "the broker is registered")
 
@@ -179,7 +179,7 @@ def test_name_server_that_was_killed_knows_everything_again_at_the_next_change(b
     wait_until(is_true_again, lambda: f"it knows everything again, not {registered(server)}")
 
 
-def test_name_servers_know_of_a_topic_as_soon_as_its_creation_is_answered(brokers: LocalBrokers) -> None:
+def test_name_servers_have_a_topic_when_its_creation_is_acknowledged(brokers: LocalBrokers) -> None:
     with (
         BrokerCalls(brokers.endpoints, PATIENCE_S) as calls,
         grpc.insecure_channel(brokers.name_servers) as channel,
@@ -229,7 +229,7 @@ def check_told(begin: float, is_true: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("by", ["name servers", "endpoints"])
-def test_topics_of_a_broker_that_was_started_again_are_never_unknown(brokers: LocalBrokers, by: str) -> None:
+def test_topics_of_a_restarted_broker_are_never_unknown(brokers: LocalBrokers, by: str) -> None:
     cluster = brokers.clusters["broker-a"]
     create_topic(cluster, "--queues", "1")
     (server,) = brokers.name_servers.split(",")

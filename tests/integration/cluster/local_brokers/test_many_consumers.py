@@ -63,7 +63,7 @@ def committed(brokers: LocalBrokers, group: str) -> list[int]:
         return list(calls.ask(lambda stub: stub.FetchOffset, request).offsets)
 
 
-def test_each_of_several_groups_gets_every_message_and_continues_where_it_was(orders: LocalBrokers) -> None:
+def test_each_of_several_groups_gets_every_message_and_continues_at_its_offsets(orders: LocalBrokers) -> None:
     cluster, server = orders.clusters["broker-a"], orders.name_servers
     groups = ("audit", "billing", "search")
     first, second = range(200), range(200, 300)

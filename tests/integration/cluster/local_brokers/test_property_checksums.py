@@ -67,7 +67,7 @@ def opened(cluster):
     return calls
 
 
-def test_torn_record_of_an_old_log_is_cut_though_only_its_properties_show_it(cluster, is_checked, tmp_path):
+def test_torn_record_of_an_old_log_is_cut_if_only_its_property_checksum_fails(cluster, is_checked, tmp_path):
     root = cluster.directory_of("n0").parent
     write_store(root, tmp_path / "other", is_killed=True)
     damage(root, b"key-%d" % (COUNT - 1))

@@ -42,14 +42,14 @@ def wait_for_commit(log: LogClient, endpoint: str, index: int) -> None:
     wait_until(lambda: log.status(endpoint).commit_index >= index, f"{endpoint} commits {index}")
 
 
-def test_appended_is_read_back_as_it_was(log: LogClient) -> None:
+def test_appended_entries_are_read_back_unchanged(log: LogClient) -> None:
     bodies = [b"", b"\x00\xff\n", b"x" * 70_000, "naïve".encode()]
 
     assert [b"alone"] == bodies_at(log, [log.append(b"alone")])
     assert bodies == bodies_at(log, log.append_many(bodies))
 
 
-def test_largest_body_goes_through_if_the_data_file_holds_it(log: LogClient) -> None:
+def test_largest_body_is_appended_if_it_fits_into_a_data_file(log: LogClient) -> None:
     largest = (1 << 20) - 56
     body = bytes(range(256)) * (largest // 256 + 1)
 
@@ -61,7 +61,7 @@ def test_largest_body_goes_through_if_the_data_file_holds_it(log: LogClient) -> 
         log.append(bytes(MAX_BODY_BYTES + 1))
 
 
-def test_every_node_serves_what_is_committed(cluster: LocalCluster, log: LogClient) -> None:
+def test_every_node_serves_committed_entries(cluster: LocalCluster, log: LogClient) -> None:
     places = log.append_many([b"%d" % number for number in range(300)])
 
     for node_id in cluster.node_ids:
@@ -79,7 +79,7 @@ def test_a_read_may_begin_at_the_position_of_an_entry(log: LogClient) -> None:
         list(log.read(position=places[1].position + 1))
 
 
-def test_limits_bound_what_is_delivered(log: LogClient) -> None:
+def test_limits_bound_the_delivered_entries(log: LogClient) -> None:
     places = log.append_many([b"x" * 100] * 20)
     begin = places[0].index
 
@@ -88,7 +88,7 @@ def test_limits_bound_what_is_delivered(log: LogClient) -> None:
     assert 1 == len(list(log.read(begin, max_bytes=1)))
 
 
-def test_bad_reads_are_refused_with_the_cause(cluster: LocalCluster, log: LogClient) -> None:
+def test_invalid_reads_are_refused_with_the_cause(cluster: LocalCluster, log: LogClient) -> None:
     end = log.append(b"end").index
 
     with pytest.raises(ReadFailed, match="410 INDEX_OUT_OF_RANGE"):
@@ -101,7 +101,7 @@ def test_bad_reads_are_refused_with_the_cause(cluster: LocalCluster, log: LogCli
             other.append(b"x")
 
 
-def test_noops_of_leaders_are_hidden_unless_asked_for(cluster: LocalCluster, log: LogClient) -> None:
+def test_noops_of_leaders_are_hidden_unless_requested(cluster: LocalCluster, log: LogClient) -> None:
     hand_leadership_on(cluster)
     log.append(b"x")
 
@@ -201,7 +201,7 @@ def test_reader_that_follows_skips_and_repeats_nothing_when_the_leader_is_killed
     assert everything == seen
 
 
-def test_status_finds_the_new_leader_when_the_known_one_is_gone(cluster: LocalCluster, log: LogClient) -> None:
+def test_status_finds_the_new_leader_when_the_known_one_has_failed(cluster: LocalCluster, log: LogClient) -> None:
     killed = status_of_leader(log).self_id
     cluster.kill(killed)
 

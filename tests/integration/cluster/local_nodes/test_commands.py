@@ -153,7 +153,7 @@ def test_second_process_on_the_same_directory_is_refused(cluster: LocalCluster) 
     assert b"Traceback" not in second.stderr
 
 
-def test_taken_metrics_address_is_reported_in_words(cluster: LocalCluster) -> None:
+def test_metrics_address_in_use_is_reported(cluster: LocalCluster) -> None:
     second = dledger(cluster, "server", "--config", cluster.config_of(cluster.node_ids[0]))
 
     assert 1 == second.returncode
@@ -185,7 +185,7 @@ def test_bench_measures_other_nodes(cluster: LocalCluster) -> None:
     assert {"mb_s", "cpu_s", "rss_mb", "fsync"} <= set(figures)
 
 
-def test_bench_measures_nodes_of_its_own_and_leaves_no_files(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_bench_measures_a_temporary_cluster_and_leaves_no_files(cluster: LocalCluster, tmp_path: Path) -> None:
     arguments = ("batch100", "failover", "--runs", 1, "--seconds", 0.3, "--folder", tmp_path)
     done = dledger(cluster, "bench", *arguments)
 
@@ -199,7 +199,7 @@ def test_bench_measures_nodes_of_its_own_and_leaves_no_files(cluster: LocalClust
     assert 0 < failover["p50_ms"] < 1000 * PATIENCE_S
 
 
-def test_stopped_nodes_end_in_order_and_start_again_with_their_log(tmp_path: Path) -> None:
+def test_stopped_nodes_end_cleanly_and_restart_with_their_log(tmp_path: Path) -> None:
     with LocalCluster.create(tmp_path, nodes=3, options=OPTIONS) as cluster:
         with client_of(cluster.endpoints) as log:
             place = log.append(b"kept")

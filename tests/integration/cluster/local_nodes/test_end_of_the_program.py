@@ -61,7 +61,7 @@ def running_nodes(folder: Path, how: signal.Signals | None, *, kind: str = "") -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL, None], ids=lambda how: how.name if how else "order")
-def test_nodes_end_with_their_program_also_one_that_is_stopped(folder: Path, how: signal.Signals | None) -> None:
+def test_nodes_end_with_their_program_also_a_paused_one(folder: Path, how: signal.Signals | None) -> None:
     nodes = running_nodes(folder, how)
 
     assert [True, True] == [node.wait_end(PATIENCE_S) for node in nodes]
@@ -86,7 +86,7 @@ def test_node_that_a_thread_started_outlives_the_thread(folder: Path) -> None:
     assert cluster.is_running("n0")
 
 
-def test_command_is_not_begun_where_the_parent_has_ended_before() -> None:
+def test_command_is_not_started_if_the_parent_has_ended() -> None:
     words = [sys.executable, "-I", "-S", end_with_parent.__file__]
     shown = [sys.executable, "-c", "print('begun')"]
 

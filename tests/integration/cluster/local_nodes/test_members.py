@@ -105,7 +105,7 @@ def test_node_that_is_added_by_command_is_listed_promoted_and_removed(group: Loc
     assert dledger(group, "members", "add", "nonsense").exit_code == 2
 
 
-def test_fourth_node_joins_votes_and_leaves_again_by_script(group: LocalCluster) -> None:
+def test_fourth_node_joins_votes_and_is_removed_by_script(group: LocalCluster) -> None:
     with client_of(group.endpoints) as log:
         place = log.append(b"before the fourth")
     added = script(group, "add")
@@ -128,7 +128,7 @@ def test_fourth_node_joins_votes_and_leaves_again_by_script(group: LocalCluster)
     assert "there is no node" in unknown.stderr
 
 
-def test_wiped_node_gets_the_log_again_and_is_readmitted(group: LocalCluster) -> None:
+def test_wiped_node_is_re_synced_and_readmitted(group: LocalCluster) -> None:
     with client_of(group.endpoints) as log:
         places = [log.append(b"%d" % number) for number in range(50)]
         wiped = follower_of(group)
@@ -194,7 +194,7 @@ def test_leadership_moves_by_command_and_by_client(group: LocalCluster) -> None:
     assert asyncio.run(by_client()) == group.wait_for_leader(PATIENCE_S)
 
 
-def test_dead_node_is_replaced_while_appends_continue_and_all_that_was_acknowledged_is_there(
+def test_dead_node_is_replaced_while_appends_continue_and_no_acknowledged_entry_is_lost(
     group: LocalCluster,
 ) -> None:
     is_over = threading.Event()
@@ -245,7 +245,7 @@ def test_followers_serve_linearizable_reads(group: LocalCluster) -> None:
             assert [entry.index for entry in log.read(place.index, prefer_followers=True)] == [place.index]
 
 
-def test_nodes_may_be_started_and_ended_by_several_threads_at_once(group: LocalCluster) -> None:
+def test_nodes_may_be_started_and_stopped_by_several_threads_concurrently(group: LocalCluster) -> None:
     faults: list[Exception] = []
 
     def restart(node_id: str) -> None:

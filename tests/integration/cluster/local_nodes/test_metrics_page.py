@@ -76,13 +76,13 @@ def test_silent_connections_cost_no_thread_and_delay_no_others(registry, address
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /met", b"x" * 100_000], ids=["nothing", "half a request", "no request"])
-def test_an_exchange_ends_in_time_whatever_is_sent(registry, address, sent):
+def test_an_exchange_ends_in_time_whatever_the_client_sends(registry, address, sent):
     with metrics_page(address, registry, exchange_limit_s=0.2), connected(address) as connection:
         connection.sendall(sent)
         wait_until(lambda: is_ended(connection), "the connection was closed")
 
 
-def test_a_reader_that_takes_nothing_is_cut_off(registry, address):
+def test_a_client_that_reads_nothing_is_disconnected(registry, address):
     Gauge("long", "x" * (8 << 20), registry=registry)
     with metrics_page(address, registry, exchange_limit_s=0.2), socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -93,7 +93,7 @@ def test_a_reader_that_takes_nothing_is_cut_off(registry, address):
         wait_until(lambda: descriptors_count() == count, "the connection was cut off")
 
 
-def test_an_address_that_is_taken_is_named(registry, address):
+def test_an_address_in_use_is_reported(registry, address):
     again = metrics_page(address, registry)
     with metrics_page(address, registry), pytest.raises(OSError, match=f"metrics_address {address} cannot"):
         again.__enter__()

@@ -91,7 +91,7 @@ def test_store_in_use_is_read_with_the_option(at_rest: Path) -> None:
     assert dledger("verify", at_rest, "--force-read-only").exit_code == 0
 
 
-def test_files_being_created_are_no_finding_in_a_store_in_use(at_rest: Path) -> None:
+def test_files_being_created_are_not_findings_in_a_store_in_use(at_rest: Path) -> None:
     begun = [
         at_rest / "commitlog/00000000000001048576",
         at_rest / "consumequeue/topic-0/0/00000000000000004000",

@@ -49,7 +49,7 @@ def test_brokers_are_listed_drained_and_restored(name_server) -> None:
     assert brokers("list", servers=both).exit_code == 0
 
 
-def test_errors_say_what_to_do(name_server) -> None:
+def test_errors_have_advice(name_server) -> None:
     server = name_server()
 
     unknown = brokers("drain", "b7", servers=server.address)

@@ -191,7 +191,7 @@ def test_brokers_of_another_cluster_are_changed_only_when_they_are_asked_for(ser
     assert "127.0.0.1:9 is not reachable" in run("topic", "create", "news", "-c", "elsewhere", *of_servers, code=1)
 
 
-def test_errors_name_the_cause_and_what_to_do(server, brokers):
+def test_errors_have_the_cause_and_advice(server, brokers):
     of_servers = ("--name-servers", server.address)
     # "no broker has it", or "not known yet" if the name server has just started.
     assert "topic 'nothing'" in run("consume", "nothing", *of_servers, code=1)

@@ -119,7 +119,7 @@ async def test_forged_registrations_are_refused_while_an_honest_node_is_alive() 
 
 
 @in_a_loop
-async def test_strangers_neither_renew_nor_remove_a_registration() -> None:
+async def test_unknown_senders_neither_renew_nor_remove_a_registration() -> None:
     async with serving() as server, status_nodes("n0") as nodes:
         lead(nodes, nodes[0], 3, HONEST)
         assert await server.register(registration(nodes, nodes[0], 3, HONEST)) == ""
@@ -174,7 +174,7 @@ async def test_another_leader_is_accepted_after_all_known_nodes_expired() -> Non
 
 
 @in_a_loop
-async def test_only_known_addresses_are_dialled_and_seldom() -> None:
+async def test_only_known_addresses_are_dialled_and_rarely() -> None:
     """Hundreds of registrations of an unknown process make the name server ask only known nodes, a few times."""
     async with serving() as server, status_nodes(*(f"n{number}" for number in range(9))) as nodes:
         async with status_nodes("victim") as (victim,):
@@ -196,7 +196,7 @@ async def test_only_known_addresses_are_dialled_and_seldom() -> None:
 
 
 @in_a_loop
-async def test_a_node_of_another_broker_at_a_known_address_is_no_witness() -> None:
+async def test_a_node_of_another_broker_at_a_known_address_confirms_nothing() -> None:
     async with serving() as server, status_nodes("n0") as nodes:
         lead(nodes, nodes[0], 3, HONEST)
         assert await server.register(registration(nodes, nodes[0], 3, HONEST)) == ""

@@ -65,7 +65,7 @@ def registrar(*servers: object) -> Registrar:
 
 
 @in_a_loop
-async def test_a_registration_reaches_every_name_server_and_a_new_leader_takes_its_place(name_server) -> None:
+async def test_a_registration_reaches_every_name_server_and_a_new_leader_replaces_it(name_server) -> None:
     first, second = name_server(), name_server()
     async with status_nodes("n0", "n1") as nodes, registrar(first, second) as old, registrar(first, second) as new:
         registered = replace(REGISTRATION, nodes=tuple(each.node for each in nodes))
@@ -127,7 +127,7 @@ async def test_a_restarted_name_server_gets_registrations_before_the_next_heartb
 
 
 @in_a_loop
-async def test_announcement_ends_when_every_reachable_name_server_knows_it(name_server) -> None:
+async def test_announcement_ends_when_every_reachable_name_server_has_the_change(name_server) -> None:
     first, second, dead = name_server(), name_server(), name_server()
     dead.kill()
     async with registrar(first, second, dead) as broker:
@@ -235,7 +235,7 @@ async def test_a_broker_that_unregisters_is_removed_at_once(name_server) -> None
 
 
 @in_a_loop
-async def test_clients_find_routes_while_one_name_server_lives_and_keep_them_when_none_does(name_server) -> None:
+async def test_clients_find_routes_while_one_name_server_runs_and_keep_them_when_none_does(name_server) -> None:
     first, second = name_server(), name_server()
     async with registrar(first, second) as broker, RouteFinder(f"{first.address},{second.address}") as finder:
         broker.say(REGISTRATION)
@@ -274,7 +274,7 @@ async def test_a_broker_is_drained_and_listed(name_server) -> None:
 
 
 @in_a_loop
-async def test_bad_requests_get_typed_refusals(name_server) -> None:
+async def test_invalid_requests_get_typed_refusals(name_server) -> None:
     server = name_server()
     async with grpc.aio.insecure_channel(server.address) as channel:
         stub = NameServerStub(channel)

@@ -14,7 +14,7 @@ from tests.support.waiting import run, until
 
 
 @pytest.mark.slow
-def test_floor_of_a_node_follows_the_mark_of_a_live_archive(tmp_path):
+def test_retention_of_a_node_follows_the_mark_of_a_live_archive(tmp_path):
     lake = tmp_path / "lake"
     store = replace(STORE, archive_mark=mark_path(str(lake), "broker-a"), archive_log="broker-a")
 

@@ -64,7 +64,7 @@ def test_group_begins_at_0_only_after_all_founders_stated_that_they_have_nothing
     run(story())
 
 
-def test_founder_that_comes_late_with_an_old_store_is_waited_for(tmp_path):
+def test_nodes_wait_for_a_late_founder_with_an_old_store(tmp_path):
     async def story():
         configs = nodes_in(tmp_path)
         write_plain(old_root(configs[2]))
@@ -78,7 +78,7 @@ def test_founder_that_comes_late_with_an_old_store_is_waited_for(tmp_path):
     run(story())
 
 
-def test_base_log_that_turns_up_after_the_answer_nothing_is_refused(tmp_path):
+def test_base_log_that_appears_after_the_statement_of_none_is_refused(tmp_path):
     async def story():
         configs = nodes_in(tmp_path)
         await bootstrap_all(configs)
@@ -158,7 +158,7 @@ def test_wiped_node_gets_the_base_log_from_a_running_group_while_another_is_down
     run(story())
 
 
-def test_node_that_joins_founds_nothing_and_takes_what_the_group_has(tmp_path):
+def test_joining_node_founds_nothing_and_fetches_the_base_log_of_the_group(tmp_path):
     async def story():
         configs = await group_with_base_log(tmp_path)
         founders = configs[0].node.peers

@@ -132,7 +132,7 @@ def test_interrupted_fetch_is_resumed_and_nothing_opens_meanwhile(tmp_path):
     run(story())
 
 
-def test_no_node_begins_at_0_while_one_awaits_files_that_no_node_has_any_more(tmp_path):
+def test_no_node_begins_at_0_while_one_awaits_files_that_no_node_has(tmp_path):
     async def story():
         configs = nodes_in(tmp_path)
         write_plain(old_root(configs[0]))
@@ -153,7 +153,7 @@ def test_no_node_begins_at_0_while_one_awaits_files_that_no_node_has_any_more(tm
     run(story())
 
 
-def test_full_disk_pauses_the_fetch_until_there_is_room(tmp_path, monkeypatch):
+def test_full_disk_pauses_the_fetch_until_there_is_space(tmp_path, monkeypatch):
     monkeypatch.setattr(bootstrap, "_LONG_PAUSE_S", 0.05)
 
     async def story():

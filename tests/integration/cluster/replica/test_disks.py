@@ -73,7 +73,7 @@ def test_full_disk_refuses_puts_while_reads_continue_and_recovers_automatically(
 
 
 @pytest.mark.slow
-def test_queues_without_room_delay_reading_and_lose_nothing(tmp_path):
+def test_queues_on_a_full_disk_delay_reads_and_lose_nothing(tmp_path):
     async def story():
         disk = FaultyDisk()
         async with running_group(configs_in(tmp_path, count=1), files={"n0": disk}) as group:
@@ -105,7 +105,7 @@ def test_queues_without_room_delay_reading_and_lose_nothing(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("waiting_bytes_max", [1 << 20, 100], ids=["in memory", "too many for memory"])
-def test_no_offset_is_assigned_again_while_there_is_no_room_for_the_ends_of_queues(
+def test_no_offset_is_assigned_again_while_the_disk_is_full_for_the_ends_of_queues(
     tmp_path, caplog, monkeypatch, waiting_bytes_max
 ):
     """Blanks for expired messages wait as a count, whatever the bound of those in memory; no put waits for them.
@@ -147,7 +147,7 @@ def test_no_offset_is_assigned_again_while_there_is_no_room_for_the_ends_of_queu
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", ["", "/consumequeue/"], ids=["all files", "queues"])
-def test_failing_sync_stops_the_node_and_the_others_continue_with_all_that_was_acknowledged(tmp_path, part):
+def test_failing_sync_stops_the_node_and_the_others_continue_with_all_acknowledged_messages(tmp_path, part):
     async def story():
         configs = configs_in(tmp_path)
         disks = {config.node.self_id: FaultyDisk() for config in configs}
@@ -182,7 +182,7 @@ def test_failing_sync_stops_the_node_and_the_others_continue_with_all_that_was_a
 
 
 @pytest.mark.slow
-def test_base_log_is_deleted_when_a_snapshot_has_the_ends_of_its_queues_which_is_soon(tmp_path):
+def test_base_log_is_deleted_soon_after_a_snapshot_has_the_ends_of_its_queues(tmp_path):
     """A node that is filled again later finds that nowhere else: should it lead, it would give offsets out again."""
 
     async def story():
@@ -300,7 +300,7 @@ def test_many_queues_follow_the_log_in_steps_between_which_others_run(tmp_path, 
 
 
 @pytest.mark.slow
-def test_base_log_goes_first_and_then_entries_and_queue_offsets_continue(tmp_path):
+def test_base_log_is_deleted_first_then_entries_and_queue_offsets_continue(tmp_path):
     async def story():
         configs = await group_with_base_log(tmp_path, snapshot_threshold=100)
         disks = {config.node.self_id: FaultyDisk() for config in configs}

@@ -87,7 +87,7 @@ async def has_taken_over(group):
         assert (each.state.topics["T"].write_queues, each.state.offset("g", "T", 0).offset) == (3, 17)
 
 
-def test_state_of_a_broker_without_a_group_reaches_all_nodes(tmp_path):
+def test_state_of_a_standalone_broker_reaches_all_nodes(tmp_path):
     async def story():
         configs = configs_in(tmp_path)
         root = old_root(configs[0].node)
@@ -105,7 +105,7 @@ def test_state_of_a_broker_without_a_group_reaches_all_nodes(tmp_path):
     run(story())
 
 
-def test_configuration_that_a_node_has_is_its_own(tmp_path):
+def test_configuration_of_a_node_is_not_replaced(tmp_path):
     async def story():
         configs = nodes_in(tmp_path)
         write_plain(old_root(configs[0]))
@@ -143,7 +143,7 @@ def nonsense(_answer):
 
 
 @pytest.mark.parametrize("fault", [damaged, nonsense])
-def test_configuration_that_arrives_damaged_is_asked_for_again_and_nothing_of_it_is_kept(tmp_path, monkeypatch, fault):
+def test_configuration_that_arrives_damaged_is_fetched_again_and_discarded(tmp_path, monkeypatch, fault):
     monkeypatch.setattr(bootstrap, "_PAUSE_S", 0.01)
     faults = []
 
@@ -175,7 +175,7 @@ def test_configuration_that_arrives_damaged_is_asked_for_again_and_nothing_of_it
     run(story())
 
 
-def test_too_much_configuration_is_left_where_it_is(tmp_path, monkeypatch, caplog):
+def test_too_large_configuration_is_not_fetched(tmp_path, monkeypatch, caplog):
     caplog.set_level(logging.WARNING)
     for module in (bootstrap, bootstrap_peers):
         monkeypatch.setattr(module, "CONFIG_SIZE_BYTES_MAX", 50)
@@ -190,7 +190,7 @@ def test_too_much_configuration_is_left_where_it_is(tmp_path, monkeypatch, caplo
     assert "config_too_large from=n1" in caplog.text
 
 
-def test_only_files_of_configuration_are_given(tmp_path):
+def test_only_configuration_files_are_served(tmp_path):
     (config,) = nodes_in(tmp_path, count=1)
     write_config(config)
     (tmp_path / "n0" / "config" / "secret.json").write_text("secret")

@@ -64,7 +64,7 @@ def test_rocketmq_configuration_is_imported_before_any_client_is_served_and_only
 
 
 @pytest.mark.slow
-def test_only_one_node_of_three_has_the_old_state_and_what_the_group_decided_meanwhile_stays(tmp_path):
+def test_one_node_of_three_has_the_old_state_and_later_decisions_of_the_group_are_kept(tmp_path):
     async def story():
         async with running_group(configs_in(tmp_path)) as group:
             await group.start()
@@ -85,7 +85,7 @@ def test_only_one_node_of_three_has_the_old_state_and_what_the_group_decided_mea
 
 
 @pytest.mark.slow
-def test_state_of_a_broker_without_a_group_is_taken_over(tmp_path):
+def test_state_of_a_standalone_broker_is_imported(tmp_path):
     async def write_local():
         local = LocalState.open(OsFiles(), str(tmp_path / "n0"))
         await local.change(SetTopic(TopicConfig("T", 3, 3)))
@@ -107,7 +107,7 @@ def test_state_of_a_broker_without_a_group_is_taken_over(tmp_path):
 
 
 @pytest.mark.slow
-def test_leader_with_configuration_that_cannot_be_read_stops_and_says_why(tmp_path):
+def test_leader_with_unreadable_configuration_stops_with_the_reason(tmp_path):
     async def story():
         write_rocketmq_config(tmp_path / "n0", {"topicConfigTable": {"T": {"topicName": "T", "perm": "many"}}})
         async with running_group(configs_in(tmp_path, count=1)) as group:

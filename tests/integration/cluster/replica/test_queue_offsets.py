@@ -107,7 +107,7 @@ def test_retry_at_another_leader_returns_the_first_position(tmp_path):
 
 
 @pytest.mark.slow
-def test_confirmed_read_waits_until_this_node_has_dispatched_what_was_acknowledged(tmp_path, monkeypatch):
+def test_confirmed_read_waits_until_this_node_has_dispatched_all_acknowledged_messages(tmp_path, monkeypatch):
     async def story():
         async with running_group(configs_in(tmp_path)) as group:
             await group.start()

@@ -19,7 +19,7 @@ from tests.support.waiting import run, until
 
 
 @pytest.mark.slow
-def test_nodes_that_ended_in_order_dispatch_and_change_nothing_when_they_are_opened_again(tmp_path):
+def test_cleanly_stopped_nodes_dispatch_and_change_nothing_when_they_are_reopened(tmp_path):
     async def story():
         async with running_group(configs_in(tmp_path)) as group:
             await group.start()
@@ -121,7 +121,7 @@ def test_queues_and_index_that_lag_catch_up_with_the_log_before_any_client_is_se
 
 
 @pytest.mark.slow
-def test_killed_node_dispatches_no_more_again_than_its_bound(tmp_path):
+def test_killed_node_repeats_no_more_dispatches_than_its_bound(tmp_path):
     bound = 20_000
     # But for the bound nothing would be flushed for a minute.
     store = replace(

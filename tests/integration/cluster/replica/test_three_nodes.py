@@ -72,7 +72,7 @@ def test_acknowledged_messages_are_read_on_every_node_after_a_confirmation(tmp_p
 
 
 @pytest.mark.slow
-def test_no_waiting_reader_waits_for_the_pace_of_dispatch(tmp_path, monkeypatch):
+def test_dispatch_is_not_delayed_for_waiting_readers(tmp_path, monkeypatch):
     """Only waiting callers trigger dispatch here: readers, confirmed reads, and a leader that begins."""
     monkeypatch.setattr(background, "_DISPATCH_PACE_S", 3600.0)
 

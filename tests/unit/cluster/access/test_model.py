@@ -39,7 +39,7 @@ def test_types_are_read_in_any_case() -> None:
     "text",
     ["", "orders", "Topic:", "Topic:a b", "Topic:a*b", "Topic:**", "Any:*", "Queue:a", "Topic:a:b", "T" * 10_000],
 )
-def test_other_texts_are_no_resources(text: str) -> None:
+def test_other_texts_are_not_resources(text: str) -> None:
     with pytest.raises(IllegalAccessChange):
         resource_of(text) if text != "Any:*" else resource_of("Any:a*")
 

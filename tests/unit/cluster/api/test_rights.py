@@ -47,7 +47,7 @@ def rules_of(*policies: Policy, **flags: bool) -> AccessRules:
 
 
 @pytest.mark.parametrize("path", sorted(RIGHTS))
-def test_without_a_right_only_open_methods_may_be_called(path: str) -> None:
+def test_without_rights_only_open_methods_may_be_called(path: str) -> None:
     """An empty request: not one method grants something to a request that names nothing."""
     row, request = RIGHTS[path], GetMessageClass(methods()[path].input_type)()
     without, everything = rules_of(), rules_of(Policy(resource_of("*"), ALL_ACTIONS))

@@ -57,7 +57,7 @@ def test_topic_that_an_operator_created_meanwhile_keeps_its_settings() -> None:
     assert replica.state.topics["orders"] == as_set
 
 
-def test_group_is_created_once_and_only_where_that_is_allowed() -> None:
+def test_group_is_created_once_and_only_if_that_is_enabled() -> None:
     replica = BusyReplica()
     asyncio.run(core_on(replica).ensure_group("orders"))
     assert replica.state.groups["orders"] == GroupConfig("orders")

@@ -6,7 +6,7 @@ from store.model.message import QueueKey
 QUEUES = [QueueKey("orders", number) for number in range(3)]
 
 
-def test_a_lock_ends_after_its_time_unless_it_is_taken_again():
+def test_a_lock_expires_unless_it_is_renewed():
     locks = QueueLocks()
     assert locks.lock("g", "a", QUEUES, 0) == QUEUES
     assert locks.lock("g", "b", QUEUES, LOCK_MS - 1) == []
@@ -30,7 +30,7 @@ def test_only_the_holder_releases_a_lock_and_a_new_leader_has_none():
     assert locks.lock("g", "b", QUEUES, 2) == QUEUES
 
 
-def test_ended_locks_make_room_for_new_ones(monkeypatch):
+def test_expired_locks_are_removed_for_new_ones(monkeypatch):
     monkeypatch.setattr("cluster.broker.queue_locks.LOCKS_MAX", 2)
     locks = QueueLocks()
     assert locks.lock("g", "a", QUEUES, 0) == QUEUES[:2]

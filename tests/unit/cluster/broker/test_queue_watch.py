@@ -62,7 +62,7 @@ def test_all_queues_are_read_first_and_then_those_with_new_messages(opened):
     watched(opened, story)
 
 
-def test_a_queue_that_holds_a_message_already_is_ready_at_once(opened):
+def test_a_queue_that_has_a_message_is_ready_at_once(opened):
     async def story(watch, store):
         put(store, 2)
         for queue_id in watch.take_ready():
@@ -73,7 +73,7 @@ def test_a_queue_that_holds_a_message_already_is_ready_at_once(opened):
     watched(opened, story)
 
 
-def test_when_the_time_is_over_all_queues_are_looked_at_again(opened):
+def test_after_the_time_limit_all_queues_are_checked_again(opened):
     async def story(watch, store):
         wait_for_all(watch, store)
         await watch.wait(0.001)

@@ -49,7 +49,7 @@ def modes(path: Path) -> set[int]:
     return {stat.S_IMODE(each.stat().st_mode) for each in path.iterdir()}
 
 
-def test_files_are_for_their_owner_alone(folder: CertificateFolder) -> None:
+def test_only_the_owner_may_read_the_files(folder: CertificateFolder) -> None:
     before = os.umask(0)
     try:
         folder.issue(node_identity("n0"), ["localhost"])
@@ -101,24 +101,24 @@ def test_failed_write_leaves_no_file(folder: CertificateFolder, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("mode", [0o770, 0o707])
-def test_folder_that_others_may_write_is_refused(folder: CertificateFolder, mode: int) -> None:
+def test_folder_writable_by_others_is_refused(folder: CertificateFolder, mode: int) -> None:
     folder.path.chmod(mode)
 
     with pytest.raises(FolderUnusable, match="chmod 700"):
         folder.issue(node_identity("n0"), [])
 
 
-def test_two_commands_do_not_change_a_folder_at_once(folder: CertificateFolder) -> None:
+def test_two_commands_do_not_change_a_folder_concurrently(folder: CertificateFolder) -> None:
     with locked_folder(folder.path), pytest.raises(FolderUnusable, match="another command"):
         folder.issue(node_identity("n0"), [])
 
 
-def test_missing_folder_is_named_with_the_command_that_makes_it(tmp_path: Path) -> None:
+def test_missing_folder_is_reported_with_the_command_that_creates_it(tmp_path: Path) -> None:
     with pytest.raises(FolderUnusable, match="dledger certs init"):
         CertificateFolder(tmp_path / "none", NOW).issue(node_identity("n0"), [])
 
 
-def test_certificate_ends_with_its_authority_at_the_latest(tmp_path: Path) -> None:
+def test_certificate_expires_no_later_than_its_authority(tmp_path: Path) -> None:
     folder = CertificateFolder(tmp_path / "certs", NOW)
     folder.create("an authority", 30)
     assert folder.issue(node_identity("n0"), []).expires_at <= NOW + timedelta(days=30)
@@ -213,7 +213,7 @@ def damaged(folder: CertificateFolder, fault: str) -> str:
         ("foreign", "expected a certificate signed by"),
     ],
 )
-def test_check_names_what_is_wrong(folder: CertificateFolder, fault: str, text: str) -> None:
+def test_check_reports_each_fault(folder: CertificateFolder, fault: str, text: str) -> None:
     assert text in damaged(folder, fault)
 
 

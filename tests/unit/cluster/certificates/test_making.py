@@ -40,7 +40,7 @@ def test_user_may_not_act_as_a_server_and_only_the_authority_signs() -> None:
 @pytest.mark.parametrize(
     "host", ["", "a b", "10.0.0.256", "db0:20921", "-x", "x" * 64, ".".join(["x" * 60] * 5), "a\n"]
 )
-def test_hosts_that_cannot_be_are_refused(host: str) -> None:
+def test_invalid_hosts_are_refused(host: str) -> None:
     with pytest.raises(ValueError, match="name or address of a host"):
         issue(AUTHORITY, node_identity("n0"), [host], NOW, 1)
 

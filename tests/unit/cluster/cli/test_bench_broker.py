@@ -13,7 +13,7 @@ from cluster.cli.app import app
 
 
 @pytest.mark.slow
-def test_every_part_is_measured_and_nothing_is_left(tmp_path, monkeypatch):
+def test_every_part_is_measured_and_no_files_are_left(tmp_path, monkeypatch):
     """All parts but the last, which kills a node, on the same nodes: each would start three processes of its own."""
     options = [
         "--runs",

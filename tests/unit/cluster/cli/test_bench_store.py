@@ -10,7 +10,7 @@ from cluster.cli.app import app
 
 
 @pytest.mark.slow
-def test_every_part_is_measured_and_nothing_is_left(tmp_path, monkeypatch):
+def test_every_part_is_measured_and_no_files_are_left(tmp_path, monkeypatch):
     monkeypatch.setattr("cluster.bench.store._PUT_MANY_S", 0.1)
     monkeypatch.setattr("cluster.bench.queues._WRITTEN_S", 0.1)
     options = ["--runs", "1", "--size", "2", "--index-items", "20000", "--folder", str(tmp_path), "--json", "-"]
@@ -24,7 +24,7 @@ def test_every_part_is_measured_and_nothing_is_left(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_unknown_part_is_refused_with_the_parts_there_are(tmp_path):
+def test_unknown_part_is_refused_with_a_list_of_parts(tmp_path):
     result = CliRunner().invoke(app, ["bench-store", "puts", "--folder", str(tmp_path)])
 
     assert result.exit_code == 2

@@ -38,7 +38,7 @@ def test_row_shows_which_node_accepts_puts_and_why_others_do_not(fields: dict[st
     assert row(status("n1", **fields))[7].rstrip() == puts
 
 
-def test_row_says_where_the_base_log_ends_and_what_is_not_dispatched() -> None:
+def test_row_shows_the_end_of_the_base_log_and_the_undispatched_bytes() -> None:
     counts = {"topics_count": 3, "groups_count": 2, "queues_count": 12}
     offsets = {"divided_offset": 4096, "max_physical_offset": 9000, "dispatched_physical_offset": 8500}
 

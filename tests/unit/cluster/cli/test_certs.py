@@ -34,7 +34,7 @@ def rows(*arguments: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_two_commands_make_files_that_a_node_can_use(tmp_path: Path) -> None:
+def test_two_commands_create_files_that_a_node_can_use(tmp_path: Path) -> None:
     assert certs("init").exit_code == 0
     assert certs("node", "n0=10.0.0.1,db0.example.net", "n1", "--host", "db.example.net", "-g", "g0").exit_code == 0
 
@@ -45,7 +45,7 @@ def test_two_commands_make_files_that_a_node_can_use(tmp_path: Path) -> None:
     assert hosts == {None: [], "n0": ["db0.example.net", "db.example.net", "10.0.0.1"], "n1": ["db.example.net"]}
 
 
-def test_show_lists_what_is_there_and_fails_if_something_is_wrong(tmp_path: Path) -> None:
+def test_show_lists_the_certificates_and_fails_if_one_has_a_fault(tmp_path: Path) -> None:
     certs("init", "--days", "100")
     (node,) = rows("node", "n0", "--days", "30")
     (user,) = rows("client", "alice", "--days", "20")
@@ -61,7 +61,7 @@ def test_show_lists_what_is_there_and_fails_if_something_is_wrong(tmp_path: Path
     assert "found no file" in json.loads(done.stdout.splitlines()[1])["fault"]
 
 
-def test_rotation_says_what_comes_next() -> None:
+def test_rotation_prints_the_next_step() -> None:
     certs("init")
     certs("node", "n0")
 
@@ -92,7 +92,7 @@ def test_rotation_says_what_comes_next() -> None:
         (1, "found no file", ("renew", "default.node.nobody")),
     ],
 )
-def test_bad_requests_are_refused_with_what_to_do(code: int, text: str, arguments: tuple[str, ...]) -> None:
+def test_invalid_requests_are_refused_with_advice(code: int, text: str, arguments: tuple[str, ...]) -> None:
     assert certs("init").exit_code == 0
 
     done = certs(*arguments)
@@ -100,7 +100,7 @@ def test_bad_requests_are_refused_with_what_to_do(code: int, text: str, argument
     assert (code, True) == (done.exit_code, text in done.output), done.output
 
 
-def test_what_was_made_before_a_failure_is_printed() -> None:
+def test_certificates_created_before_a_failure_are_printed() -> None:
     certs("init")
     certs("node", "n1")
 

@@ -121,9 +121,7 @@ def test_server_reports_all_faults_and_starts_nothing(tmp_path: Path) -> None:
         ["transfer", "n1"],
     ],
 )
-def test_error_without_a_reachable_node_names_what_to_do_next(
-    command: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_error_without_a_reachable_node_has_advice(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     # A refusal that comes late on a busy machine is no silence.
     monkeypatch.setattr(sync_nodes, "STATUS_TIMEOUT_S", PATIENCE_S)
 
@@ -146,14 +144,14 @@ def test_status_without_an_answer_shows_that_in_the_table_and_in_the_exit_code()
 
 
 @pytest.mark.parametrize("command", [["append"], ["get", "0"], ["tail"], ["status"], ["transfer", "n1"]])
-def test_bad_endpoint_is_a_fault_of_the_call(command: list[str]) -> None:
+def test_invalid_endpoint_is_a_usage_error(command: list[str]) -> None:
     result = dledger(*command, "--endpoints", "nonsense", stdin=b"")
 
     assert 2 == result.exit_code
     assert "bad endpoint 'nonsense'" in result.stderr
 
 
-def test_missing_input_file_is_named(tmp_path: Path) -> None:
+def test_missing_input_file_is_reported(tmp_path: Path) -> None:
     result = dledger("append", tmp_path / "absent", "--endpoints", UNREACHABLE)
 
     assert 2 == result.exit_code
@@ -206,14 +204,14 @@ def test_summary_of_failovers_has_times_instead_of_rates() -> None:
     assert (None, 700.0, 500.0, 900.0) == (figures["ops_s"], figures["p50_ms"], figures["lowest"], figures["highest"])
 
 
-def test_latency_is_that_of_the_given_share_of_calls() -> None:
+def test_latency_is_the_percentile_of_the_calls() -> None:
     load = Load(1.0, 100, [number / 1000 for number in range(100, 0, -1)])
 
     assert (51.0, 100.0) == (pytest.approx(load.latency_ms(0.5)), pytest.approx(load.latency_ms(0.99)))
     assert 0.0 == Load(1.0).latency_ms(0.5)
 
 
-def test_cluster_is_made_once_and_found_again(tmp_path: Path) -> None:
+def test_cluster_is_created_once_and_attached_to(tmp_path: Path) -> None:
     made = LocalCluster.create(tmp_path, nodes=3, options={"group": "g"})
     found = LocalCluster.attach(tmp_path)
 

@@ -101,7 +101,7 @@ def test_invalid_requests_are_refused_and_change_nothing(file: Path, arguments: 
     assert before == file.read_bytes()
 
 
-def test_typed_options_win_over_a_typed_context_that_over_the_environment_and_that_over_the_current_context(
+def test_precedence_is_options_then_a_given_context_then_the_environment_then_the_current_context(
     file: Path, asked: list[LogNodes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def nodes(*arguments: str) -> LogNodes:
@@ -142,7 +142,7 @@ def test_name_servers_of_a_context_find_the_nodes_of_a_broker(file: Path, monkey
         ("brokers list", "--name-servers"),
     ],
 )
-def test_every_command_that_asks_nodes_takes_a_context_and_those_that_serve_do_not(command: str, option: str) -> None:
+def test_every_client_command_has_a_context_option_and_server_commands_do_not(command: str, option: str) -> None:
     text = dledger(*command.split(), "--help").stdout
 
     assert option in text
@@ -231,7 +231,7 @@ def test_files_that_cannot_be_read_or_trusted_are_refused(file: Path, monkeypatc
             load_contexts()
 
 
-def test_file_that_may_not_be_opened_is_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_without_permission_is_reported(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_arguments: object) -> int:
         raise PermissionError(13, "Permission denied")
 
@@ -241,7 +241,7 @@ def test_file_that_may_not_be_opened_is_named(file: Path, monkeypatch: pytest.Mo
     assert str(file) in str(caught.value)
 
 
-def test_a_link_stays_a_link_and_a_failed_change_leaves_the_old_file(file: Path, tmp_path: Path) -> None:
+def test_a_link_is_kept_and_a_failed_change_keeps_the_old_file(file: Path, tmp_path: Path) -> None:
     target = tmp_path / "kept.toml"
     target.touch(mode=0o600)
     file.parent.mkdir(parents=True)
@@ -259,7 +259,7 @@ def test_a_link_stays_a_link_and_a_failed_change_leaves_the_old_file(file: Path,
     assert [target, tmp_path / "xdg"] == sorted(tmp_path.iterdir())
 
 
-def test_two_changes_at_once_do_not_lose_one(file: Path) -> None:
+def test_of_two_concurrent_changes_none_is_lost(file: Path) -> None:
     results: list[Result] = []
     with changed_contexts() as changes:
         changes.by_name["one"] = Context("one", A)

@@ -55,7 +55,7 @@ def test_batches_are_bounded_and_count_every_byte() -> None:
     assert all(sum(map(len, batch.bodies)) <= BATCH_SIZE_BYTES_MAX for batch in large)
 
 
-def test_line_longer_than_an_entry_is_named() -> None:
+def test_line_longer_than_an_entry_is_reported() -> None:
     assert [bytes(MAX_BODY_BYTES)] == bodies_of(bytes(MAX_BODY_BYTES) + b"\n")
     with pytest.raises(ValueError, match=r"input: line 2 is longer than .* --block-size"):
         bodies_of(b"a\n" + bytes(MAX_BODY_BYTES + 1) + b"\n")

@@ -83,7 +83,7 @@ def test_directory_without_a_node_is_refused(tmp_path: Path, command: str) -> No
     assert "is not a directory" in inspect(command, tmp_path / "absent").stderr
 
 
-def test_nothing_is_changed_and_a_lock_is_no_hindrance(store: Path) -> None:
+def test_nothing_is_changed_and_a_locked_store_can_be_read(store: Path) -> None:
     opened = EntryStore.open(OsFiles(), str(store), EntryStoreConfig(DATA_FILE_SIZE, 32 * 25))
     before = snapshot(store)
 

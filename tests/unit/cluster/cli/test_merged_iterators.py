@@ -19,7 +19,7 @@ def test_all_items_are_returned_and_each_source_in_its_own_order():
         assert [count for source, count in found if source == number] == list(range(500))
 
 
-def test_error_of_a_source_is_raised_and_ends_it_all():
+def test_error_of_a_source_is_raised_and_ends_the_iteration():
     def failing():
         yield 1
         raise LookupError("gone")

@@ -47,7 +47,7 @@ def test_a_json_line_has_tag_keys_properties_and_queue():
     assert (second.body, second.properties["KEYS"], second.queue_key) == (b"\x00\xff", "d", None)
 
 
-def test_a_message_that_was_printed_is_put_again_as_a_new_one():
+def test_an_exported_message_is_sent_as_a_new_one():
     printed = {
         "topic": "old", "queueId": 7, "queueOffset": 4, "physicalOffset": 9, "size": 9, "tag": "t", "keys": None,
         "uniqKey": "U1", "msgId": "0A", "body": "x", "properties": {"TAGS": "t", "UNIQ_KEY": "U1", "trace": "1"},
@@ -74,7 +74,7 @@ def test_a_message_that_was_printed_is_put_again_as_a_new_one():
         (b"\xff", "expected a JSON object"),
     ],
 )
-def test_a_line_that_is_no_message_is_named(line, said):
+def test_a_line_without_a_message_is_reported(line, said):
     with pytest.raises(ValueError, match=f"in, line 2: .*{said}"):
         read(b'{"body": "first"}\n' + line + b"\n", Input.JSONL)
 
@@ -107,6 +107,6 @@ def test_batches_are_bounded_in_messages_and_bytes_and_keep_what_came_before_a_f
     assert [len(batch) for batch in batches_of([Outgoing(b"")] * 250)] == [100, 100, 50]
 
 
-def test_json_line_that_nests_without_end_is_refused_with_its_place():
+def test_deeply_nested_json_line_is_refused_with_its_position():
     with pytest.raises(ValueError, match=r"in, line 1: expected a JSON object, found b'\[\[.*fewer levels"):
         read(b"[" * 100_000 + b"\n", Input.JSONL)

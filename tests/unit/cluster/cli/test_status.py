@@ -51,7 +51,7 @@ def row(answers: dict[str, StatusResponse | str], name: str) -> str:
         (peer(is_counted=False, is_voter=False), "ok"),
     ],
 )
-def test_state_of_a_member_in_a_word_or_two(found: PeerStatus | None, state: str) -> None:
+def test_state_of_a_member_is_short(found: PeerStatus | None, state: str) -> None:
     assert state == state_of(found)
 
 
@@ -87,7 +87,7 @@ def test_learner_and_nodes_that_do_not_answer_have_their_rows_once() -> None:
     assert row(answers, "n3").endswith("silent")
 
 
-def test_why_no_node_leads() -> None:
+def test_reason_for_a_missing_leader() -> None:
     follower = answer("n0", leader=LeaderHint())
     assert "no node answers at h:1" in _why_no_leader("h:1", {"h:1": "h:1 did not answer in time"})
     assert "less than a majority" in _why_no_leader("h:1", {"h:1": follower, "h:2": "no"})

@@ -57,7 +57,7 @@ def test_connections_are_plain_without_the_options(used: list[Security]) -> None
     assert used == [PLAIN]
 
 
-def test_options_win_over_the_environment_and_that_over_a_context(
+def test_options_override_the_environment_which_overrides_a_context(
     used: list[Security], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = new_authority("another authority")
@@ -84,7 +84,7 @@ def test_options_win_over_the_environment_and_that_over_a_context(
         ("do not belong together", ("--tls-cert", "ca", "--tls-key", "key")),
     ],
 )
-def test_files_that_cannot_be_used_are_named(text: str, arguments: tuple[str, ...]) -> None:
+def test_unusable_files_are_reported(text: str, arguments: tuple[str, ...]) -> None:
     for command in (("status",), ("tail",), ("members", "list"), ("append",), ("transfer", "n0"), ("top", "--once")):
         done = dledger(*command, "-e", ENDPOINT, *arguments)
 

@@ -108,7 +108,7 @@ def test_page_fits_and_scrolls_to_the_last_line(width: int, height: int) -> None
         assert ("10.20.30.140:20921" in "".join(lines)) == (width >= 100)
 
 
-def test_long_states_and_names_take_lines_and_no_room_of_numbers() -> None:
+def test_long_states_and_names_wrap_and_do_not_narrow_numbers() -> None:
     console = Console(file=io.StringIO(), width=80)
     console.print(tables(big_sample(), 80))
     text = console.file.getvalue()  # type: ignore[attr-defined]
@@ -134,7 +134,7 @@ def test_once_and_json_serve_scripts() -> None:
     assert 2 == CliRunner().invoke(app, ["top", "--endpoints", "nonsense", "--once"]).exit_code
 
 
-def test_key_ends_the_live_view_and_leaves_the_terminal_as_it_was() -> None:
+def test_key_ends_the_live_view_and_restores_the_terminal() -> None:
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     before = termios.tcgetattr(theirs)

@@ -22,7 +22,7 @@ def test_a_large_body_is_compressed_and_read_unchanged(kind: CompressionKind, fl
 
 
 @pytest.mark.parametrize("kind", ["lz4", "zstd", "zlib"])
-def test_a_body_that_does_not_shrink_is_sent_as_it_is(kind: CompressionKind) -> None:
+def test_a_body_that_does_not_shrink_is_sent_uncompressed(kind: CompressionKind) -> None:
     noise = random.Random(1).randbytes(5_000)
 
     assert compressed_body(noise, kind) == (noise, 0)

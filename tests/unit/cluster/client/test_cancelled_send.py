@@ -29,7 +29,7 @@ class NoRoutes:
         pass
 
 
-def test_send_that_is_cancelled_while_it_waits_for_a_route_holds_up_no_flush() -> None:
+def test_send_that_is_cancelled_while_it_waits_for_a_route_delays_no_flush() -> None:
     async def main() -> None:
         producer = AsyncProducer("127.0.0.1:1", "", ProducerOptions(deadline_s=1000.0))
         connection = NoRoutes()

@@ -153,7 +153,7 @@ class EndedCall:
         pass
 
 
-def test_member_that_is_stopped_while_its_stream_ends_does_not_join_again() -> None:
+def test_member_stopped_while_its_stream_ends_does_not_rejoin() -> None:
     async def main() -> None:
         call = EndedCall()
 

@@ -94,7 +94,7 @@ def test_queues_of_other_brokers_are_read_while_one_broker_does_not_answer(mode:
     run(main())
 
 
-def test_offsets_are_committed_and_locks_are_given_back_at_other_brokers_meanwhile() -> None:
+def test_offsets_are_committed_and_locks_released_at_other_brokers_meanwhile() -> None:
     async def main() -> None:
         nodes: Any = Nodes()
         brokers = ("alive", "dead", "other")
@@ -126,7 +126,7 @@ def dead_address() -> Iterator[str]:
         yield f"127.0.0.1:{taken.getsockname()[1]}"
 
 
-def test_a_broker_that_took_no_connection_gets_the_lower_limit_from_then_on(dead_address: str) -> None:
+def test_an_unreachable_broker_gets_the_shorter_timeout_from_then_on(dead_address: str) -> None:
     async def main() -> None:
         nodes = BrokerNodes()
         nodes.learn([BrokerRoute(registration("b", dead_address), TopicQueues("orders", 1, 1, 6, is_ordered=False))])

@@ -90,7 +90,7 @@ def group_offsets(broker: Any) -> GroupOffsets:
 
 
 @pytest.mark.parametrize("left", [1, 2, 3, 6, 7])
-def test_beginnings_and_ends_of_the_queues_that_are_left_are_fetched(left: int) -> None:
+def test_start_and_end_offsets_of_the_remaining_queues_are_fetched(left: int) -> None:
     offsets = group_offsets(Broker(left))
 
     beginnings = waiting.run(offsets.beginnings("b", "orders", range(6, -1, -1)))
@@ -100,7 +100,7 @@ def test_beginnings_and_ends_of_the_queues_that_are_left_are_fetched(left: int) 
     assert dict.fromkeys(range(left), 8) == ends
 
 
-def test_missing_queues_are_named(caplog: pytest.LogCaptureFixture) -> None:
+def test_missing_queues_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         waiting.run(group_offsets(Broker(4)).ends("b", "orders", range(30)))
 
@@ -110,7 +110,7 @@ def test_missing_queues_are_named(caplog: pytest.LogCaptureFixture) -> None:
     )
 
 
-def test_a_topic_that_has_none_of_the_queues_is_an_error() -> None:
+def test_a_topic_without_any_of_the_queues_is_an_error() -> None:
     for method in ("beginnings", "ends"):
         with pytest.raises(RequestFailed, match="queues 0 to -1") as raised:
             waiting.run(getattr(group_offsets(Broker(0)), method)("b", "orders", range(8)))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from cluster.client.consumer.progress import QueueProgress
 
 
-def test_messages_done_out_of_order_count_when_all_before_them_are_done() -> None:
+def test_messages_processed_out_of_order_count_when_all_before_them_are_processed() -> None:
     progress = QueueProgress(10)
     progress.delivered([10, 11, 12], 13)
 
@@ -21,7 +21,7 @@ def test_messages_done_out_of_order_count_when_all_before_them_are_done() -> Non
     assert (progress.position, len(progress._undone)) == (13, 0)
 
 
-def test_filtered_messages_count_as_done_with_those_before_them() -> None:
+def test_filtered_messages_count_as_processed_with_those_before_them() -> None:
     progress = QueueProgress(10)
     progress.delivered([12, 15], 20)
     assert progress.position == 12
@@ -45,7 +45,9 @@ def test_acknowledging_an_unknown_message_changes_nothing(offset: int) -> None:
 
 
 @given(st.lists(st.booleans(), max_size=40), st.permutations(range(40)), st.integers(0, 5))
-def test_the_position_is_that_of_the_first_undone_message(is_wanted: list[bool], order: list[int], begin: int) -> None:
+def test_the_position_is_that_of_the_first_unprocessed_message(
+    is_wanted: list[bool], order: list[int], begin: int
+) -> None:
     progress = QueueProgress(begin)
     wanted = [begin + number for number, is_one in enumerate(is_wanted) if is_one]
     end = begin + len(is_wanted)

@@ -21,7 +21,7 @@ def turns(count: int, **how: object) -> list[BrokerQueue]:
     return [choice.choose(QUEUES, **how) for _ in range(count)]
 
 
-def test_all_queues_are_chosen_in_turn_from_a_random_one_on() -> None:
+def test_all_queues_are_chosen_round_robin_from_a_random_one_on() -> None:
     chosen = turns(24)
 
     assert Counter(chosen) == dict.fromkeys(QUEUES, 3)
@@ -38,7 +38,7 @@ def test_each_topic_has_its_own_rotation() -> None:
     assert Counter(chosen) == dict.fromkeys((*QUEUES, *others), 2)
 
 
-def test_a_bad_broker_is_avoided_and_its_share_is_distributed_evenly() -> None:
+def test_a_failed_broker_is_avoided_and_its_share_is_distributed_evenly() -> None:
     chosen = turns(400, is_available=lambda broker: broker != "b0")
 
     assert Counter(chosen) == dict.fromkeys(QUEUES[4:], 100)
@@ -51,7 +51,7 @@ def test_a_repeated_message_goes_to_another_broker_while_there_is_one() -> None:
     assert RoundRobin(random.Random(7)).choose(only, avoided="b0") in only
 
 
-def test_when_all_brokers_are_bad_they_are_used_in_turn() -> None:
+def test_when_all_brokers_failed_they_are_used_round_robin() -> None:
     assert Counter(turns(16, is_available=lambda _: False)) == dict.fromkeys(QUEUES, 2)
 
 
@@ -65,7 +65,7 @@ def test_a_key_keeps_its_queue() -> None:
     assert len({queue_of_key(QUEUES, f"key-{number}") for number in range(200)}) == 8
 
 
-def test_queues_of_a_route_are_those_that_may_be_used_in_order() -> None:
+def test_queues_of_a_route_are_the_permitted_ones_in_order() -> None:
     def route(broker: str, permission: int) -> BrokerRoute:
         queues = TopicQueues("orders", 2, 1, permission)
         return BrokerRoute(Registration(broker, "c", 1, 0, "n0", (), (queues,)), queues)
@@ -121,7 +121,7 @@ def test_a_slow_broker_has_not_failed() -> None:
     assert not avoidance.has_failed("failed", 180_000)
 
 
-def test_brokers_that_are_remembered_are_bounded() -> None:
+def test_the_number_of_recorded_brokers_is_bounded() -> None:
     avoidance = FaultAvoidance()
     for number in range(1_001):
         avoidance.observed(f"b{number}", FAILED_LATENCY_MS, 0)

@@ -50,7 +50,7 @@ def test_another_failure_and_one_after_a_success_are_logged_at_once(caplog: pyte
     assert ["one", "two", "three"] == [record.getMessage() for record in caplog.records]
 
 
-def test_failures_that_are_remembered_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_number_of_recorded_failures_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
     warnings = RepeatedWarnings(LOGGER, Clock())
     for number in range(5_000):
         warnings.failed(number, "line")

@@ -53,7 +53,7 @@ def test_topics_are_refreshed_after_half_a_minute() -> None:
     assert cache.get("unknown") is None
 
 
-def test_the_least_used_of_too_many_topics_and_deleted_ones_are_forgotten() -> None:
+def test_the_least_recently_used_of_too_many_topics_and_deleted_ones_are_dropped() -> None:
     cache = RouteCache(topics_max=2)
     cache.update(["orders"], {"orders": [route()]}, 0)
     cache.update(["a"], {}, 0)
@@ -92,7 +92,7 @@ def test_queues_of_an_outdated_name_server_replace_no_newer_ones() -> None:
     assert learned(cache, sized(20, term=2, sequence=6, leader="n1")) == (20, "n1")
 
 
-def test_an_unconfirmed_route_is_used_while_nothing_else_is_known_and_asked_for_again_soon() -> None:
+def test_an_unconfirmed_route_is_used_while_nothing_else_is_known_and_refreshed_soon() -> None:
     cache = RouteCache()
 
     assert learned(cache, sized(4, term=7, sequence=4), now_ms=0, unconfirmed=True) == (4, "n0")

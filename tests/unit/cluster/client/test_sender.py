@@ -53,7 +53,7 @@ def test_sender_ends_although_its_task_lost_the_cancellation():
     run(story())
 
 
-def test_batches_that_come_back_go_to_their_old_place_in_a_long_queue():
+def test_refused_batches_return_to_their_position_in_a_long_queue():
     async def story():
         loop = asyncio.get_running_loop()
         queue = PutQueue("broker", LostCancellation(), SendRules(0.0, 100, 1 << 20, 4, 1.0, False), HOOKS)

@@ -25,7 +25,7 @@ def test_a_token_replaces_the_one_before(tmp_path: Path) -> None:
     assert [tmp_path / "token"] == list(tmp_path.iterdir())
 
 
-def test_a_token_that_cannot_be_kept_is_left_nowhere(tmp_path: Path) -> None:
+def test_a_token_that_cannot_be_written_leaves_no_copy(tmp_path: Path) -> None:
     """The path is a folder: the token was written beside it before that is found."""
     (tmp_path / "token").mkdir()
 
@@ -50,7 +50,7 @@ def test_client_uses_a_renewed_token_and_keeps_the_last_good_one(tmp_path: Path)
     assert "dls1" not in repr(Plain(token)) + repr(Tls(token=token))
 
 
-def test_a_longer_file_is_no_token(tmp_path: Path) -> None:
+def test_a_longer_file_is_not_a_token(tmp_path: Path) -> None:
     path = tmp_path / "token"
     write_token(path, TOKEN + "x" * 200)
 

@@ -50,7 +50,7 @@ def test_a_batch_of_ids_equals_ids_created_one_by_one() -> None:
     assert [key[-12:] for key in many.take(65_000) + many.take(70_000)] == [one.next()[-12:] for _ in range(135_000)]
 
 
-def test_processes_with_one_pid_and_forked_ones_create_different_ids() -> None:
+def test_processes_with_equal_pids_and_forked_ones_create_different_ids() -> None:
     pid = [7]
     one, other = (UniqueKeys(bytes(4), Clock(), pid=lambda: pid[0]) for _ in range(2))
     before, twin = one.next(), other.next()
@@ -75,7 +75,7 @@ def test_a_month_begins_with_zero() -> None:
     assert int(UniqueKeys(bytes(4), clock).next()[-12:-4], 16) == 30 * 86_400_000 - 1
 
 
-def test_a_forked_process_creates_other_keys() -> None:
+def test_a_forked_process_creates_different_keys() -> None:
     ids = UniqueKeys(bytes(4), Clock())
     ids.next()
     reading, writing = os.pipe()

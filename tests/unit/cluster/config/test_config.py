@@ -41,7 +41,7 @@ def faults_of(tmp_path: Path, **options: object) -> list[str]:
     return [str(fault) for fault in caught.value.faults]
 
 
-def test_the_smallest_file_gives_the_defaults_of_the_node(tmp_path: Path) -> None:
+def test_a_minimal_file_gives_the_defaults_of_the_node(tmp_path: Path) -> None:
     config = load(tmp_path, **GOOD)
 
     peers = tuple(Peer(f"n{n}", Address("127.0.0.1", 1001 + n)) for n in range(3))
@@ -106,9 +106,7 @@ def test_every_setting_of_the_node_can_be_set() -> None:
         ({"max_index_num": 30}, "max_index_num (n0.toml): expected only on a broker's node: set broker, too"),
     ],
 )
-def test_fault_is_named_with_what_was_expected_and_found(
-    tmp_path: Path, options: dict[str, object], fault: str
-) -> None:
+def test_fault_is_reported_with_expected_and_found(tmp_path: Path, options: dict[str, object], fault: str) -> None:
     found = faults_of(tmp_path, **options)
 
     assert 1 == len(found), found
@@ -129,14 +127,14 @@ def test_all_faults_are_reported_at_once(tmp_path: Path) -> None:
     assert ["gruop", "max_push_window", "peers", "peers", "client_address", "heart_beat_time_interval_ms"] == names
 
 
-def test_each_missing_option_is_named() -> None:
+def test_each_missing_option_is_reported() -> None:
     with pytest.raises(ConfigError) as caught:
         load_config(None, {}, {})
 
     assert ["self_id", "peers", "store_base_dir"] == [fault.name for fault in caught.value.faults]
 
 
-def test_node_of_a_broker_takes_its_name_for_the_group_and_its_times_for_the_base_log(tmp_path: Path) -> None:
+def test_node_of_a_broker_uses_its_name_as_group_and_its_retention_for_the_base_log(tmp_path: Path) -> None:
     config = load(
         tmp_path, **GOOD, broker="broker-a", name_servers="a:1, b:2", file_reserved_hours=5, delete_when="3;4"
     )
@@ -155,7 +153,7 @@ def test_node_of_a_broker_takes_its_name_for_the_group_and_its_times_for_the_bas
     assert load(tmp_path, **GOOD).broker is None
 
 
-def test_flag_wins_over_environment_and_environment_over_file(tmp_path: Path) -> None:
+def test_flag_overrides_environment_and_environment_overrides_file(tmp_path: Path) -> None:
     file = tmp_path / "n0.toml"
     file.write_text(
         f'self_id="n0"\npeers="{PEERS}"\nstore_base_dir="file"\nmax_push_window=1\nmax_push_size_bytes=2000'
@@ -180,7 +178,7 @@ def variables_of(command: Any) -> Iterator[str]:
         yield from variables_of(command.get_command(context, name))
 
 
-def test_variables_of_other_commands_are_no_unknown_options() -> None:
+def test_variables_of_other_commands_are_ignored() -> None:
     """A shell with `export DLEDGER_CONTEXT=audit` can start a node."""
     variables = {FILE_VARIABLE, *variables_of(get_command(app))}
 
@@ -201,7 +199,7 @@ def test_name_of_a_broker_in_the_variable_of_clients_is_a_fault(flags: dict[str,
     assert fault.endswith("is set in the file or by --set broker=orders")
 
 
-def test_numbers_truths_and_lists_are_read_from_text() -> None:
+def test_numbers_booleans_and_lists_are_parsed_from_text() -> None:
     flags = {
         **GOOD,
         "is_joining": "True",
@@ -222,7 +220,7 @@ def test_numbers_truths_and_lists_are_read_from_text() -> None:
     )
 
 
-def test_fault_names_the_variable_or_the_flag_that_it_came_from() -> None:
+def test_fault_has_the_variable_or_the_flag_as_its_source() -> None:
     with pytest.raises(ConfigError) as caught:
         load_config(None, {"DLEDGER_MAX_PUSH_WINDOW": "x", "DLEDGER_NONSENSE": "1"}, {**GOOD, "flush": "x"})
 
@@ -264,7 +262,7 @@ def test_template_is_a_configuration_that_loads(tmp_path: Path) -> None:
     ],
     ids=["deep", "long number", "no UTF-8", "large"],
 )
-def test_file_that_is_no_configuration_is_refused_with_its_name(tmp_path: Path, content: bytes, text: str) -> None:
+def test_file_without_a_configuration_is_refused_with_its_name(tmp_path: Path, content: bytes, text: str) -> None:
     file = tmp_path / "n0.toml"
     file.write_bytes(content)
 
@@ -356,5 +354,5 @@ def test_broker_with_name_servers_has_no_tls_yet() -> None:
         load_config(None, {}, GOOD | settings | {"name_servers": "127.0.0.1:9876"})
 
 
-def test_variables_of_clients_are_no_settings_of_a_node() -> None:
+def test_variables_of_clients_are_not_settings_of_a_node() -> None:
     load_config(None, {"DLEDGER_TLS_CA": "a", "DLEDGER_TLS_CERT": "c", "DLEDGER_TLS_KEY": "k"}, GOOD)

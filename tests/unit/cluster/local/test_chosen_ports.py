@@ -45,7 +45,7 @@ def test_port_that_a_process_has_chosen_is_chosen_by_no_other_until_it_ends():
     assert choose_in_another_process(port).stdout == choose_in_another_process(port).stdout == f"[{port}]\n"
 
 
-def test_port_that_is_listened_on_is_not_chosen(monkeypatch):
+def test_port_in_use_is_not_chosen(monkeypatch):
     (port,) = choose_ports(1, None)
     monkeypatch.setattr(local_node, "_PORTS", range(port, port + 1))
     release_all()
@@ -76,7 +76,7 @@ def test_chosen_port_can_be_listened_on():
         bind(node, port)
 
 
-def test_no_more_ports_are_held_than_a_bounded_number(monkeypatch):
+def test_the_number_of_reserved_ports_is_bounded(monkeypatch):
     monkeypatch.setattr(local_node, "_HOLDS_MAX", 3)
     choose_ports(5, None)
     choose_ports(5, None)

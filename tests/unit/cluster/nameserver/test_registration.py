@@ -96,7 +96,7 @@ def one_link(**intervals: float) -> tuple[Registrar, Link]:
 
 
 @in_a_loop
-async def test_all_topics_go_in_pieces_and_once_more_if_the_name_server_lost_one() -> None:
+async def test_all_topics_are_sent_in_pieces_and_again_if_the_name_server_lost_one() -> None:
     registrar, link = one_link()
     link.wants_all = 1
     async with registrar:
@@ -109,7 +109,7 @@ async def test_all_topics_go_in_pieces_and_once_more_if_the_name_server_lost_one
 
 
 @in_a_loop
-async def test_change_goes_as_a_difference_and_as_a_whole_after_another_term_or_a_refusal() -> None:
+async def test_change_is_sent_as_a_difference_and_after_a_new_term_or_a_refusal_as_a_whole() -> None:
     registrar, link = one_link()
     topics = Topics(TopicChange([queues("d")], ("a",)))
     difference = ["d"], Extent(1, ("a",))
@@ -147,7 +147,7 @@ async def test_name_server_gets_a_heartbeat_at_once_after_a_lost_connection_and_
 
 
 @in_a_loop
-async def test_failure_is_logged_once_until_the_name_server_takes_the_registration(caplog) -> None:
+async def test_failure_is_logged_once_until_the_name_server_accepts_the_registration(caplog) -> None:
     caplog.set_level("INFO")
     registrar, link = one_link(retry_interval_s=0.001)
     link.failure = RequestFailed(Reason.NOT_REACHED, "connection refused")

@@ -46,7 +46,7 @@ def test_garbage_collection_examines_few_objects_while_many_live():
     assert max(looked_at) < OBJECTS_MAX, max(looked_at)
 
 
-def test_full_search_with_as_many_topics_as_there_may_be_is_a_short_turn():
+def test_full_collection_with_the_maximum_of_topics_blocks_the_loop_briefly():
     """In time of the processor, so that other processes do not count; all topics came after the start."""
     state, seconds = BrokerState(), []
     with as_in_a_serving_process():

@@ -23,7 +23,7 @@ def formatted(*arguments: object, exc_info: object = None) -> str:
         ("Zürich 東京", "Zürich 東京"),
     ],
 )
-def test_no_argument_makes_another_line(found: str, line: str) -> None:
+def test_no_argument_can_begin_another_line(found: str, line: str) -> None:
     assert formatted(found) == f"INFO address={line}"
 
 

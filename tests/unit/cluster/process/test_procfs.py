@@ -39,7 +39,7 @@ def ref_of(child: subprocess.Popen[bytes]) -> ProcessRef:
     return ProcessRef(child.pid, identity_of(child.pid) or "")
 
 
-def test_ended_process_is_seen_as_ended_even_before_it_is_reaped(start) -> None:
+def test_ended_process_is_detected_before_it_is_reaped(start) -> None:
     process = ref_of(start(LOOP))
     assert process.is_running()
 
@@ -48,7 +48,7 @@ def test_ended_process_is_seen_as_ended_even_before_it_is_reaped(start) -> None:
     assert not process.is_running()
 
 
-def test_process_that_took_over_the_id_is_never_signalled(start) -> None:
+def test_process_that_reuses_the_id_is_never_signalled(start) -> None:
     child = start(LOOP)
     process = ProcessRef(child.pid, "another start time")
 
@@ -69,7 +69,7 @@ def test_process_that_ignores_sigterm_is_killed(start) -> None:
     assert -signal.SIGKILL == child.wait()
 
 
-def test_stopped_process_is_ended_too(start) -> None:
+def test_paused_process_is_ended_too(start) -> None:
     process = ref_of(start(LOOP))
     process.signal(signal.SIGSTOP)
 
@@ -78,7 +78,7 @@ def test_stopped_process_is_ended_too(start) -> None:
     assert not process.is_running()
 
 
-def test_memory_and_processor_time_are_measured() -> None:
+def test_memory_and_cpu_time_are_measured() -> None:
     assert anonymous_memory_bytes_of(os.getpid()) > 1 << 20
     assert cpu_seconds_of(os.getpid()) > 0
     assert (0, 0) == (anonymous_memory_bytes_of(1 << 22), cpu_seconds_of(1 << 22))

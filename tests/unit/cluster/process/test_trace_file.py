@@ -16,7 +16,7 @@ def test_lines_follow_those_of_an_earlier_run(tmp_path: Path) -> None:
     assert path.read_text() == "one\ntwo\n"
 
 
-def test_no_line_goes_beyond_the_bound_and_none_follows_one_that_did_not_fit(tmp_path: Path) -> None:
+def test_no_line_exceeds_the_limit_and_none_is_written_after_it_was_reached(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     trace = TraceFile(path, size_bytes_max=10)
     for line in ("12345", "123456", "1"):

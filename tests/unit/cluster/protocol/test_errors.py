@@ -63,7 +63,7 @@ def test_codes_of_the_raft_log_keep_their_certainty(code: ResponseCode) -> None:
     assert not (failure.is_worth_trying and outcome_of(code) is Certainty.UNKNOWN)
 
 
-def test_a_code_of_a_newer_node_leaves_everything_open() -> None:
+def test_the_outcome_of_an_unknown_code_is_unknown() -> None:
     assert failure_of_code(999, "").certainty is Certainty.UNKNOWN
     with pytest.raises(RequestFailed) as caught:
         check_answer(answer_pb2.Answer(code=8, reason="SOMETHING_NEW", message="m"))
@@ -117,5 +117,5 @@ def test_a_broken_call_was_certainly_not_executed_only_if_no_node_was_reached(
     assert (failure.certainty is Certainty.NOT_APPENDED) == (reason in (Reason.NOT_REACHED, Reason.UNSUPPORTED))
 
 
-def test_a_good_answer_is_no_error() -> None:
+def test_a_successful_answer_raises_no_error() -> None:
     check_answer(answer_pb2.Answer())

@@ -47,7 +47,7 @@ def test_routes_of_a_topic_are_those_of_all_brokers_in_order_of_their_names() ->
     assert sorted(set(table.topics())) == ["events", "orders"]
 
 
-def test_an_unknown_topic_leads_to_the_brokers_that_would_create_it_until_one_has_it() -> None:
+def test_an_unknown_topic_is_routed_to_brokers_that_would_create_it_until_one_has_it() -> None:
     table = RouteTable()
     table.register(registration("b0", topics=(ORDERS, TopicQueues("TBW102", 3, 3, 7))), 0)
     table.register(registration("b1", topics=(EVENTS,)), 0)
@@ -124,7 +124,7 @@ def test_heartbeats_of_unregistered_brokers_request_a_registration_and_stale_one
     assert table.scan(SILENCE_MS_MAX) == ["b0"]
 
 
-def test_a_leader_that_was_frozen_does_not_come_back_with_an_old_term_for_as_long_as_it_is_remembered() -> None:
+def test_a_leader_that_was_paused_cannot_register_with_an_old_term_while_the_newer_one_is_known() -> None:
     table = RouteTable()
     table.register(registration(term=5), 0)
     table.scan(SILENCE_MS_MAX)
@@ -164,7 +164,7 @@ def test_a_topic_that_is_only_read_may_have_a_longer_name_and_costs_its_broker_n
     assert route.queues == long
 
 
-def test_a_broker_that_ends_is_gone_at_once_unless_another_node_leads_it_by_now() -> None:
+def test_a_broker_that_stops_is_removed_at_once_unless_another_node_leads_it() -> None:
     table = RouteTable()
     table.register(registration(term=2), 0)
 
@@ -233,7 +233,7 @@ def names(table: RouteTable) -> set[str]:
     return set(table.topics())
 
 
-def test_a_difference_changes_what_it_names_and_nothing_else() -> None:
+def test_a_difference_changes_only_the_topics_in_it() -> None:
     table = RouteTable()
     table.register(registration(sequence=4, topics=topics(0, 4)), 0)
 
@@ -261,7 +261,7 @@ def test_a_difference_to_another_version_requests_all_and_changes_nothing(known:
     assert names(table) == (set() if known is None else {"t0"})
 
 
-def test_pieces_count_when_the_last_one_is_there() -> None:
+def test_pieces_take_effect_with_the_last_one() -> None:
     table = RouteTable()
     table.register(registration(sequence=1, topics=topics(0, 3)), 0)
 

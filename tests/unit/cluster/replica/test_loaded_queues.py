@@ -59,7 +59,7 @@ def test_nothing_is_dispatched_while_the_snapshot_is_being_loaded(store, followi
     assert set(store.messages.derived.queues.next_offsets().values()) == {7}
 
 
-def test_queues_of_a_deleted_range_are_dropped_some_a_turn(store, following, monkeypatch):
+def test_queues_of_a_deleted_range_are_dropped_in_steps(store, following, monkeypatch):
     loaded_queues, machine, _ = following
     monkeypatch.setattr(type(store.log), "begin_offset", property(lambda log: log.end_offset))
     machine.loaded = ends(1 << 40, 7)
@@ -84,7 +84,7 @@ def test_dispatch_waits_for_a_flush_while_too_much_is_in_memory(store, following
     assert machine.loaded is None
 
 
-def test_snapshot_that_is_loaded_meanwhile_is_followed_from_its_begin(store, following):
+def test_snapshot_that_is_loaded_meanwhile_is_applied_from_its_begin(store, following):
     loaded_queues, machine, dropped = following
     machine.loaded = ends(0, 7)
     assert loaded_queues.step(0.0)
@@ -96,7 +96,7 @@ def test_snapshot_that_is_loaded_meanwhile_is_followed_from_its_begin(store, fol
     assert dropped == [True, True]
 
 
-def test_node_that_ends_drops_surpassed_queues_and_leaves_the_rest_to_its_next_start(store, following):
+def test_node_that_stops_drops_surpassed_queues_and_leaves_the_rest_to_its_next_start(store, following):
     loaded_queues, machine, _ = following
     machine.loaded = ends(0, 7)
     loaded_queues.drop_surpassed()

@@ -47,7 +47,7 @@ def machine_of(state: BrokerState, ends: QueueEnds) -> ReplicatedState:
 
 
 @pytest.mark.slow
-def test_longest_turn_while_many_offsets_topics_and_queues_are_loaded_in_place_of_as_many(tmp_path):
+def test_longest_pause_while_many_offsets_topics_and_queues_are_replaced_by_a_snapshot(tmp_path):
     source = many_offsets()
     ends = QueueEnds(7, {QueueKey(f"topic{number // 8}", number % 8): number for number in range(QUEUES)})
     content = b"".join(machine_of(source, ends).snapshot_save())

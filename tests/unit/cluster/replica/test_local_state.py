@@ -33,7 +33,7 @@ def durable_topics(root):
     return set(load_state(OsFiles(), root).topics)
 
 
-def test_change_without_room_on_the_disk_has_an_unknown_outcome(tmp_path):
+def test_change_on_a_full_disk_has_an_unknown_outcome(tmp_path):
     async def story(disk, state):
         disk.is_full = True
         with pytest.raises(RequestFailed) as failed:
@@ -44,7 +44,7 @@ def test_change_without_room_on_the_disk_has_an_unknown_outcome(tmp_path):
     run_until_a_crash(story, str(tmp_path))
 
 
-def test_change_that_is_repeated_after_a_full_disk_is_durable_when_it_is_said_to_be_done(tmp_path):
+def test_change_that_is_repeated_after_a_full_disk_is_durable_when_acknowledged(tmp_path):
     async def story(disk, state):
         disk.is_full = True
         for _ in range(2):
@@ -59,7 +59,7 @@ def test_change_that_is_repeated_after_a_full_disk_is_durable_when_it_is_said_to
     run_until_a_crash(story, str(tmp_path))
 
 
-def test_changes_after_one_that_found_no_room_make_it_durable_too(tmp_path):
+def test_changes_after_one_on_a_full_disk_make_it_durable_too(tmp_path):
     async def story(disk, state):
         disk.is_full = True
         with pytest.raises(RequestFailed):

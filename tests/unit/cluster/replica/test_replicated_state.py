@@ -95,7 +95,7 @@ def test_invalid_snapshot_of_a_broker_is_refused_with_the_position(content, expe
         Machine().machine.snapshot_load(content)
 
 
-def test_readers_find_the_state_as_before_until_the_last_piece_is_loaded():
+def test_readers_see_the_old_state_until_the_last_step_is_loaded():
     one, other = Machine(100, {QueueKey("T", number): number for number in range(5_000)}), Machine(50, {})
     one.machine.apply([command(number, f"T{number}") for number in range(3_000)])
     other.machine.apply([command(0, "before")])
@@ -136,7 +136,7 @@ def test_everything_is_kept_until_there_is_a_snapshot():
     assert machine.floor(-1) == 0
 
 
-def test_log_is_kept_from_the_position_of_the_last_snapshot_but_one():
+def test_log_is_kept_from_the_position_of_the_second_newest_snapshot():
     machine, floors = Machine(), []
     for index, offset in ((10, 1000), (20, 2000), (30, 3000)):
         machine.save(index, offset)

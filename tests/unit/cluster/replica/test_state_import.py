@@ -61,7 +61,7 @@ class Group:
         return self.state.offset("g", name, 0).offset
 
 
-def test_offsets_that_the_group_has_committed_meanwhile_stay():
+def test_offsets_that_the_group_committed_meanwhile_are_kept():
     async def story():
         group = Group()
         for command in (GROUP, topic("T"), CommitOffsets("g", offsets(T=100))):

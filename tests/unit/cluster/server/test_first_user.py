@@ -24,7 +24,7 @@ def written(path: Path, text: str, mode: int = 0o600) -> str:
     return str(path)
 
 
-def test_the_command_makes_a_file_that_the_broker_takes(tmp_path: Path) -> None:
+def test_the_command_creates_a_file_that_the_broker_accepts(tmp_path: Path) -> None:
     path = tmp_path / "first-user"
     made = CliRunner().invoke(app, ["user", "first", "admin", str(path)], input="correct horse\ncorrect horse\n")
     assert made.exit_code == 0, made.output

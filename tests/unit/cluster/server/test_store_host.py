@@ -43,7 +43,7 @@ def names(monkeypatch):
     return answers
 
 
-def test_an_address_is_taken_as_it_is(names):
+def test_an_address_is_used_unchanged(names):
     assert resolved("10.9.8.7") == Host(bytes((10, 9, 8, 7)), 20921)
 
 
@@ -54,7 +54,7 @@ def test_a_name_is_resolved_and_ipv4_is_preferred(names):
     assert resolved("new") == Host(socket.inet_pton(socket.AF_INET6, "fd00::7"), 20921)
 
 
-def test_a_name_that_is_not_known_is_logged_and_is_loopback(names, caplog):
+def test_an_unknown_name_is_logged_and_loopback_is_used(names, caplog):
     def unknown():
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
@@ -66,7 +66,7 @@ def test_a_name_that_is_not_known_is_logged_and_is_loopback(names, caplog):
     assert "Name or service not known" in caplog.text
 
 
-def test_a_resolver_that_does_not_answer_holds_a_start_up_for_a_bounded_time(names, caplog):
+def test_a_silent_resolver_delays_a_start_for_a_bounded_time(names, caplog):
     is_over = threading.Event()
 
     def stalled():
@@ -87,7 +87,7 @@ def test_a_resolver_that_does_not_answer_holds_a_start_up_for_a_bounded_time(nam
     assert "no answer within 0.05 s" in caplog.text
 
 
-def test_the_records_of_both_kinds_of_brokers_name_it():
+def test_records_of_both_kinds_of_brokers_have_the_store_host():
     host = Host(bytes((10, 2, 3, 4)), 20921)
     flags = {
         "self_id": "n0",

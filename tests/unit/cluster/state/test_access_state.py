@@ -136,7 +136,7 @@ def test_a_session_ends_with_the_password_or_the_user_and_with_nothing_else() ->
     assert not access.has_epoch("alice", epoch)
 
 
-def test_tokens_are_found_by_their_digest_until_they_end() -> None:
+def test_tokens_are_found_by_their_digest_until_they_expire() -> None:
     state = state_with(AddApiToken("alice", TOKEN))
     access = state.access
 
@@ -289,7 +289,7 @@ def test_snapshots_of_older_programs_open_and_are_written_while_there_was_no_use
 
 
 @pytest.mark.parametrize("cut", [1, 5, 20, 60])
-def test_a_cut_snapshot_leaves_the_state_as_it_was(cut: int) -> None:
+def test_a_truncated_snapshot_leaves_the_state_unchanged(cut: int) -> None:
     state = state_with(SetTokenKey(b"1" * 32))
     content, version = bytes_of(state), state.access.version
     state.apply_command(SetRole(AccessRole("new", (Policy(resource_of("*"), ALL_ACTIONS),))))

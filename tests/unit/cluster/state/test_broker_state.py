@@ -80,7 +80,7 @@ def test_commands_are_found_in_the_records_that_a_log_of_messages_holds() -> Non
     assert (list(machine.topics), list(machine.groups)) == (["orders"], ["billing"])
 
 
-def test_an_offset_never_goes_back_by_a_commit() -> None:
+def test_a_commit_never_decreases_an_offset() -> None:
     state = state_with(commit(7))
 
     for late in (commit(7), commit(6), commit(0)):
@@ -103,7 +103,7 @@ def test_a_reset_sets_any_offset_and_invalidates_earlier_commits() -> None:
     assert kept(state) == (101, 1)
 
 
-def test_a_reset_that_comes_twice_resets_once() -> None:
+def test_a_repeated_reset_resets_once() -> None:
     state = state_with(commit(700), reset(100), commit(150, reset_count=1))
 
     assert state.apply_command(reset(100)).outcomes == (CommitOutcome.WAS_RESET,)
@@ -194,7 +194,7 @@ def test_everything_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert state.apply_command(commit(1, queue_id=5)).verdict is CommandVerdict.CHANGED
 
 
-def test_topic_whose_name_is_too_long_to_be_put_to_may_be_read() -> None:
+def test_topic_whose_name_is_too_long_for_puts_may_be_read() -> None:
     state = state_with(SetTopic(TopicConfig("t" * 128, permission=4)))
 
     assert state.topics["t" * 128].is_readable
@@ -256,7 +256,7 @@ def test_invalid_commands_are_neither_encoded_nor_applied(command) -> None:
     ],
     ids=["nothing", "no kind", "version", "newer kind", "kind 0", "cut", "no UTF-8", "more after it"],
 )
-def test_bytes_that_are_no_command_of_this_version_stop_the_node(body: bytes) -> None:
+def test_bytes_without_a_command_of_this_version_stop_the_node(body: bytes) -> None:
     with pytest.raises(Unreadable, match="at byte"):
         BrokerState().apply([Entry(0, 1, 0, 1, 4, 0, 0, body)])
 
@@ -273,7 +273,7 @@ def test_bytes_that_are_no_command_of_this_version_stop_the_node(body: bytes) ->
     ],
     ids=["nothing", "cut magic", "magic", "version", "more after it", "cut"],
 )
-def test_a_snapshot_that_cannot_be_read_leaves_the_state_as_it_was(content: bytes) -> None:
+def test_an_unreadable_snapshot_leaves_the_state_unchanged(content: bytes) -> None:
     state = state_with(commit(7))
 
     with pytest.raises(Unreadable):
@@ -282,7 +282,7 @@ def test_a_snapshot_that_cannot_be_read_leaves_the_state_as_it_was(content: byte
     assert kept(state) == (7, 0)
 
 
-def test_numbers_have_one_form() -> None:
+def test_numbers_have_one_encoding() -> None:
     for value in (0, 1, 127, 128, 300, (1 << 63) - 1, (1 << 64) - 1):
         writer = Writer()
         writer.number(value)

@@ -106,7 +106,7 @@ def test_a_file_that_cannot_be_read_is_read_from_its_bak_with_a_note(store: Path
     assert "topics.json.bak was read instead" in found.notes[0]
 
 
-def test_topic_with_a_name_that_takes_no_messages_is_only_read(tmp_path: Path) -> None:
+def test_topic_whose_name_is_too_long_for_puts_is_read_only(tmp_path: Path) -> None:
     (tmp_path / "config").mkdir()
     topics = {"t" * 127: {"perm": 6}, "u" * 128: {"perm": 6}, "v" * 128: {"perm": 4}}
     (tmp_path / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": topics}))
@@ -157,7 +157,7 @@ def test_when_neither_file_can_be_read_nothing_is_imported(store: Path) -> None:
         ),
     ],
 )
-def test_impossible_values_are_reported_with_file_and_path(store: Path, name: str, text: str, message: str) -> None:
+def test_invalid_values_are_reported_with_file_and_path(store: Path, name: str, text: str, message: str) -> None:
     (store / "config" / name).write_text(text)
 
     with pytest.raises(UnreadableConfig, match=message) as caught:
@@ -200,6 +200,6 @@ def test_any_other_text_raises_only_the_json_error(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "9" * 10_000, '{"a":' * 50_000], ids=["arrays", "digits", "objects"])
-def test_absurd_texts_are_refused(text: str) -> None:
+def test_extreme_texts_are_refused(text: str) -> None:
     with pytest.raises(NotJson, match="line 1, column 1: expected"):
         parse_fastjson(text)
