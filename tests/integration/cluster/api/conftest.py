@@ -103,7 +103,7 @@ def shop(tmp_path: Path) -> Shop:
 
 
 def run(story: Callable[[], Awaitable[None]]) -> None:
-    """Run one story in a loop of its own."""
+    """Run one story in a new event loop."""
     waiting.run(story())  # type: ignore[arg-type]
 
 

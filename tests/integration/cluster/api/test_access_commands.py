@@ -1,4 +1,4 @@
-"""`dledger user` and `dledger acl` against a closed broker: from the first user's file to a user with rights."""
+"""`dledger user` and `dledger acl` against a broker with access control, from the first user's file on."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ async def close(shop) -> None:
 
 
 async def code_of(call) -> grpc.StatusCode | None:
-    """Return how a call or a stream was refused; None: it was not, up to its first response."""
+    """Return the code of the refusal of a call or stream; None: its first response was no refusal."""
     try:
         if hasattr(call, "read"):
             await call.read()

@@ -1,4 +1,4 @@
-"""The commands for messages against a broker process: what a person types, and what comes."""
+"""The commands for messages against a broker process."""
 
 import json
 import os
@@ -26,7 +26,7 @@ RAN_AS_PROCESSES = set()
 
 @pytest.fixture
 def dledger(broker):
-    """Return a function that runs a command against the broker: at first as a process, then in this one.
+    """Return a function that runs a command against the broker: the first one as a process, others in this process.
 
     The start of a process takes many times as long as most commands.
     """
@@ -223,7 +223,7 @@ def test_a_broker_reports_wrong_options(tmp_path, arguments, text):
 
 
 def test_consume_commits_the_printed_messages_on_sigterm(dledger, broker, tmp_path):
-    """Nothing here waits longer than 30 s. What is printed arrives at once, also in a file, which Python buffers."""
+    """Output arrives immediately, also in a file, which Python buffers. No step waits longer than 30 s."""
     dledger("topic", "create", "orders", "--queues", "1")
     dledger("produce", "orders", text="a\nb\nc\n")
     printed, notes = tmp_path / "printed", tmp_path / "notes"
@@ -250,7 +250,7 @@ def test_consume_commits_the_printed_messages_on_sigterm(dledger, broker, tmp_pa
 
 
 def test_output_shows_a_new_user_the_state_and_address_of_a_broker(tmp_path):
-    """README's line, in a home without anything of ours, and with output that Python buffers."""
+    """The command of README, in an empty home directory, with output that Python buffers."""
     (port,) = choose_ports(1, None)
     store = tmp_path / "data" / "store"
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHONUNBUFFERED", "DLEDGER_"))}

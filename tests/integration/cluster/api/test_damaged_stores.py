@@ -1,4 +1,4 @@
-"""A broker on a store whose log is damaged: it does not start by itself, and it says how to."""
+"""A broker on a store whose log is damaged: it refuses to start, and its error has the option for it."""
 
 import signal
 import subprocess

@@ -1,4 +1,4 @@
-"""Clients of a broker when its node gains or loses the leadership: streams end at once, locks are granted again."""
+"""Clients of a node that gains or loses the leadership: streams end at once, locks are granted again."""
 
 import asyncio
 
@@ -17,7 +17,7 @@ LEADER_AGAIN = ReplicaStatus("LEADER", 3, "n0", "127.0.0.1:1", is_serving_puts=T
 
 
 class MovingReplica(StandaloneReplica):
-    """A store of one machine whose status is what the test says."""
+    """A store of one machine whose status is set by the test."""
 
     def __init__(self, *parts):
         super().__init__(*parts)
@@ -49,7 +49,7 @@ async def join(stub, client_id, instance=1):
 
 
 async def expect(call, *client_ids):
-    """Read until these are the members."""
+    """Read until the members are these."""
     while list((answer := await call.read()).client_ids) != list(client_ids):
         assert not answer.answer.code, answer
 

@@ -40,7 +40,7 @@ def put(broker, topic, queue_id, number):
 
 
 def records_of(chunks):
-    """Return the records in chunks that may be cut anywhere."""
+    """Return the records in chunks, which may end within a record."""
     data = b"".join(chunk.data for chunk in chunks)
     assert {chunk.header_size for chunk in chunks} <= {0}
     found = walk(memoryview(data), 0, len(data))
@@ -108,7 +108,7 @@ def test_chunks_are_the_bytes_of_the_log(broker):
 
 
 class SilentNode(BrokerServiceServicer):
-    """A node that takes a call and sends nothing."""
+    """A node that accepts a call and sends nothing."""
 
     def __init__(self):
         self.is_over = threading.Event()
@@ -136,7 +136,7 @@ def test_a_silent_node_is_replaced_by_the_next_one(broker, monkeypatch):
 
 
 class HurriedClock:
-    """A clock on which every limit has passed after a few pauses; calls have all the time that they need."""
+    """A clock that passes every limit after a few pauses, while calls have no time limit."""
 
     def __init__(self):
         self.pauses = 0

@@ -1,4 +1,4 @@
-"""Puts over gRPC: places of messages, errors of bad ones, retries, and the state after a kill."""
+"""Puts over gRPC: offsets of messages, errors of invalid ones, retries, and the state after a kill."""
 
 import asyncio
 import threading
@@ -217,7 +217,7 @@ def test_requests_of_one_stream_keep_their_order_and_each_is_answered_once(shop)
 
 
 def test_acknowledged_messages_exist_once_after_a_kill(broker):
-    """Four callers put until the process is killed, three times; every acknowledged message is at its place."""
+    """Four callers put until the process is killed, three times; every acknowledged message is at its offset."""
     places: dict[bytes, tuple[int, int]] = {}
     for life in range(3):
         with grpc.insecure_channel(broker.address) as channel:

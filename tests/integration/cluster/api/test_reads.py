@@ -1,4 +1,4 @@
-"""Get, Subscribe and queries over gRPC: what is found, what is waited for, and what is never done silently."""
+"""Get, Subscribe and queries over gRPC: results, waits, and refusals."""
 
 import asyncio
 

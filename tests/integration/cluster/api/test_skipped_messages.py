@@ -16,14 +16,14 @@ BODY_AT = 88
 
 
 def damage(store_path, physical_offset):
-    """Change a byte of the body of one message, under the running broker."""
+    """Change a byte of the body of one message while the broker runs."""
     with (store_path / "commitlog" / ("0" * 20)).open("r+b") as file:
         file.seek(physical_offset + BODY_AT)
         file.write(b"\xff")
 
 
 async def put_with_damage(shop, count=5, damaged=(2,), **fields):
-    """Put messages and damage some of them; return the place of each."""
+    """Put messages and damage some of them; return the offsets of each."""
     put = await shop.put(*(b"%d" % number for number in range(count)), **fields)
     await shop.stub.Offsets(pb.OffsetsRequest(topic=TOPIC))  # a confirmed read: they are dispatched
     for number in damaged:

@@ -1,4 +1,4 @@
-"""A broker answers health checks and says what it serves, as any tool that speaks gRPC asks for it."""
+"""A broker serves the standard gRPC services for health checks and reflection."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""A topic is deleted and created again while clients use it: offsets continue, and no message comes twice."""
+"""A topic is deleted and created again while clients use it: offsets continue, and no message is delivered twice."""
 
 from __future__ import annotations
 

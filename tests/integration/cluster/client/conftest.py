@@ -1,4 +1,4 @@
-"""What the tests of the clients of messages share."""
+"""Fixtures shared by the tests of the message clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small words that the tests of the clients of messages share."""
+"""Helpers shared by the tests of the message clients."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def consumer_of(broker: Any, **options: Any) -> Consumer:
 
 
 async def take(consumer: Any, count: int) -> list[Any]:
-    """Poll until that many messages came."""
+    """Poll until that many messages have arrived."""
     messages: list[Any] = []
     deadline = time.monotonic() + PATIENCE_S
     while len(messages) < count and time.monotonic() < deadline:

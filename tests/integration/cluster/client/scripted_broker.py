@@ -69,7 +69,7 @@ class ScriptedBroker(broker_pb2_grpc.BrokerServiceServicer):
             self.stored.changed.notify_all()
 
     def follow(self, leader: ScriptedBroker) -> None:
-        """Lead no longer."""
+        """Become a follower."""
         self.leader = leader
         self.break_streams()
 

@@ -29,7 +29,7 @@ class Stored:
         self.encoder = RecordEncoder(HOST)
 
     def put(self, message: Message) -> tuple[int, int, bool]:
-        """Return physical offset, queue offset, and whether it was there before."""
+        """Return physical offset, queue offset, and whether the message is a duplicate."""
         key = message.properties.get("UNIQ_KEY", "")
         if key in self.places:
             return (*self.places[key], True)

@@ -1,4 +1,4 @@
-"""The plain client of the command line against brokers in memory: a subscription follows the leader."""
+"""The simple client of the command line against brokers in memory: a subscription follows the leader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The wheel for applications: one top-level name, the clients' modules alone, and they work against a real broker."""
+"""The wheel for applications: one top-level name, only the modules of clients, and a run against a real broker."""
 
 from __future__ import annotations
 

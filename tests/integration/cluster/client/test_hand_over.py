@@ -1,4 +1,5 @@
-"""A queue moves to another consumer of a group: messages in work are finished and committed first, none comes twice.
+"""A queue moves to another consumer of a group: messages in work are finished and committed first, and none is
+delivered twice.
 
 Brokers are in memory, consumers are the real ones. Messages that a program received and did not finish within
 `handover_limit_s` are delivered again: delivery is at least once in every case.
@@ -61,7 +62,7 @@ def test_a_queue_moves_when_its_messages_are_processed_and_committed(make_broker
 
 @pytest.mark.parametrize("is_orderly", [False, True], ids=["shared", "orderly"])
 def test_unprocessed_messages_of_a_loop_go_to_the_next_consumer(make_broker: MakeBroker, is_orderly: bool) -> None:
-    """`async for` and `for` take many messages at once; those of a queue given up are neither lost nor late."""
+    """`async for` and `for` fetch many messages at once; those of a revoked queue are neither lost nor late."""
     broker = filled(make_broker)
 
     async def main() -> None:
@@ -157,7 +158,7 @@ def test_a_dead_consumer_causes_redelivery_only_since_its_last_commit(make_broke
 
 
 async def dead(consumer: Any) -> None:
-    """End a consumer like a killed process: it sends nothing more to the broker."""
+    """End a consumer like a killed process: it sends nothing to the broker."""
     for task in consumer._tasks:
         task.cancel()
     for reader in list(consumer._rebalancer.readers.values()):
@@ -182,7 +183,7 @@ def test_a_program_that_does_not_finish_delays_a_queue_only_for_a_limited_time(m
 
 
 def test_consumers_continue_at_a_leader_without_locks(make_broker: MakeBroker) -> None:
-    """Without `is_orderly` locks only avoid repeats: where another consumer seems to hold one, reading continues."""
+    """Without `is_orderly` locks only avoid repeats: if another consumer seems to have the lock, reading continues."""
     broker = make_broker({"orders": 1})
     broker.stored.fill("orders", 20)
 

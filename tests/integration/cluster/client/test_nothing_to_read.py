@@ -1,4 +1,4 @@
-"""A consumer without a route to its messages: it raises an error after a while, and keeps trying."""
+"""A consumer without a route to its messages: it raises an error after the limit, and continues to retry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The producer against brokers in memory: what is tried again and where, how messages end, what travels together."""
+"""The producer against brokers in memory: retries, outcomes, and batches."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def send_blocking(endpoints: str, bodies: list[bytes], options: dict[str, Any], 
 
 @pytest.fixture(params=[send_asyncio, send_blocking], ids=["asyncio", "blocking"])
 def send(request: pytest.FixtureRequest) -> Callable[..., list[Any]]:
-    """Send bodies one after the other through one face of the producer; return what came of each."""
+    """Send bodies one after another through one interface of the producer; return the outcome of each."""
 
     def call(endpoints: str, *bodies: bytes, how: dict[str, Any] | None = None, **options: Any) -> list[Any]:
         patient = {"deadline_s": PATIENCE_S, "answer_timeout_s": PATIENCE_S}

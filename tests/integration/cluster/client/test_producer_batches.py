@@ -1,4 +1,4 @@
-"""The producer against brokers in memory: what travels together, in which order, and what waits in the client."""
+"""The producer against brokers in memory: batches, their order, and the queue in the client."""
 
 from __future__ import annotations
 

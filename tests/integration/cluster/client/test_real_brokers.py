@@ -1,4 +1,4 @@
-"""Producer and consumer with brokers of our own: in this process, and as processes that are killed."""
+"""Producer and consumer with real brokers: in this process, and as processes that are killed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SETTINGS = {
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    """Return a broker in a process of its own, with a topic of four queues."""
+    """Return a broker in a separate process, with a topic of four queues."""
     process = BrokerProcess(tmp_path / "store", **SETTINGS)
     process.start()
     with grpc.insecure_channel(process.address) as channel:
@@ -63,7 +63,7 @@ def test_sent_messages_are_received_with_tags_keys_and_positions(broker: BrokerP
 
 
 def test_kill_of_a_broker_loses_and_repeats_no_message(broker: BrokerProcess) -> None:
-    """While one sends with retries and one receives, the broker is killed twice."""
+    """The broker is killed twice while messages are sent with retries and received."""
 
     async def main() -> list[Any]:
         received: list[Any] = []

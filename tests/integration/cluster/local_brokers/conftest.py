@@ -38,7 +38,7 @@ def brokers(tmp_path: Path) -> Iterator[LocalBrokers]:
 
 @contextmanager
 def running_brokers(folder: Path, **options: Any) -> Iterator[LocalBrokers]:
-    """Yield a broker that has a leader, and a name server, however long they take to start."""
+    """Yield a broker that has a leader, and a name server, without a limit on their start."""
     started = LocalBrokers.create(folder, options=options)
     try:
         started.start(PATIENCE_S)
@@ -74,6 +74,6 @@ def term_of(cluster: LocalCluster) -> int:
 
 
 def same_term_check(cluster: LocalCluster) -> Callable[[], bool]:
-    """Return a function that checks that there was no election since: a paused node loses the leadership."""
+    """Return a function that checks that there was no election since, because a paused node loses the leadership."""
     term = term_of(cluster)
     return lambda: term_of(cluster) == term

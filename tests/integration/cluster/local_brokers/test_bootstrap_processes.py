@@ -1,4 +1,4 @@
-"""Node processes that are ended while they agree on the base log, or fetch it, resume later where they stopped."""
+"""Node processes that are stopped during the bootstrap resume it at the next start."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FILES = 5
 
 
 def write_plain(root: Path) -> None:
-    """Write a plain store of this many files."""
+    """Write a plain store with `count` files."""
     names = ("mapped_file_size_consume_queue", "max_hash_slot_num", "max_index_num")
     config = PlainStoreConfig(
         log=CommitLogConfig(mapped_file_size=FILE_SIZE, is_flush_sync=False),

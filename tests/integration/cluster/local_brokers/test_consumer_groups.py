@@ -1,4 +1,4 @@
-"""A group of consumer processes on a broker of three node processes: they join, leave, are killed, as is the leader."""
+"""A group of consumer processes on a broker of three node processes: joins, leaves, kills of them and of the leader."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_no_message_is_lost_while_consumers_and_leaders_change(
 
 
 def check_repeats(consumers: list[ConsumerProcess], killed: str, leader_lost_at: int) -> None:
-    """While one leader lives only what the consumer that was killed had not committed comes again, once."""
+    """With one leader, only messages that the killed consumer had not committed are repeated, once."""
     delivered: dict[Place, list[str]] = defaultdict(list)
     for at, queue, offset, client_id in sorted(
         (*message, consumer.client_id) for consumer in consumers for message in consumer.messages()
@@ -153,7 +153,7 @@ def check_repeats(consumers: list[ConsumerProcess], killed: str, leader_lost_at:
 
 
 def check_deliveries(consumers: list[ConsumerProcess], events: int, *, is_orderly: bool) -> None:
-    """Messages come again only because their queue has changed hands; in order, and from one consumer at a time."""
+    """Messages are repeated only after their queue was reassigned; in order, and by one consumer at a time."""
     delivered = sorted(
         (at, queue, offset, consumer.client_id) for consumer in consumers for at, queue, offset in consumer.messages()
     )

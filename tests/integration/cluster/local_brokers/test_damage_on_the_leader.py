@@ -1,4 +1,4 @@
-"""Disks change a message under their nodes: consumers get it all the same, as long as one node has it."""
+"""Disks damage a message on some nodes: consumers get it as long as one node has it intact."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ BODY_AT = 88
 
 @pytest.fixture
 def brokers(tmp_path: Path) -> Iterator[LocalBrokers]:
-    """Return one broker of three nodes, whose leader is not soon given up."""
+    """Return one broker of three nodes with long election timeouts."""
     with running_brokers(tmp_path / "run", **SMALL, **STEADY) as started:
         yield started
 
 
 def place_of_the_fourth_message(cluster: LocalCluster) -> int:
-    """Send messages to a topic with one queue; return where the one lies that is to be damaged."""
+    """Send messages to a topic with one queue; return the position of the message to damage."""
     with BrokerCalls(cluster.endpoints, PATIENCE_S) as calls:
         set_topic(calls, "orders", 1)
     with Producer(cluster.endpoints, is_unknown_retried=True, deadline_s=PATIENCE_S) as producer:
@@ -52,7 +52,7 @@ def damage(cluster: LocalCluster, node_id: str, place: int) -> None:
 
 
 def bodies_heard(consumer: Consumer, count: int, skipped: list[SkippedMessages]) -> list[bytes]:
-    """Poll until this many messages have come, or the consumer reports skipped ones."""
+    """Poll until this many messages have arrived, or the consumer reports skipped ones."""
     found: list[bytes] = []
     deadline = time.monotonic() + PATIENCE_S
     while len(found) < count and not skipped:
@@ -71,7 +71,7 @@ def test_message_that_is_damaged_on_the_leader_reaches_consumers(brokers: LocalB
     groups = (f"g{number}" for number in count())
 
     def is_read_where_it_is_damaged() -> bool:
-        """Read all in a group of its own; a node that was paused for long has lost the leadership, and gets it back."""
+        """Read everything in a new group; a node that was paused too long gets the leadership again by a transfer."""
         skipped: list[SkippedMessages] = []
         rules = {"group": next(groups), "topics": "orders", "start": "first"}
         with Consumer(cluster.endpoints, **rules, on_skipped=skipped.append) as consumer:

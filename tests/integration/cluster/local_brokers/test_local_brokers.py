@@ -1,4 +1,4 @@
-"""A broker of three node processes: what a user meets, through client, command line, status and name server."""
+"""A broker of three node processes: client, command line, status and name server."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def dledger(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def create_topic(cluster: LocalCluster, *options: str) -> None:
-    """Create `orders` by command; again, where another node was elected meanwhile."""
+    """Create `orders` by command; retry if another node was elected meanwhile."""
 
     def is_created() -> bool:
         done = dledger("topic", "create", "orders", "--if-not-exists", *options, "--broker", cluster.endpoints)
@@ -101,7 +101,7 @@ def test_every_node_has_a_status_and_raw_appends_are_refused(brokers: LocalBroke
     cluster = brokers.clusters["broker-a"]
 
     def at_rest() -> dict[str, pb.BrokerStatusResponse] | None:
-        """Return the statuses of all nodes when they agree on a leader, which takes puts."""
+        """Return the statuses of all nodes when they agree on a leader that accepts puts."""
         found = {node_id: status_of(cluster, node_id) for node_id in cluster.node_ids}
         leaders = {status.leader.id for status in found.values()}
         return found if len(leaders) == 1 and any(status.is_serving_puts for status in found.values()) else None
@@ -135,7 +135,7 @@ def test_status_shows_which_node_accepts_puts(brokers: LocalBrokers) -> None:
     wait_until(lambda: "taken" in dledger(*status).stdout, "puts are taken")
 
     def shown_of_leader() -> tuple[str, dict[str, Any]] | None:
-        """Return the leader and what is shown when puts are taken there, and nowhere else."""
+        """Return the leader and the output when only the leader accepts puts."""
         leader = cluster.wait_for_leader(PATIENCE_S)
         found = {
             each["self_id"]: each["broker"] for each in map(json.loads, dledger(*status, "--json").stdout.splitlines())
@@ -200,7 +200,7 @@ def test_name_servers_have_a_topic_when_its_creation_is_acknowledged(brokers: Lo
 
 
 def delete_topic(calls: BrokerCalls, topic: str) -> None:
-    """Delete a topic; again, if another node was elected meanwhile and the outcome is unknown."""
+    """Delete a topic; retry if another node was elected meanwhile and the outcome is unknown."""
     has_doubt = False
 
     def is_deleted() -> bool:
@@ -219,9 +219,9 @@ def delete_topic(calls: BrokerCalls, topic: str) -> None:
 
 
 def check_told(begin: float, is_true: Callable[[], bool]) -> None:
-    """Name servers know what was answered since `begin`: at once, but where they took longer than they are waited for.
+    """Check that name servers have what was acknowledged since `begin`, unless they took longer than the broker's wait.
 
-    That is said of a call that ended within that limit; a broker may have given up waiting in any other one.
+    Only calls that ended within that limit are checked; in any other call the broker may have stopped waiting.
     """
     was_in_time = time.monotonic() - begin < broker._ANNOUNCE_LIMIT_S
     assert not was_in_time or is_true()

@@ -44,7 +44,7 @@ def send(name_servers: str, numbers: range) -> None:
 
 
 def read_until(consumer: BlockingConsumer, is_enough: Callable[[Counter[int]], bool]) -> Counter[int]:
-    """Return how often each number came, as soon as that is enough."""
+    """Read until a condition is met; return how often each number was received."""
     found: Counter[int] = Counter()
     deadline = time.monotonic() + PATIENCE_S
     while not is_enough(found):

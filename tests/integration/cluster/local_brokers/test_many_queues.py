@@ -1,7 +1,7 @@
-"""Three nodes that may have 1,024 descriptors, as is usual, and 10,000 queues: puts, a restart, and all can be read.
+"""Three nodes that may have 1,024 descriptors, as is usual, and 10,000 queues: puts, a restart, and reads.
 
-The ends of all queues are asked for, before and after the restart; of their messages every tenth is read before and
-every fourth after it, ten times as many files as may be open. `make chaos` reads all of them, both times.
+The test requests the ends of all queues before and after the restart, and reads every tenth message before and every
+fourth after it: ten times as many files as may be open. `make chaos` reads all messages, both times.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PLACES = [(f"orders-{topic}", queue_id) for topic in range(TOPICS) for queue_id 
 
 
 def limited(*arguments: object, **options: object) -> subprocess.Popen[bytes]:
-    """Start a process that may never have more descriptors."""
+    """Start a process with a hard limit of descriptors."""
     limits = (DESCRIPTORS, DESCRIPTORS)
     limit = partial(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
     return _POPEN(*arguments, preexec_fn=limit, **options)  # type: ignore[call-overload, no-any-return]

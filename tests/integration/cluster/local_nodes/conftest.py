@@ -1,4 +1,4 @@
-"""Three real node processes, shared by the tests of a module: all of them append, none may assume an empty log."""
+"""Three real node processes, shared by the tests of a module, which must not assume an empty log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Both faces of the client on real nodes: appended is readable, from every node, over the loss of a leader."""
+"""Both interfaces of the client on real nodes: entries are readable from every node, over the loss of a leader."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ def status_of_leader(log: LogClient) -> Any:
 
 
 def roles(log: LogClient) -> list[str]:
-    """Return the roles of all nodes, in the order of the alphabet; "" for one that does not answer."""
+    """Return the roles of all nodes, ordered alphabetically; "" for one that does not answer."""
     answers = log.statuses(PATIENCE_S).values()
     return sorted("" if isinstance(answer, str) else answer.role for answer in answers)
 

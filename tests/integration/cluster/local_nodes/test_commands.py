@@ -1,4 +1,4 @@
-"""The commands on real nodes, as a person runs them: as processes, with pipes."""
+"""The commands on real nodes, run as processes with pipes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def dledger(cluster: LocalCluster, *arguments: object, stdin: bytes = b"") -> su
 
 
 def status_of_settled(cluster: LocalCluster, *arguments: object) -> bytes:
-    """Return the output of `dledger status` when all nodes answer and one leads."""
+    """Return the output of `dledger status` when all nodes answer and one is leader."""
 
     def settled() -> bytes | None:
         done = dledger(cluster, "status", "--timeout", PATIENCE_S, *arguments)

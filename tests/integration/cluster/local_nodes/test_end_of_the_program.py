@@ -1,4 +1,4 @@
-"""Nodes that a program starts end with it, however it ends; detached ones continue."""
+"""Nodes end with the program that started them, also after a kill; detached nodes continue."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def running_nodes(folder: Path, how: signal.Signals | None, *, kind: str = "") -> list[ProcessRef]:
-    """Run a program that starts nodes, end it by a signal or in order, and return its nodes."""
+    """Run a program that starts nodes, end it by a signal or cleanly, and return its nodes."""
     command = [sys.executable, "-c", PROGRAM, str(folder), kind]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
         assert program.stdout is not None

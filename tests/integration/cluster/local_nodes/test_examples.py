@@ -1,4 +1,4 @@
-"""The programs in docs/examples do what their text says."""
+"""The programs in docs/examples work as documented."""
 
 import runpy
 from pathlib import Path

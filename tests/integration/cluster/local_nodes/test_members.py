@@ -1,4 +1,4 @@
-"""Members that come and go, and leadership that moves, on node processes: by command, by client, by script."""
+"""Membership changes and leadership transfers of node processes: by command, by client, by script."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ ROOT = Path(__file__).parents[4]
 
 @pytest.fixture(scope="module")
 def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """Return a running cluster of this module's own: its members change, but at the end of a test all of them vote."""
+    """Return a running cluster of this module: tests change its members, and leave all of them as voters."""
     with LocalCluster.create(tmp_path_factory.mktemp("members"), options=OPTIONS) as running:
         running.wait_for_leader(PATIENCE_S)
         yield running
 
 
 def dledger(cluster: LocalCluster, *arguments: object) -> Result:
-    """Run a command in this process: what it says is what is tried here, not how it starts."""
+    """Run a command in this process, because these tests check its output, not its start."""
     environment = {"DLEDGER_ENDPOINTS": cluster.endpoints, "COLUMNS": "100"}
     return CliRunner().invoke(app, [*map(str, arguments)], env=environment)
 
 
 def output_of(cluster: LocalCluster, *arguments: object) -> str:
-    """Return the output of a command that may be repeated, as soon as it succeeds: a leader must answer."""
+    """Repeat a command until it succeeds, because it needs a leader; return its output."""
 
     def succeeded() -> str | None:
         result = dledger(cluster, *arguments)

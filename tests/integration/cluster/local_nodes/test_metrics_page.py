@@ -1,4 +1,4 @@
-"""The metrics page answers scrapers while others connect and are silent, send without end, or read nothing."""
+"""The metrics page answers scrapers while other clients are silent, send endlessly, or read nothing."""
 
 import http.client
 import socket

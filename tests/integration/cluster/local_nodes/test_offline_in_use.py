@@ -61,7 +61,7 @@ def at_rest(tmp_path: Path) -> Iterator[Path]:
 
 
 def _writing(folder: Path, count: int, told_at: int) -> Iterator[Path]:
-    """Have a process put `count` messages; yield when there are `told_at`, then kill it."""
+    """Have a process put `count` messages; yield after `told_at` of them, then kill it."""
     command = [sys.executable, "-c", PUT_WITHOUT_END, str(folder), str(count), str(told_at)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
         assert writer.stdout is not None

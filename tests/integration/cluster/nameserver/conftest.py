@@ -31,7 +31,7 @@ class NameServerProcess:
         assert self._process.stdout.readline() == f"ready nameserver={self.address}\n"
 
     def stop(self) -> tuple[int, str]:
-        """Stop it cleanly; return its exit code and its log."""
+        """Stop the process cleanly; return its exit code and its log."""
         process, self._process = self._process, None
         assert process is not None
         process.terminate()
@@ -39,7 +39,7 @@ class NameServerProcess:
         return process.returncode, log
 
     def pause(self) -> None:
-        """Make it hang: its connections stay open, and it answers nothing."""
+        """Pause the process: its connections remain open, and it answers nothing."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 

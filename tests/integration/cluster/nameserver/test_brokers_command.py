@@ -1,4 +1,4 @@
-"""`dledger brokers`: what a person sees of name servers, and how a broker is drained."""
+"""`dledger brokers`: its view of name servers, and draining a broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands for messages with name servers instead of a broker: two brokers, one topic, what a person types."""
+"""The commands for messages with name servers instead of a broker: two brokers, one topic."""
 
 import json
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ def brokers(server, tmp_path) -> Iterator[list[BrokerProcess]]:
 
 
 def run(*arguments, text="", code=0):
-    """Run a command in this process, for the start of another one takes longer than most commands."""
+    """Run a command in this process, because the start of a process takes longer than most commands."""
     done = CliRunner().invoke(app, arguments, input=text)
     assert done.exit_code == code, done.stderr
     return done.stdout if code == 0 else done.stderr
@@ -75,7 +75,7 @@ def test_lines_for_a_dead_broker_go_to_the_others(server, brokers):
 
 
 def table(text):
-    """Return the rows of a table, as words, without its head."""
+    """Return the rows of a table, as words, without its header."""
     return [line.split() for line in text.splitlines() if line.strip()][2:]
 
 

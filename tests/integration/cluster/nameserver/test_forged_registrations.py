@@ -1,4 +1,4 @@
-"""A registration that no node of the broker confirms replaces none; an honest one is as quick as before."""
+"""A registration that no node of the broker confirms is refused; a genuine one is not delayed."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Server:
         return response.answer.reason
 
     async def leader(self) -> str:
-        """Return the address of the leader of the topic."""
+        """Return the address of the topic's leader."""
         routes = (await self.stub.Route(pb.RouteRequest(topics=["orders"]))).routes
         if not routes:
             return ""

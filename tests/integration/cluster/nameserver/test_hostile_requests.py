@@ -1,6 +1,6 @@
 """Every field of every request to a name server is sent as large and as hostile as it can be.
 
-See `tests.support.hostile_requests`. And clients: whatever a name server says of a topic, a call ends in its time.
+See `tests.support.hostile_requests`. Clients, too: a call ends in time, whatever a name server answers.
 """
 
 import time
@@ -60,7 +60,7 @@ def test_no_request_to_a_name_server_blocks_its_loop() -> None:
 
 @pytest.mark.slow
 def test_a_hundred_thousand_topics_are_registered_and_listed_in_pieces() -> None:
-    """Neither the sender of a registration nor the name server is ever busy for long: both share this loop."""
+    """Neither the sender of a registration nor the name server blocks this loop, which they share."""
     topics = tuple(TopicQueues(f"t{number:06}", 8, 8, 6) for number in range(100_000))
 
     async def story() -> None:
@@ -88,7 +88,7 @@ def test_a_hundred_thousand_topics_are_registered_and_listed_in_pieces() -> None
 
 
 class Liar(nameserver_pb2_grpc.NameServerServicer):
-    """Says what it was made to say of every topic."""
+    """Returns a prescribed route for every topic."""
 
     def __init__(self, **fields: object) -> None:
         queues = {"read_queues": 4, "write_queues": 4, "permission": 6, "topic": "orders"}

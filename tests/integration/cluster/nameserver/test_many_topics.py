@@ -1,4 +1,4 @@
-"""A broker with a hundred thousand topics: its loop has time for other work, also during registrations."""
+"""A broker with a hundred thousand topics: registrations do not block its loop."""
 
 import asyncio
 from pathlib import Path
@@ -33,7 +33,7 @@ IDLE_S = 1.6
 
 
 class CountingNameServer(NameServer):
-    """Remembers how many topics each registration had."""
+    """Records the number of topics of each registration."""
 
     def __init__(self) -> None:
         super().__init__()

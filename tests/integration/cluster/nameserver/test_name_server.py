@@ -1,4 +1,4 @@
-"""Brokers, name servers and clients together: registrations arrive, survive restarts, and routes are found."""
+"""Brokers, name servers and clients together: registrations, restarts, and routes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def leader_of(address: str, topic: str = "orders") -> str:
 
 @pytest.fixture(autouse=True)
 def patient_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have a name server that answers late, on a busy machine, not taken for one that is away."""
+    """Raise timeouts, so that a slow answer on a busy machine does not count as a failure."""
     for module in (name_server_links, route_finder):
         monkeypatch.setattr(module, "_CALL_TIMEOUT_S", PATIENCE_S)
 
@@ -199,7 +199,7 @@ async def served(clock_ms: Callable[[], int]) -> AsyncIterator[str]:
 
 
 class SlowNameServer(NameServer):
-    """Takes registrations only when it is let."""
+    """Accepts registrations only when a test permits it."""
 
     def __init__(self, clock_ms: Callable[[], int]) -> None:
         super().__init__(clock_ms=clock_ms)

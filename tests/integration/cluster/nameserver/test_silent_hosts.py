@@ -1,4 +1,4 @@
-"""One of several hosts is switched off and refuses nothing: clients use those that answer, and do not wait for it."""
+"""One of several hosts is switched off and drops packets: clients use the others, and do not wait for it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def registration_of(*addresses: str) -> Registration:
 
 
 class NamingNode(Node):
-    """A node that names the nodes of its broker as a test says."""
+    """A node that returns the nodes of its broker prescribed by a test."""
 
     async def Route(self, request: pb.RouteRequest, context: grpc.aio.ServicerContext) -> pb.RouteResponse:  # noqa: N802
         response = await super().Route(request, context)

@@ -1,4 +1,4 @@
-"""A missed change of a topic is hidden from no client: by a lagging follower, or a name server that was not reached."""
+"""A lagging follower, or a name server that missed a change of a topic, hides the change from no client."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OLD, NEW = TopicQueues("orders", 4, 4, 6), TopicQueues("orders", 8, 8, 6)
 
 
 class Node(BrokerServiceServicer):
-    """One node of a broker, which knows some queues of one topic, or none."""
+    """One node of a broker that has some queues of one topic, or none."""
 
     def __init__(self, queues: TopicQueues | None, term: int, sequence: int, *, leads: bool) -> None:
         self.queues, self.term, self.sequence, self.leads = queues, term, sequence, leads
@@ -51,7 +51,7 @@ class Node(BrokerServiceServicer):
 
 
 class InOrder(random.Random):
-    """Has name servers asked in the order in which they are given."""
+    """Keeps the given order of name servers."""
 
     def shuffle(self, x: Any) -> None:
         pass
@@ -59,7 +59,7 @@ class InOrder(random.Random):
 
 @pytest.fixture
 def patient_calls(monkeypatch) -> None:
-    """Do not pass over a node that answers late on a busy machine."""
+    """Raise timeouts, so that no node is skipped on a busy machine."""
     monkeypatch.setattr(reaching, "PATIENCE_S", PATIENCE_S)
     for module in (broker_routes, route_finder):
         monkeypatch.setattr(module, "_CALL_TIMEOUT_S", PATIENCE_S)

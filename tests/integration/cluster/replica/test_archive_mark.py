@@ -1,4 +1,4 @@
-"""A broker of a group deletes what is archived, and nothing else; archived while it serves."""
+"""A broker of a group deletes only archived files; the archive is written while it serves."""
 
 from dataclasses import replace
 

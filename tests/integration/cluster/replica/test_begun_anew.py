@@ -1,4 +1,4 @@
-"""A node that resets its log after the others' retention: queues, index and queue offsets follow."""
+"""A node that resets its log after retention on the others: queues, index and queue offsets follow."""
 
 import shutil
 import threading
@@ -16,7 +16,7 @@ COUNT = 900
 
 
 async def delete_all_that_may_go(replica):
-    """Have the node delete what its retention may delete, as when the disk is too full."""
+    """Have the node delete all files that its retention may delete, as on a full disk."""
     node, log = replica.node, replica.parts.entries
     retention = node._retention
     # A live follower still needs the entries that it has not acknowledged.
@@ -36,7 +36,7 @@ def begin_of(replica):
 
 
 async def fill(group):
-    """Put messages into three queues; one of them gets no more, so that all its messages will have expired."""
+    """Put messages into three queues; one of them gets no more, so that all of its messages expire."""
     await group.of_leader(lambda leader: leader.change(SetTopic(TopicConfig("T", 4, 4))))
     await group.put(*numbered(range(30), queue_id=2))
     for begin in range(0, COUNT, 100):
@@ -109,7 +109,7 @@ def test_node_that_resets_its_log_keeps_the_ends_of_queues_and_reuses_no_offset(
 
 @pytest.mark.slow
 def test_node_that_is_stopped_while_it_loads_a_snapshot_loads_it_when_it_starts_again(tmp_path, monkeypatch):
-    """It stops at once without dispatching; after the restart, its queues are equal to those of the other nodes."""
+    """It stops without dispatch; after the restart, its queues are equal to those of the other nodes."""
     whole = BrokerState.snapshot_loading
 
     def without_end(state, content):

@@ -1,4 +1,4 @@
-"""The base log comes from nodes that fail, lie, or disconnect midway; disks are full; a fetch is resumed."""
+"""The fetch of the base log with sources that fail, send wrong data or disconnect, full disks, and resumption."""
 
 import shutil
 
@@ -32,7 +32,7 @@ from tests.support.waiting import run, until
 
 
 class Source:
-    """A bootstrapped node whose answers a test spoils."""
+    """A bootstrapped node whose answers a test changes."""
 
     def __init__(self, config, spoil):
         origin = load_origin(OsFiles(), places_of(config))

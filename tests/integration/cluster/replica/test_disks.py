@@ -1,4 +1,4 @@
-"""Disks of a broker's nodes fill up, fail, are made room on: what is said is true, nothing acknowledged is lost."""
+"""Full and failing disks of a broker's nodes: answers are correct, and no acknowledged message is lost."""
 
 import asyncio
 
@@ -19,9 +19,9 @@ from tests.support.waiting import PATIENCE_S, run, until
 
 
 async def put_until_no_disk_has_room(group, first, size=20_000):
-    """Put messages one by one until no node has room; return (the leader then, the number refused, the refusal).
+    """Put messages one by one until no node has space; return (the leader then, the number refused, the refusal).
 
-    A leader without room hands over to a node that may have some: each of them has to find out.
+    A leader without space transfers its leadership to a node that may have some, until all are known to be full.
     """
     number, refusals = first, []
     while not any("disk" in refusal.message for refusal in refusals):
@@ -108,7 +108,7 @@ def test_queues_on_a_full_disk_delay_reads_and_lose_nothing(tmp_path):
 def test_no_offset_is_assigned_again_while_the_disk_is_full_for_the_ends_of_queues(
     tmp_path, caplog, monkeypatch, waiting_bytes_max
 ):
-    """Blanks for expired messages wait as a count, whatever the bound of those in memory; no put waits for them.
+    """Blanks for expired messages are pending as a count, whatever the bound of units in memory; no put waits for them.
 
     The first message of such a queue must not get offset 0.
     """
@@ -183,7 +183,7 @@ def test_failing_sync_stops_the_node_and_the_others_continue_with_all_acknowledg
 
 @pytest.mark.slow
 def test_base_log_is_deleted_soon_after_a_snapshot_has_the_ends_of_its_queues(tmp_path):
-    """A node that is filled again later finds that nowhere else: should it lead, it would give offsets out again."""
+    """A node that is re-synced later has no other source: as a leader it would assign offsets again."""
 
     async def story():
         (config, *_) = await group_with_base_log(tmp_path, count=1)
@@ -206,7 +206,7 @@ def test_base_log_is_deleted_soon_after_a_snapshot_has_the_ends_of_its_queues(tm
 
 @pytest.mark.slow
 def test_full_disk_requests_snapshots_early_to_delete_entries(tmp_path):
-    """A snapshot is due after a hundred thousand entries: large ones fill the disk before."""
+    """A snapshot is due after a hundred thousand entries, but large entries fill the disk before."""
 
     async def story():
         disk = FaultyDisk()

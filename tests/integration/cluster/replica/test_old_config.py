@@ -1,4 +1,4 @@
-"""What an old store knew of topics reaches all nodes before any takes part: any leader can take it over."""
+"""The configuration of an old store reaches all nodes before they take part, so that any leader can import it."""
 
 import asyncio
 import json
@@ -77,7 +77,7 @@ def test_the_first_leader_imports_the_configuration_of_one_old_store(tmp_path):
 
 
 async def has_taken_over(group):
-    """Any node would have done it; one did."""
+    """Return whether one node, whichever it is, has imported it."""
     commands = [each.parts.old_state.commands for each in group.open.values()]
     assert commands[0]
     assert commands == [commands[0]] * 3

@@ -1,4 +1,4 @@
-"""Topics, groups and offsets that a store knew before it was a group's are taken over once, through the log."""
+"""Topics, groups and offsets of an old store are imported once, through the log."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Queue offsets continue without gap or reuse when the leadership rotates, over and over, with puts in flight."""
+"""Queue offsets continue without gap or reuse when the leadership changes repeatedly, with puts in flight."""
 
 import asyncio
 import random
@@ -19,7 +19,7 @@ WITH_WINDOW = replace(STORE, dedupe_window_count=1000)
 
 
 class Putter:
-    """Puts to the node that accepts it, several at a time, and records the answers."""
+    """Puts to the node that accepts puts, several at a time, and records the answers."""
 
     def __init__(self, group, draw):
         self.placed = {}
@@ -37,7 +37,7 @@ class Putter:
             await asyncio.sleep(0)
 
     async def wait(self, count):
-        """Return when this many more messages are acknowledged."""
+        """Wait until this many more messages are acknowledged."""
         goal = len(self.placed) + count
         await until(lambda: len(self.placed) >= goal)
 

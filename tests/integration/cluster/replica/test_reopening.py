@@ -1,4 +1,4 @@
-"""Nodes are opened again: after a clean end nothing is done; queues that are ahead or lag follow the log."""
+"""Nodes are opened again: after a clean stop nothing is done; queues that are ahead or lag follow the log."""
 
 import asyncio
 import re
@@ -43,7 +43,7 @@ def test_cleanly_stopped_nodes_dispatch_and_change_nothing_when_they_are_reopene
 
 
 async def write_and_copy(group, root, copy):
-    """Have a lone node write 300 messages; copy its store when there were 120."""
+    """Have a single node write 300 messages; copy its store after 120."""
     await group.start()
     await group.put(*numbered(range(120)))
     await group.level()
@@ -57,7 +57,7 @@ async def write_and_copy(group, root, copy):
 @pytest.mark.slow
 @pytest.mark.parametrize("is_clean", [True, False], ids=["ended in order", "killed"])
 def test_queues_and_index_ahead_of_the_log_are_cut_and_their_offsets_assigned_again(tmp_path, is_clean):
-    """As when an older copy of the log is put back beside newer queues."""
+    """As after the restore of an older copy of the log beside newer queues."""
 
     async def story():
         root, copy = tmp_path / "n0", tmp_path / "copy"
@@ -87,7 +87,7 @@ def test_queues_and_index_ahead_of_the_log_are_cut_and_their_offsets_assigned_ag
 @pytest.mark.slow
 @pytest.mark.parametrize("is_clean", [True, False], ids=["ended in order", "killed"])
 def test_queues_and_index_that_lag_catch_up_with_the_log_before_any_client_is_served(tmp_path, is_clean):
-    """As when an older copy of queues and index is put back, or their last writes are lost."""
+    """As after the restore of an older copy of queues and index, or the loss of their last writes."""
 
     async def story():
         root, copy = tmp_path / "n0", tmp_path / "copy"
@@ -162,7 +162,7 @@ def test_killed_node_repeats_no_more_dispatches_than_its_bound(tmp_path):
 
 @pytest.mark.slow
 def test_puts_that_a_leader_refuses_late_leave_no_gap_and_no_message(tmp_path):
-    """It takes them in, and gives the lead away before it has appended them."""
+    """It accepts them, and loses the leadership before it has appended them."""
 
     async def story():
         refused, numbers, acknowledged = set(), count(), []
@@ -199,7 +199,7 @@ def test_puts_that_a_leader_refuses_late_leave_no_gap_and_no_message(tmp_path):
 
 @pytest.mark.slow
 def test_leader_accepts_puts_only_when_it_knows_all_acknowledged_topics(tmp_path, monkeypatch):
-    """Otherwise it would refuse its messages permanently: clients do not retry a topic that does not exist."""
+    """Otherwise it would refuse messages permanently: clients do not retry for a topic that does not exist."""
     monkeypatch.setattr("dledger.node.state_machine._SPARSE_STEP_SIZE_BYTES", 1000)
 
     async def story():

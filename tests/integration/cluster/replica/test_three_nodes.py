@@ -73,7 +73,7 @@ def test_acknowledged_messages_are_read_on_every_node_after_a_confirmation(tmp_p
 
 @pytest.mark.slow
 def test_dispatch_is_not_delayed_for_waiting_readers(tmp_path, monkeypatch):
-    """Only waiting callers trigger dispatch here: readers, confirmed reads, and a leader that begins."""
+    """Only waiting callers trigger dispatch here: readers, confirmed reads, and a new leader."""
     monkeypatch.setattr(background, "_DISPATCH_PACE_S", 3600.0)
 
     async def story():

@@ -1,4 +1,4 @@
-"""The rules of a broker: what is created on demand takes nothing back that an operator has set."""
+"""The rules of a broker: automatic creation never overwrites settings of an operator."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class BusyReplica:
-    """A leader whose log takes the changes of others before the next one."""
+    """A leader whose log has changes of other callers before the next one."""
 
     def __init__(self, before: Sequence[Command] = ()) -> None:
         self.state = BrokerState()

@@ -1,4 +1,4 @@
-"""A group knows its living members; two lives of one id are never in it together."""
+"""The members of a group: two processes with one client id are never members together."""
 
 import pytest
 

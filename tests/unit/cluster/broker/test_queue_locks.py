@@ -1,4 +1,4 @@
-"""Locks of queues end by themselves, and are given to one consumer of a group at a time."""
+"""Queue locks expire, and are granted to one consumer of a group at a time."""
 
 from cluster.broker.queue_locks import LOCK_MS, QueueLocks
 from store.model.message import QueueKey

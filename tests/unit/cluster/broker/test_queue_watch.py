@@ -1,4 +1,4 @@
-"""A stream of many queues: those that a message came to are read again, and the others only once in a while."""
+"""A stream of many queues: queues with new messages are read, and all others only after the time limit."""
 
 import asyncio
 

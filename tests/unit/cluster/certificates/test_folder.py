@@ -1,4 +1,4 @@
-"""A folder of certificates: modes of files, nothing overwritten, faults that are found, and a rotation."""
+"""A folder of certificates: file modes, no overwrites, detection of faults, and a rotation."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_only_certificates_of_the_folder_are_renewed(folder: CertificateFolder, 
 
 
 def damaged(folder: CertificateFolder, fault: str) -> str:
-    """Damage the certificate of n0 in one way; return what the check says of it."""
+    """Damage the certificate of n0 in one way; return the finding of the check."""
     certificate, key = folder.path / "g0.node.n0.crt", folder.path / "g0.node.n0.key"
     folder.issue(node_identity("n0"), [])
     folder.issue(node_identity("n1"), [])

@@ -1,4 +1,4 @@
-"""What certificates hold, and what is refused before one is made."""
+"""The content of certificates, and requests that are refused."""
 
 from __future__ import annotations
 

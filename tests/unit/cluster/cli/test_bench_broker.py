@@ -1,4 +1,4 @@
-"""`dledger bench-broker` measures every part on nodes of its own, leaves no files, and refuses unknown parts."""
+"""`dledger bench-broker` measures every part on temporary nodes, leaves no files, and refuses unknown parts."""
 
 import json
 from contextlib import ExitStack, contextmanager
@@ -14,7 +14,7 @@ from cluster.cli.app import app
 
 @pytest.mark.slow
 def test_every_part_is_measured_and_no_files_are_left(tmp_path, monkeypatch):
-    """All parts but the last, which kills a node, on the same nodes: each would start three processes of its own."""
+    """All parts but the last, which kills a node, share the nodes, because each start takes three processes."""
     options = [
         "--runs",
         "1",

@@ -1,4 +1,4 @@
-"""`dledger bench-store` measures every part on a store of its own, leaves no files, and refuses unknown parts."""
+"""`dledger bench-store` measures every part on a temporary store, leaves no files, and refuses unknown parts."""
 
 import json
 

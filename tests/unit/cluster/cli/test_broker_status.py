@@ -1,4 +1,4 @@
-"""What `dledger status` makes of what the nodes of a broker say."""
+"""The broker table of `dledger status`."""
 
 from __future__ import annotations
 

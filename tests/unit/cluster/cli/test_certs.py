@@ -1,4 +1,4 @@
-"""`dledger certs`: what it prints, its exit codes, and that its files work."""
+"""`dledger certs`: its output, its exit codes, and the use of its files."""
 
 from __future__ import annotations
 

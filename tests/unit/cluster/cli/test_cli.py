@@ -1,4 +1,4 @@
-"""The command line without nodes: help that teaches, faults that say what to do, figures that are summed up right."""
+"""The command line without nodes: help with examples, errors with advice, and the summary of figures."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_help_of_every_command_shows_an_example(command: str) -> None:
 
 
 def groups_of(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Yield the words of each command that has commands of its own."""
+    """Yield the words of each command that has subcommands."""
     names = getattr(command, "commands", None)
     if names is not None:
         yield path
@@ -283,7 +283,7 @@ def test_broker_that_registers_nowhere_notes_that_the_variable_of_clients_is_not
     ids=["broker", "nameserver", "server"],
 )
 def test_a_server_prints_what_it_starts_before_slow_imports(arguments: list[str], line: str) -> None:
-    """Its process ends with that line, and lists what it has loaded until then."""
+    """The process ends after that line, and lists the modules loaded until then."""
     program = (
         "import sys, cluster.cli, cluster.cli.common as common\n"
         "notes = common.notes.print\n"

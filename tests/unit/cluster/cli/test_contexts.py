@@ -1,4 +1,4 @@
-"""Contexts of the command line: what wins over what, files that are bad in each way, and how a file is written."""
+"""Contexts of the command line: precedence, invalid files, and writes of the file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ A, B, C = "127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the path of the file of contexts; there is none."""
+    """Return the path of the file of contexts, which does not exist."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
     for name in (*client_target.SETTINGS, "DLEDGER_CONTEXT", "DLEDGER_CONFIG"):
         monkeypatch.delenv(name, raising=False)
@@ -41,7 +41,7 @@ def add(name: str, *arguments: str) -> None:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[LogNodes]:
-    """Return the endpoints that `dledger get` asks."""
+    """Return the endpoints that `dledger get` uses."""
     found: list[LogNodes] = []
 
     def keep(_context: object, endpoints: str, group: str, _deadline_s: float) -> None:

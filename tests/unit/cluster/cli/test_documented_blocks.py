@@ -56,7 +56,7 @@ def parse(words: list[str]) -> tuple[str, dict[str, Any]]:
 
 
 def is_endless(path: str, options: dict[str, Any]) -> bool:
-    """Return whether a command runs until it is stopped, or reads the keyboard: what is pasted after it is lost."""
+    """Return whether a command runs until it is stopped, or reads the keyboard, so that later pasted lines are lost."""
     if path in ("server", "broker", "nameserver"):
         return "help_config" not in options
     if path == "top":

@@ -1,4 +1,4 @@
-"""Reading a log of which it is not known whether it is raw: what counts as a leader's own, and what as damage."""
+"""Reads of a log of unknown kind: a leader's own entries are recognised, and damage is detected."""
 
 from __future__ import annotations
 

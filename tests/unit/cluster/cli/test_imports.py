@@ -1,4 +1,4 @@
-"""What a command does not load: every start of `dledger` costs a person the time of its imports."""
+"""Modules that commands must not import, because imports delay every start of `dledger`."""
 
 import subprocess
 import sys

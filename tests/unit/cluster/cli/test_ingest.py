@@ -1,4 +1,4 @@
-"""Files become entries: lines and blocks, batches of bounded size, books that agree with what was acknowledged."""
+"""Files become entries: lines and blocks, batches of bounded size, and counts of the outcomes."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_missing_file_is_reported_before_anything_is_read(tmp_path: Path) -> Non
 
 
 class Log:
-    """Answers appends from a script: in place of a client, which needs nodes."""
+    """A client with scripted outcomes of appends."""
 
     def __init__(self, *outcomes: Exception | None) -> None:
         self.outcomes = list(outcomes)

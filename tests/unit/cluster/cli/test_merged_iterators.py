@@ -1,4 +1,4 @@
-"""Several iterators as one: everything comes, in order of each, and nothing is read ahead without bound."""
+"""Merged iterators: all items are returned, in the order of each source, with bounded prefetching."""
 
 import itertools
 import threading

@@ -1,4 +1,4 @@
-"""The offline commands on a replicated log of messages that our own nodes write: a leader's own records are hidden."""
+"""The offline commands on a replicated log of messages of this program: a leader's own records are hidden."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def node_directory(root: Path) -> str:
 
 
 def save_small_files(root: Path) -> None:
-    """Write what a node saves before its first entry: whose directory it is, term and vote, members, the base log."""
+    """Write the files of a node before its first entry: identity, term and vote, members, the base log."""
     files, directory = OsFiles(), node_directory(root)
     IdentityFile(files, directory).begin("n0", "g", has_state=False, is_adopting=False, draw=random.Random(1).randrange)
     HardStateFile.open(files, directory).save(HardState(2, "n0"))
@@ -57,7 +57,7 @@ def save_small_files(root: Path) -> None:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """Write what a node leaves: a no-op, forty messages, a membership and a no-op of the next term among them."""
+    """Write the log of a node: forty messages, with no-ops of two terms and a membership between them."""
     codec = MessageEntryCodec(clock=lambda: NOW)
     entries = open_entries(tmp_path, codec)
     encoder = RecordEncoder(LOOPBACK)
@@ -134,7 +134,7 @@ def test_changed_byte_anywhere_in_an_entry_is_found(store: Path) -> None:
 def test_log_that_begins_late_needs_the_file_that_says_so_unless_it_has_entry_0(
     tmp_path: Path, first_index: int
 ) -> None:
-    """RocketMQ writes no such file, and the entries of its mixed stores begin where the base log ends."""
+    """RocketMQ writes no such file, and in its mixed stores the entries begin at the end of the base log."""
     codec = MessageEntryCodec(clock=lambda: NOW)
     entries = open_entries(tmp_path, codec)
     entries.reset(first_index, 2 * DATA_FILE_SIZE, NO_TERM)

@@ -1,4 +1,4 @@
-"""What `dledger produce` makes of its input, and what it says of input that is no message."""
+"""The input of `dledger produce`: messages, and errors for invalid input."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""What `dledger status` and `dledger members list` make of the nodes' answers."""
+"""The output of `dledger status` and `dledger members list` for answers of nodes."""
 
 from __future__ import annotations
 

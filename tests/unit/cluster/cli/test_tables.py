@@ -89,7 +89,7 @@ def show_standalone() -> None:
 
 
 def show_index() -> None:
-    """Cells of several words that may wrap, beside times that may, too, but have no place to do so."""
+    """Cells of several words that may wrap, beside times without a place to break."""
     row = {"file": "20261122223542210", "items": "2 of 19999999", "slots": 2}
     times = dict.fromkeys(("from (UTC)", "to (UTC)"), "2026-11-22T22:35:42.210Z")
     derived_files._print([row | times], derived_files.TableFormat.TABLE, 0)
@@ -115,7 +115,7 @@ def show_topics() -> None:
 
 
 def show_verify() -> None:
-    """The store of a node, with a path that is wider than the terminal, and damage."""
+    """A damaged store of a node, with a path that is wider than the terminal."""
     directory = SimpleNamespace(
         root=STORE, mode=StoreMode.MIXED, size=123_456_789, log_files=[1], node_directory=STORE, checkpoint_path="a/b"
     )

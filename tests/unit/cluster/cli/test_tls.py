@@ -1,4 +1,4 @@
-"""`--tls-ca` and its like, and `--token-file`: where they come from, and what is refused."""
+"""The TLS options of commands and `--token-file`: their sources, and invalid combinations."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def used(monkeypatch: pytest.MonkeyPatch) -> list[Security]:
-    """Return how `dledger status` connects."""
+    """Return the TLS settings of `dledger status`."""
     found: list[Security] = []
 
     def keep(nodes: LogNodes, _timeout_s: float) -> None:

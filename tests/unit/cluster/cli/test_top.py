@@ -1,4 +1,4 @@
-"""`dledger top`: rates between samples, nodes that die and return, what fits into a terminal, and its keys."""
+"""`dledger top`: rates between samples, nodes that fail and return, the size of the terminal, and keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queues of a group: each to one member, evenly, and the same result for all members."""
+"""The allocation of queues: each to one member, evenly, with the same result for all members."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_the_example_of_the_documentation() -> None:
 
 
 def reference(strategy: str, queues: list[BrokerQueue], ids: list[str], member: str) -> list[BrokerQueue]:
-    """Do as RocketMQ's classes do, over sorted lists."""
+    """Compute the allocation in the same way as RocketMQ's classes."""
     index, mod = ids.index(member), len(queues) % len(ids)
     if strategy == "circle":
         return [queue for number, queue in enumerate(queues) if number % len(ids) == index]

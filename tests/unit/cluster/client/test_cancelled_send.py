@@ -1,4 +1,4 @@
-"""A send whose caller gives up while no route is known leaves nothing that a flush would wait for."""
+"""A send that is cancelled while no route is known leaves nothing that delays a flush."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.waiting import PATIENCE_S
 
 
 class NoRoutes:
-    """A connection on which no node that knows routes answers."""
+    """A connection without an answering name server."""
 
     def __init__(self) -> None:
         self.was_asked = asyncio.Event()

@@ -1,4 +1,4 @@
-"""A consumer ends in order whatever its background tasks are doing, or have failed with."""
+"""A consumer closes cleanly in every state of its background tasks, also after they failed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ QUEUE = BrokerQueue("broker-a", "orders", 0)
 
 
 class Offsets:
-    """Brokers that take no commit before they are released."""
+    """Brokers that answer no commit before they are released."""
 
     def __init__(self) -> None:
         self.committed: list[Any] = []
@@ -46,7 +46,7 @@ class Locks:
 
 
 class Reader:
-    """A reader of a queue that is another consumer's now."""
+    """The reader of a revoked queue."""
 
     def __init__(self) -> None:
         self.queue = QUEUE
@@ -124,7 +124,7 @@ def test_close_commits_a_queue_whose_reader_is_just_being_stopped() -> None:
 
 
 class EndedCall:
-    """A JoinGroup stream that the broker has ended; its last write takes a while to end, too."""
+    """A JoinGroup stream that the broker has ended, with a slow last write."""
 
     def __init__(self) -> None:
         self.is_ending = asyncio.Event()

@@ -1,4 +1,4 @@
-"""A broker that does not answer delays neither the queues of other brokers, nor each round of a consumer."""
+"""A silent broker delays neither the queues of other brokers nor every rebalance of a consumer."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_offsets_are_committed_and_locks_released_at_other_brokers_meanwhile() -
 
 @pytest.fixture
 def dead_address() -> Iterator[str]:
-    """Return an address where nothing listens, and nothing else will."""
+    """Return an address on which no process listens, or will listen."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{taken.getsockname()[1]}"

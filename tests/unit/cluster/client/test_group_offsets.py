@@ -1,4 +1,4 @@
-"""A queue that a topic has no longer keeps no other queue's offsets from being fetched and committed."""
+"""A deleted queue does not prevent that the offsets of other queues are fetched and committed."""
 
 from __future__ import annotations
 

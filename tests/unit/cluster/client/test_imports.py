@@ -1,4 +1,4 @@
-"""What importing the clients loads."""
+"""The modules that an import of the clients loads."""
 
 from __future__ import annotations
 

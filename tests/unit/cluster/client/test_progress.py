@@ -1,4 +1,4 @@
-"""What a consumer commits: never beyond a message that is not done."""
+"""The committed offset of a consumer: never beyond an unprocessed message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which queue the next message goes to: all in turn, around bad brokers, and by key always the same."""
+"""The queue of the next message: round robin without failed brokers, or always the same queue of a key."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from cluster.client.routing.broker_nodes import BrokerNodes
 
 
 class Connecting:
-    """A channel whose connection is made when the test says so."""
+    """A channel that connects when the test permits it."""
 
     def __init__(self) -> None:
         self.state = grpc.ChannelConnectivity.CONNECTING

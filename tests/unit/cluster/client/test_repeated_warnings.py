@@ -1,4 +1,4 @@
-"""A failure that a loop meets each second is logged at once, then at growing pauses, with the count in between."""
+"""A failure that a loop repeats each second is logged at once, then at growing intervals, with a count."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_the_number_of_recorded_failures_is_bounded(caplog: pytest.LogCaptureFix
 
 
 def test_offsets_of_a_deleted_topic_are_reported_once_and_not_each_second(caplog: pytest.LogCaptureFixture) -> None:
-    """The topic is deleted, is refused ten times, comes back, and is deleted again."""
+    """The topic is deleted, refused ten times, recreated, and deleted again."""
     is_deleted = True
 
     async def call(*_arguments: object, **_limits: float) -> pb.CommitOffsetResponse:

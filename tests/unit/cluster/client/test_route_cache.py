@@ -1,4 +1,4 @@
-"""The routes that a client knows: kept without name servers, and never replaced by those of an older term."""
+"""The route cache of a client: routes are kept without name servers, and never replaced by those of an older term."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sender of a producer: its queue keeps the order, and it ends when it is closed."""
+"""The sender of a producer: its queue keeps the order, and it stops when it is closed."""
 
 import asyncio
 from contextlib import suppress
@@ -35,7 +35,7 @@ class LostCancellation:
 
 
 def test_sender_ends_although_its_task_lost_the_cancellation():
-    """Without a bound, `close` waited for the task without end: two tests of writers hung in it."""
+    """`close` once waited for the task endlessly."""
 
     async def story():
         nodes, ended = LostCancellation(), []

@@ -1,4 +1,4 @@
-"""The settings that producers and consumers take by name are the fields of their options, with the same types."""
+"""The keyword arguments of producers and consumers are the fields of their options, with the same types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files with a token: written with mode 0600, and no copy stays elsewhere."""
+"""Token files: written with mode 0600, without further copies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_token_replaces_the_one_before(tmp_path: Path) -> None:
 
 
 def test_a_token_that_cannot_be_written_leaves_no_copy(tmp_path: Path) -> None:
-    """The path is a folder: the token was written beside it before that is found."""
+    """The path is a folder, which is detected only after a temporary file was written beside it."""
     (tmp_path / "token").mkdir()
 
     with pytest.raises(TokenFileUnusable, match="cannot be written"):

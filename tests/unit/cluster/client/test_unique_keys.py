@@ -1,4 +1,4 @@
-"""Ids of messages: RocketMQ's form, and never twice: not in one millisecond, not over forks, not when clocks jump."""
+"""Ids of messages: RocketMQ's format, unique within a millisecond, over forks, and over clock jumps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings of a node: every kind of fault is found, named and reported together with all others."""
+"""The settings of a node: every kind of fault is found and reported together with all others."""
 
 from __future__ import annotations
 

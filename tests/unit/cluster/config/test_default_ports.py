@@ -1,4 +1,4 @@
-"""Ports that are taken without being asked for lie below those that Linux gives to outgoing connections."""
+"""Default ports are below the range from which Linux assigns ports of outgoing connections."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Ports that are chosen for a cluster on this machine belong to no other process and no other cluster."""
+"""Ports of a local cluster are used by no other process and no other cluster."""
 
 import socket
 import subprocess
@@ -29,7 +29,7 @@ def release_all():
 
 
 def bind(node, port):
-    """Bind as servers do: also to a port whose connections of a while ago still wait for their end."""
+    """Bind as servers do: also to a port with connections in TIME_WAIT."""
     node.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     node.bind(("127.0.0.1", port))
 
@@ -57,7 +57,7 @@ def test_port_in_use_is_not_chosen(monkeypatch):
 
 
 def test_port_is_checked_while_it_is_reserved(monkeypatch):
-    """Else another process may have chosen it, started its node and ended between the two looks."""
+    """Otherwise another process may choose it, start its node and end between the two checks."""
     is_free, looked_at = local_node._is_free, []
 
     def look(port):

@@ -1,4 +1,4 @@
-"""Starting a process of our own: how long it may take, and what is said meanwhile."""
+"""Starts of local processes: the time limit, and progress lines."""
 
 import inspect
 import logging
@@ -14,7 +14,7 @@ from cluster.local.process import START_LIMIT_S, LocalProcess
 
 
 class Hanging(LocalProcess):
-    """A process that lives and never serves."""
+    """A process that runs and never serves."""
 
     is_running = True
 

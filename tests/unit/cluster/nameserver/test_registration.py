@@ -1,4 +1,4 @@
-"""What a broker sends to a name server, piece by piece and after changes, without a network."""
+"""The requests of a broker to a name server: pieces and differences, without a network."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ NODES = (BrokerNode("n0", "127.0.0.1:1"),)
 
 
 class Link:
-    """A name server that takes what it is sent, unless it is to fail.
+    """A name server that accepts all requests, unless a test makes it fail.
 
     Attributes:
-        said: each request: its kind, sequence, names of topics and what they are.
-        lives: with which it was addressed.
-        wants_all: it refuses the next registrations, for it does not hold what they add to.
-        failure: of every call.
+        said: each request: its kind, sequence, names of topics and their extent.
+        lives: the secrets of the requests.
+        wants_all: number of differences to refuse, as a name server without the registration does.
+        failure: failure of every call.
     """
 
     def __init__(self, _address: str, on_lost: Callable[[], None]) -> None:
@@ -57,7 +57,7 @@ class Link:
 
 
 class Topics:
-    """Three topics, of which each piece holds one; `change` is what has changed since any sequence."""
+    """Three topics, one in each piece; `change` is the change since any sequence."""
 
     def __init__(self, change: TopicChange | None = None) -> None:
         self.change = change

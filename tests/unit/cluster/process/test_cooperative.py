@@ -1,4 +1,4 @@
-"""Looking at many queues gives way to everything else that the loop of a node has to do."""
+"""Long work on the event loop of a node yields to other tasks."""
 
 import asyncio
 import math

@@ -1,4 +1,4 @@
-"""Searches for garbage stop the event loop: how much one of them may look at."""
+"""Garbage collections block the event loop: a bound on the objects that one examines."""
 
 import gc
 import time
@@ -47,7 +47,7 @@ def test_garbage_collection_examines_few_objects_while_many_live():
 
 
 def test_full_collection_with_the_maximum_of_topics_blocks_the_loop_briefly():
-    """In time of the processor, so that other processes do not count; all topics came after the start."""
+    """In CPU time, so that other processes do not count; all topics were created after the start."""
     state, seconds = BrokerState(), []
     with as_in_a_serving_process():
         for number in range(TOPICS_MAX):

@@ -1,4 +1,4 @@
-"""A record of the log is one line, whatever was put into it."""
+"""A log record is one line, whatever its content."""
 
 import logging
 import sys

@@ -1,4 +1,4 @@
-"""Processes are distinguished by more than their id, and only our own are ended."""
+"""Processes are distinguished by more than their id, and no other process is signalled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The trace file: lines after those of an earlier run, up to its bound."""
+"""The trace file: lines are appended to those of an earlier run, up to the size limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one table of causes: complete, the same at both ends, and never surer than it may be."""
+"""The table of causes: complete, equal on both ends, and never more certain than justified."""
 
 from __future__ import annotations
 

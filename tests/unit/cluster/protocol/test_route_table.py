@@ -1,4 +1,4 @@
-"""What a name server knows: registrations are ordered by term and sequence, and the silent are dropped."""
+"""The registrations of a name server: ordered by term and sequence, and dropped without heartbeats."""
 
 from __future__ import annotations
 

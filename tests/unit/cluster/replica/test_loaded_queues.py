@@ -1,4 +1,4 @@
-"""What a loaded snapshot says of thousands of queues is followed in steps, and nothing is dispatched meanwhile."""
+"""A loaded snapshot with thousands of queues is applied in steps, without dispatch meanwhile."""
 
 from types import SimpleNamespace
 
@@ -24,7 +24,7 @@ def store(tmp_path):
 
 @pytest.fixture
 def following(store):
-    """Return (what follows, the machine that loads snapshots, how often stranded files were dropped)."""
+    """Return (the loaded queues, the machine that loads snapshots, the counter of dropped stranded files)."""
     machine, dropped = SimpleNamespace(loaded=None, is_loading=False), []
     log = SimpleNamespace(drop_stranded_files=lambda: dropped.append(True))
     return LoadedQueues(store.messages.derived, log, machine), machine, dropped

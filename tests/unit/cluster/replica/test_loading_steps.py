@@ -1,4 +1,4 @@
-"""A snapshot with many topics, offsets and queues is loaded while the loop of the node does everything else."""
+"""A snapshot with many topics, offsets and queues is loaded without blocking the event loop."""
 
 import asyncio
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""State of a broker without a group: what was said to be done is there after a crash, also where the disk was full."""
+"""The state of a standalone broker: acknowledged changes survive a crash, also after a full disk."""
 
 import asyncio
 
@@ -20,7 +20,7 @@ def topic(name):
 
 
 def run_until_a_crash(story, root):
-    """Run `story` with a disk and the state; it ends without a word."""
+    """Run `story` with a disk and the state, and end it by a crash."""
     disk = FaultyDisk()
 
     async def whole():

@@ -1,4 +1,4 @@
-"""The table "Periodic jobs" of docs/architecture.md names every job of a node, its period and where that is set."""
+"""The table "Periodic jobs" of docs/architecture.md has every job of a node, its period and the name of its setting."""
 
 import importlib
 import re
@@ -39,7 +39,7 @@ def test_table_gives_the_period_that_is_set():
 
 
 def test_table_names_all_jobs_of_a_replicated_and_of_a_plain_store(tmp_path, monkeypatch):
-    """Those of connections and name servers are tasks of their own: the table has them, too."""
+    """The table also has the jobs of connections and name servers, which run in separate tasks."""
     names, begin = {"tick"}, EventBatches.begin
 
     def begun(self, driver, jobs, on_failed):

@@ -1,4 +1,4 @@
-"""Snapshots of a node of a broker: broker state and queues in one piece; what of the log they need is kept."""
+"""Snapshots of a broker's node: broker state and queue ends together; the log that they need is kept."""
 
 from dataclasses import replace
 
@@ -38,7 +38,7 @@ class Machine:
         return b"".join(self.machine.snapshot_save())
 
     def floor(self, snapshot_index):
-        """Return the first index to keep if the newest good snapshot, just saved, is that one; -1: there is none."""
+        """Return the first index to keep if this snapshot was just saved; -1: there is none."""
         return self.machine.retention_offset(None if snapshot_index < 0 else SnapshotInfo(snapshot_index, 1, 100, 0))
 
 
@@ -194,7 +194,7 @@ def test_node_that_loaded_a_snapshot_keeps_the_log_after_it():
 
 @pytest.mark.parametrize("offset", [40, 100, 300])
 def test_snapshot_saved_before_queues_are_restored_keeps_their_ends(offset):
-    """A queue whose messages all expired is nowhere else; the other one has come on, or not yet so far."""
+    """The end of a queue whose messages have all expired is nowhere else; the other queue has grown, or not yet."""
     expired, alive, new = (QueueKey("T", number) for number in range(3))
     one = Machine(100, {expired: 7, alive: 20})
     other = Machine()

@@ -1,4 +1,4 @@
-"""The file of a broker's first user: made by the command, and refused when it is anything else."""
+"""The file of a broker's first user: created by the command, and refused in any other form."""
 
 from __future__ import annotations
 

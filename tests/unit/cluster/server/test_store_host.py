@@ -1,4 +1,4 @@
-"""The host that records name: an address as it is, a name resolved once and within bounds."""
+"""The store host of records: an address unchanged, a name resolved once, within a time limit."""
 
 import logging
 import socket
@@ -20,7 +20,7 @@ V6 = (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("fd00::7", 20921, 0, 0))
 
 
 def resolved(host, **limits):
-    """Return the address that a start with this host finds."""
+    """Return the store host of a start with this address."""
     found = []
 
     async def story():
@@ -32,7 +32,7 @@ def resolved(host, **limits):
 
 @pytest.fixture
 def names(monkeypatch):
-    """Let the resolver of this machine answer with what is set for a name, in any thread."""
+    """Replace the resolver by a table of names, in all threads."""
     answers = {}
 
     def getaddrinfo(host, *_args, **_options):

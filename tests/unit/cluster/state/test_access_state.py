@@ -1,4 +1,4 @@
-"""Users, roles, tokens and keys in broker state: each row of the table, bounds, snapshots of before and of now."""
+"""Users, roles, tokens and keys in broker state: the table, bounds, snapshots of older and current versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics, groups and offsets: what each command does, and what is refused alike on every replica."""
+"""Topics, groups and offsets: the effect of each command, and equal refusals on every replica."""
 
 from __future__ import annotations
 

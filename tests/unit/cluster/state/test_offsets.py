@@ -1,4 +1,4 @@
-"""Offsets of groups: removing many costs little at once, and what is frozen stays as it was."""
+"""Offsets of groups: cheap removal of many offsets, and unchanged frozen copies."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_offsets_behave_like_a_dictionary_and_frozen_copies_stay_unchanged(steps
 
 
 def filled(groups: int, topics: int) -> BrokerState:
-    """Return a state with `MANY` offsets, evenly in all groups and topics."""
+    """Return a state with `MANY` offsets, evenly distributed over all groups and topics."""
     state = BrokerState()
     for topic in range(topics):
         assert state.apply_command(SetTopic(TopicConfig(f"t{topic}"))).is_done
@@ -92,7 +92,7 @@ def filled(groups: int, topics: int) -> BrokerState:
 
 
 def lines_run(state: BrokerState, command: Command) -> int:
-    """Apply a command; return how many lines of Python this took."""
+    """Apply a command; return the number of executed lines of Python."""
     counts: Counter[str] = Counter()
 
     def trace(_frame, event, _value):

@@ -1,4 +1,4 @@
-"""RocketMQ's config files: fastjson's bare numbers as names, the .bak beside each file, and errors that say where."""
+"""RocketMQ's config files: unquoted integer names of fastjson, `.bak` files, and errors with positions."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ JSON = st.recursive(
 
 
 def fastjson(value: object) -> str:
-    """Write as fastjson does: names that are whole numbers without quotes."""
+    """Write in the format of fastjson: integer names without quotes."""
     import json
 
     if isinstance(value, dict):

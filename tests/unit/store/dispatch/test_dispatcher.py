@@ -61,7 +61,7 @@ def test_store_with_a_corrupt_record_opens_only_with_the_option_to_continue_afte
     assert caught.value.position == places[4].physical_offset + 4
 
     store = open_small(tmp_path, replace(SMALL, is_corruption_skipped=True), clock=clock)
-    assert any("passed over" in note for note in store.notes)
+    assert any("data skipped" in note for note in store.notes)
     result = store.messages.get("TopicTest", 0, 0)
     assert numbers(result) == [0, 1, 2, 3, 5, 6, 7, 8]
     assert [skipped.record.offset for skipped in result.skipped] == [places[4].physical_offset]
