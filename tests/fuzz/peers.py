@@ -23,16 +23,28 @@ from dledger.core.messages import (
     VoteRequest,
     VoteResponse,
 )
+from dledger.peer import sealing
 from dledger.peer.buffer import FrameBuffer
 from dledger.peer.decoder import decode
 from dledger.peer.encoder import encode
 from dledger.peer.frames import FRAME_HEAD, PROTOCOL_VERSION, BadFrame, Hello, decode_hello, encode_hello
+from dledger.peer.sealing import (
+    GREETING_HEAD,
+    RECORD_HEAD,
+    AcceptorsGreeting,
+    DialersGreeting,
+    NotProven,
+    RecordAltered,
+    RecordOpener,
+    greeting_size,
+)
 from dledger.security.errors import NoIdentity
 from dledger.security.identity import CertificateIdentity, identity_among
 from dledger.types import Member, Membership, MembershipEntry, SnapshotInfo, Span
 from store.fs.foreign_json import foreign_json
 from tests.fuzz.target import Target, text_of
 
+SECRET = bytes(range(32))
 MEMBERS = Membership((Member("n0", "127.0.0.1:1", is_voter=True, incarnation=3),), 5)
 MESSAGES = (
     VoteRequest(7, is_pre_vote=True, last_index=41, last_term=6, group_id=5),
@@ -142,10 +154,32 @@ def seed_bootstrap() -> list[bytes]:
     return [question + b"\0" + payload, b'{}\0[["topics.json", 100, 7]]', abridge(MANIFEST)]
 
 
+def secret(data: bytes) -> None:
+    """Take any bytes for a greeting and for a record, then the greeting with a good proof: no other one is read."""
+    acceptor = AcceptorsGreeting((SECRET,), "g0", "n1")
+    with suppress(NotProven):
+        greeting_size(data[: GREETING_HEAD.size].ljust(GREETING_HEAD.size, b"\0"))
+    with suppress(NotProven):
+        acceptor.finish(data)
+    opener = RecordOpener(SECRET)
+    with suppress(RecordAltered):
+        opener.size_of(data[: RECORD_HEAD.size].ljust(RECORD_HEAD.size, b"\0"))
+        opener.open(data[: RECORD_HEAD.size], data[RECORD_HEAD.size :])
+    if len(data) < 64:
+        return
+    try:
+        answer, session = acceptor.finish(sealing._greeting(SECRET, b"dialer", data[:0xFFFF], b""))
+    except NotProven:
+        return
+    assert len(session.peer_id) <= 255
+    assert len(answer) == greeting_size(answer[: GREETING_HEAD.size])
+
+
 TARGETS = (
     Target("frames", frames, seed_frames),
     Target("messages", messages, seed_messages),
     Target("greeting", greeting, lambda: [encode_hello(HELLO)[FRAME_HEAD.size : -5]]),
     Target("bootstrap", bootstrap, seed_bootstrap),
+    Target("secret", secret, lambda: [DialersGreeting(SECRET, "g0", "n0", "n1").first[GREETING_HEAD.size : -32]]),
     Target("identity", identity, lambda: [b"dledger://g%2F0/node/n1", b"dledger://g0/user/alice\nhttps://a"]),
 )

@@ -1,4 +1,4 @@
-"""Three nodes that change, one after the other, from plain connections to TLS, and from one authority to the next."""
+"""Three nodes with TLS: changes from plain connections and between authorities, and strangers at their ports."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from prometheus_client import CollectorRegistry
 
 from dledger.metrics import NodeMetrics
 from dledger.node.node import Node
+from dledger.peer.listening import HANDSHAKES_PER_ADDRESS_MAX
 from dledger.security.credentials import Credentials
 from dledger.security.peers import PLAIN_PEERS, PeerKind, PeerSecurity
+from tests.integration.dledger.peer.test_connections_bound import resident_bytes
 from tests.support.certificates import KeyPair, new_authority, node_identity, node_pair, tls_of, write_tls
 from tests.support.waiting import until
 
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
 
 GROUP = "test"
 OURS = new_authority()
+FLOOD = 300
+# Nothing, half a handshake, a plain frame, another protocol, half a greeting of another kind.
+FIRST_BYTES = (b"", b"\x16\x03\x01\x02\0\x01", b"\0\0\1\0\0\0\0\xf0", b"GET / HTTP/1.1\r\n", b"DLS1\0\x80")
 
 
 def write(folder: Path, node_id: str, signer: KeyPair, trusted: Sequence[KeyPair]) -> Credentials:
@@ -98,3 +103,32 @@ def are_renewed(cluster: Cluster, generation: int) -> bool:
     links = [link for node in cluster.nodes.values() for link in node._transport._links.values()]
     found = [connection.generation for link in links for connection in link.connections()]
     return found == [generation] * 4 * len(links)
+
+
+def test_leader_stays_while_strangers_flood_its_port(cluster: Cluster, run: Run, tmp_path: Path) -> None:
+    """They send what each handshake begins with, or nothing, and read nothing."""
+
+    async def main() -> None:
+        for node_id in cluster.configs:
+            own = write(tmp_path, node_id, OURS, [OURS])
+            await start(cluster, node_id, PeerSecurity(PeerKind.TLS, None, own))
+        leader = await cluster.in_contact()
+        address, term = leader.config.self_address, leader.term
+        before = resident_bytes()
+        flood = []
+        for number in range(FLOOD):
+            _, writer = await asyncio.open_connection(address.host, address.port)
+            writer.write(FIRST_BYTES[number % len(FIRST_BYTES)])
+            flood.append(writer)
+            if number % 100 == 0:
+                await cluster.append(b"while strangers come")
+        await until(lambda: sum(leader._transport.refused_counts.values()) >= FLOOD - HANDSHAKES_PER_ADDRESS_MAX)
+        await cluster.append(b"after them")
+        assert resident_bytes() - before < 32 << 20
+        # Elections of a slow machine are no fault; a term from a stranger would be far higher.
+        assert leader.term < term + 100
+        for writer in flood:
+            writer.transport.abort()
+        await cluster.stop()
+
+    run(main())

@@ -1,0 +1,80 @@
+"""Settings to the security of a node's ports: files are read, watched, and what is plain is logged."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from cluster.config.load import ServerConfig, load_config
+from cluster.server.security import NodeSecurity, node_security
+from dledger.security.errors import WrongIdentity
+from dledger.security.peers import PLAIN_PEERS, PeerKind
+from dledger.security.settings import PLAIN
+from dledger.security.shared_secret import new_secret
+from tests.support.certificates import new_authority, node_pair, tls_of, write_tls
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+OURS = new_authority()
+PEERS = "n0-127.0.0.1:1001;n1-127.0.0.1:1002;n2-127.0.0.1:1003"
+
+
+def config(folder: Path, *, node_id: str = "n0", **settings: str) -> ServerConfig:
+    files = write_tls(folder / "tls", tls_of(node_pair(OURS, node_id), OURS))
+    secret = folder / "secret"
+    secret.touch(mode=0o600)
+    secret.write_bytes(new_secret())
+    names = {
+        "tls_authority_file": files.authority,
+        "tls_certificate_file": files.certificate,
+        "tls_key_file": files.key,
+        "peer_secret_file": str(secret),
+    }
+    own = {"self_id": "n0", "group": "g0", "peers": PEERS, "store_base_dir": "data"}
+    return load_config(None, {}, own | names | settings)
+
+
+def opened(loaded: ServerConfig) -> tuple[NodeSecurity, CollectorRegistry]:
+    registry = CollectorRegistry()
+
+    async def main() -> NodeSecurity:
+        async with AsyncExitStack() as stack:
+            return await node_security(loaded, registry, stack)
+
+    return asyncio.run(main()), registry
+
+
+def test_everything_is_plain_without_settings(tmp_path: Path) -> None:
+    security, _ = opened(config(tmp_path))
+
+    assert security == NodeSecurity(PLAIN, PLAIN_PEERS)
+
+
+@pytest.mark.parametrize("kind", [PeerKind.TLS, PeerKind.SECRET])
+def test_peers_use_what_the_settings_name(tmp_path: Path, kind: PeerKind, caplog: pytest.LogCaptureFixture) -> None:
+    security, registry = opened(config(tmp_path, peer_security=kind.value, peer_security_also="off", client_tls="on"))
+
+    assert security.peers.kinds == (kind, PeerKind.PLAIN)
+    assert security.peers.generation_of(kind) == 1
+    assert security.clients is not PLAIN
+    assert "peer_connections_may_be_plain" in caplog.text
+    used = {sample.labels["use"] for metric in registry.collect() for sample in metric.samples}
+    assert used == {"clients", "peers"} if kind is PeerKind.TLS else {"clients"}
+
+
+def test_certificate_of_another_node_is_refused_at_the_start(tmp_path: Path) -> None:
+    with pytest.raises(WrongIdentity):
+        opened(config(tmp_path, node_id="n1", peer_security="tls"))
+
+
+def test_plain_ports_of_a_network_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        opened(config(tmp_path, client_address="10.0.0.1:1", insecure="all"))
+
+    assert "insecure_port option=client_address address=10.0.0.1:1" in caplog.text
