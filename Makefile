@@ -31,6 +31,8 @@ READY := $(VENV)/.ready
 PANDAS := $(VENV)/pandas
 # Zensical and what it needs; only `make docs` does.
 DOCS := $(VENV)/.docs
+# Spark's classes as a JVM loads them, for the tests that start one: half of what it computes until its first query.
+SPARK_CLASSES := $(VENV)/spark-classes.jsa
 # Atheris; only `make fuzz` does.
 FUZZ := $(VENV)/.fuzz
 # Tools that look at packages, in an environment of their own: wheel, lock, audit.
@@ -118,7 +120,10 @@ verify-proto: $(READY) ## Fail when a committed stub is not what proto/ gives
 
 ##@ Tests by kind, and measuring
 
-spark: $(READY) ## The tests of the Spark pipeline, by themselves: one Spark, one process (needs Java 17 or 21, else skipped)
+$(SPARK_CLASSES): $(READY)
+	@$(BIN)/python scripts/spark_classes.py $@
+
+spark: $(SPARK_CLASSES) ## The tests of the Spark pipeline, by themselves: one Spark, one process (needs Java 17 or 21, else skipped)
 	@$(BIN)/python -m pytest -q tests/spark
 
 waiting: spark ## The tests of Spark, then all others that mostly wait, three at a time

@@ -15,7 +15,11 @@ from pipeline.common.java_home import NoJava, find_java_home
 
 ROOT = Path(__file__).parent.parent.parent
 # Quick to start rather than quick in the long run: tests are many small queries.
-JVM_FLAGS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m"
+QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m"
+# A JVM that may not use the archive (`scripts/spark_classes.py`) reads the jar files, and should not warn of that.
+QUIET_ARCHIVE = "-Xlog:cds=off -Xlog:cds+dynamic=off"
+CLASSES = Path(sys.prefix, "spark-classes.jsa")
+JVM_FLAGS = f"{QUICK_START} -XX:SharedArchiveFile={CLASSES} {QUIET_ARCHIVE}" if CLASSES.exists() else QUICK_START
 MEMORY = "700m"
 START_S = 300
 
