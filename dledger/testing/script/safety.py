@@ -13,7 +13,10 @@ from dledger.types import NO_INDEX, Role
 from store.errors import CorruptData
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from dledger.entries.format.entry import Entry
+    from dledger.entries.store import EntryStore
     from dledger.testing.script.machine import ScriptMachine
     from dledger.testing.script.node import ScriptNode
 
@@ -56,7 +59,7 @@ class Safety:
             Violation: the text names the rule and the node.
         """
         running = [(machine.id, machine.node) for machine in machines if machine.node is not None]
-        logs = {node_id: _log_of(node) for node_id, node in running}
+        logs = {node_id: _log_of(node.store) for node_id, node in running}
         for node_id, log in logs.items():
             self._match(node_id, log)
         if self.is_loss_expected:
@@ -100,13 +103,25 @@ class Safety:
                 raise Violation("leader completeness", f"{node_id} leads term {node.raft.term} without entry {index}")
 
 
-def _log_of(node: ScriptNode) -> dict[int, Entry | None]:
+def _log_of(store: EntryStore) -> dict[int, Entry | None]:
     """Return the entries of a log by index; None for an entry that the disk damaged."""
-    return {index: _entry(node, index) for index in range(node.store.begin_index, node.store.last_index + 1)}
-
-
-def _entry(node: ScriptNode, index: int) -> Entry | None:
     try:
-        return node.store.get(index)
+        return {entry.index: entry for entry in _entries(store)}
+    except CorruptData:
+        return {index: _entry(store, index) for index in range(store.begin_index, store.last_index + 1)}
+
+
+def _entries(store: EntryStore) -> Iterator[Entry]:
+    """Yield all entries of a log, span by span: entry by entry, each would be verified from its index unit on."""
+    index = store.begin_index
+    while index <= store.last_index:
+        span = store.fit(index, store.last_index, store.data_file_size)
+        yield from store.read_entries(index, span.last_index)
+        index = span.last_index + 1
+
+
+def _entry(store: EntryStore, index: int) -> Entry | None:
+    try:
+        return store.get(index)
     except CorruptData:
         return None
