@@ -19,16 +19,15 @@ Not here: which rights a method needs (`cluster.api.rights`), and the login that
 from __future__ import annotations
 
 import time
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from cluster.access.model import address_of_peer
-from cluster.api.call_audit import Caller
+from cluster.api.call_audit import Caller, caller_of_certificate, identity_of_call
 from cluster.api.rights import RIGHTS, Audience, MethodRights
 from dledger.authentication.tokens import SESSION_PREFIX, TokenRefused, digest_of_api_token, read_session_token
 from dledger.errors import CallRefused
 from dledger.security.errors import NoIdentity
-from dledger.security.identity import IdentityKind, identity_among
+from dledger.security.identity import IdentityKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
     from cluster.api.call_audit import CallAudit
     from cluster.api.rights import Scope
     from cluster.state.access_state import AccessState
-    from dledger.security.identity import CertificateIdentity
     from dledger.service.call_gate import Context
 
 _HEADER: Final = "authorization"
@@ -196,20 +194,9 @@ class CallAdmission:
 
     def _caller(self) -> Caller:
         """Return the caller; while access control is off, by its certificate, if it has one."""
-        user, via = self._user, self._via
-        if not user and not self._gate.access().rules.is_enforced:
-            with suppress(NoIdentity):
-                user, via = str(self._identity()), "certificate"
-        return Caller(user, via, self._context.peer())
-
-    def _identity(self) -> CertificateIdentity:
-        """Return the identity in the certificate of the connection.
-
-        Raises:
-            NoIdentity: there is none.
-        """
-        names: Any = self._context.auth_context().get("x509_subject_alternative_name", ())
-        return identity_among(name.decode(errors="replace") for name in names)
+        if not self._user and not self._gate.access().rules.is_enforced:
+            return caller_of_certificate(self._context)
+        return Caller(self._user, self._via, self._context.peer())
 
     def _compare(self, access: AccessState, request: Message | None) -> None:
         if self._is_node:
@@ -260,14 +247,14 @@ class CallAdmission:
 
     def _user_of_certificate(self, access: AccessState) -> str:
         try:
-            identity = self._identity()
+            identity = identity_of_call(self._context)
         except NoIdentity:
             raise _not_authenticated("credentials") from None
         user = access.users.get(identity.name)
         is_ours = identity.group == self._gate.group
         self._is_node = is_ours and identity.kind is IdentityKind.NODE
         if self._is_node:
-            return str(identity)
+            return identity.uri
         if not is_ours or user is None or not user.settings.is_enabled:
             raise _not_authenticated("a certificate of an enabled user of this broker")
         return identity.name

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 from cluster.audit.files import RotatedFile
 from cluster.audit.record import AuditRecord, RecordKind
 from cluster.audit.refusals import RefusalWindow
-from cluster.config.broker_options import AUDIT_FILE_SIZE_BYTES, AUDIT_FILES_MAX
+from cluster.config.audit_settings import AUDIT_FILE_SIZE_BYTES, AUDIT_FILES_MAX
 from dledger.errors import DLedgerError
 
 if TYPE_CHECKING:

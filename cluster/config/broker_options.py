@@ -6,7 +6,7 @@ already has under another name, such as retention, are not repeated.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
@@ -23,8 +23,6 @@ _HOUR_MS = 3_600_000
 TRANSFER_BYTES = 4 * _MIB
 TRANSFER_COUNT = 32_767
 DEDUPE_COUNT = 200_000
-AUDIT_FILE_SIZE_BYTES = 16 * _MIB
-AUDIT_FILES_MAX = 8
 
 
 class ServerOptions(NodeOptions):
@@ -77,28 +75,6 @@ class ServerOptions(NodeOptions):
     )
     quota_address_bytes_per_s: int = Field(
         default=0, ge=0, description="Bytes a second of all clients of one address. At least 65,536; 0: no limit."
-    )
-    audit: Literal["off", "admin", "all"] = Field(
-        default="admin",
-        description="What the audit log records. admin: administration, logins and refusals. all: also calls that read "
-        "or write messages, which costs speed. off: nothing.",
-    )
-    audit_dir: str = Field(
-        default="",
-        description="Directory of the audit log's files; made if absent. Empty: audit in store_base_dir.",
-    )
-    audit_file_size_bytes: int = Field(
-        default=AUDIT_FILE_SIZE_BYTES,
-        ge=64 << 10,
-        le=_GIB,
-        description="Size of one file of the audit log. There are two series of files: of administration, and of the "
-        "rest ...",
-    )
-    audit_files_max: int = Field(
-        default=AUDIT_FILES_MAX,
-        ge=2,
-        le=1_000,
-        description="... and each has this many files at most; the oldest is deleted.",
     )
     max_message_size: int = Field(
         default=4 * _MIB,

@@ -17,11 +17,12 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from cluster.config.audit_settings import AuditSettings
 from cluster.config.broker_options import BROKER_OPTIONS, ServerOptions
 from cluster.config.checks import relation_faults
 from cluster.config.exposure import ExposedPort, exposed_ports
@@ -112,7 +113,6 @@ class BrokerSettings:
             `cluster.broker.core.BrokerOptions`.
         first_user_file: file with the first user; empty: none.
         quotas: what users and addresses may take of the node.
-        audit, audit_dir, audit_file_size_bytes, audit_files_max: see `cluster.audit.settings`.
         max_message_size: maximum bytes of a body.
         has_property_crc: whether the records of the base log have property CRCs.
         store: settings of queues, index and reads; the base log has the retention of entries.
@@ -125,10 +125,6 @@ class BrokerSettings:
     default_topic_queue_nums: int
     auto_create_subscription_group: bool
     first_user_file: str
-    audit: Literal["off", "admin", "all"]
-    audit_dir: str
-    audit_file_size_bytes: int
-    audit_files_max: int
     quotas: QuotaSettings
     max_message_size: int
     has_property_crc: bool
@@ -150,6 +146,7 @@ class ServerConfig:
         peer_certificates: files for TLS with other nodes; None: no kind has TLS.
         peer_secret_file: file with the secret of the nodes; empty: no kind needs it.
         exposed_ports: plain ports that other machines can reach; the settings allow them.
+        audit: settings of the audit log.
     """
 
     node: NodeConfig
@@ -162,6 +159,7 @@ class ServerConfig:
     peer_certificates: CertificateFiles | None = None
     peer_secret_file: str = ""
     exposed_ports: tuple[ExposedPort, ...] = ()
+    audit: AuditSettings = field(default_factory=AuditSettings)
 
 
 def load_config(file: Path | None, environment: Mapping[str, str], flags: Mapping[str, str]) -> ServerConfig:
@@ -303,6 +301,7 @@ def _config_of(options: ServerOptions) -> ServerConfig:
         peer_certificates=replace(files, authority=options.tls_authority_file) if PeerKind.TLS in peer_kinds else None,
         peer_secret_file=options.peer_secret_file if PeerKind.SECRET in peer_kinds else "",
         exposed_ports=exposed_ports(options),
+        audit=AuditSettings(options.audit, options.audit_dir, options.audit_file_size_bytes, options.audit_files_max),
     )
 
 

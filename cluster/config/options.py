@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from cluster.config.audit_settings import AUDIT_FILE_SIZE_BYTES, AUDIT_FILES_MAX
 from cluster.config.values import parse_address, parse_group, parse_hours, parse_id, parse_ids, parse_peers
 from dledger.config import Address, NodeConfig, Peer
 from dledger.core.config import RaftConfig
@@ -290,6 +291,28 @@ class NodeOptions(BaseModel):
     enable_disk_force_clean: bool = Field(
         default=_NODE.enable_disk_force_clean,
         description="false: files are never deleted before they expire, even if the disk is full.",
+    )
+    audit: Literal["off", "admin", "all"] = Field(
+        default="admin",
+        description="What the audit log records. admin: administration, logins and refusals. all: also calls that read "
+        "or write messages or entries, which costs speed. off: nothing.",
+    )
+    audit_dir: str = Field(
+        default="",
+        description="Directory of the audit log's files; made if absent. Empty: audit in store_base_dir.",
+    )
+    audit_file_size_bytes: int = Field(
+        default=AUDIT_FILE_SIZE_BYTES,
+        ge=64 << 10,
+        le=_GIB,
+        description="Size of one file of the audit log. There are two series of files: of administration, and of the "
+        "rest ...",
+    )
+    audit_files_max: int = Field(
+        default=AUDIT_FILES_MAX,
+        ge=2,
+        le=1_000,
+        description="... and each has this many files at most; the oldest is deleted.",
     )
     trace_file: str = Field(
         default="",

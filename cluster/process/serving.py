@@ -14,6 +14,7 @@ import asyncio
 import faulthandler
 import gc
 import logging
+import resource
 import signal
 import sys
 from typing import TYPE_CHECKING, Any, Final
@@ -55,6 +56,7 @@ def run_process(command: str, serve: Serve) -> int:
     _log_to_standard_error()
     _report_fatal_signals()
     raise_limit()
+    _write_no_core_dumps()
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         try:
             runner.run(_run(serve))
@@ -89,6 +91,15 @@ def _report_fatal_signals() -> None:
     """
     if sys.__stderr__ is not None:
         faulthandler.enable(sys.__stderr__)
+
+
+def _write_no_core_dumps() -> None:
+    """Set the soft limit of core dumps to zero: a dump has messages, tokens and private keys.
+
+    `prlimit --core=unlimited --pid PID` permits one, as far as the hard limit does.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
 
 
 async def _run(serve: Serve) -> None:

@@ -28,14 +28,15 @@ from cluster.api.call_audit import CallAudit
 from cluster.api.name_server_links import GrpcNameServer
 from cluster.api.quota_gate import QuotaGate
 from cluster.api.rights import Scope
-from cluster.audit.settings import AuditSettings
 from cluster.broker.core import BrokerCore, BrokerOptions
 from cluster.broker.metrics import BrokerGauges, BrokerMetrics
+from cluster.config.audit_settings import AuditSettings
 from cluster.nameserver.registration import Registrar
 from cluster.process.metrics_page import metrics_page
 from cluster.process.serving import GRACE_S, process_registry, run_process, say_ready, wait_end
 from cluster.process.tasks import end_tasks
 from cluster.replica.standalone import StandaloneConfig, StandaloneReplica
+from cluster.server.audit import opened_audit
 from cluster.server.data_modes import warn_of_readers
 from cluster.server.first_user import create_first_user, first_user_of
 from cluster.server.store_host import resolve_store_host
@@ -218,18 +219,6 @@ class BrokerConfig:
 def run_broker(config: BrokerConfig) -> int:
     """Run one standalone broker until it stops; return the exit code."""
     return run_process("broker", partial(_serve, config))
-
-
-def opened_audit(settings: AuditSettings, directory: str, node: str, stack: AsyncExitStack) -> AuditLog | None:
-    """Return the audit log of a node, which is closed with `stack`; None: nothing is recorded.
-
-    Raises:
-        cluster.audit.log.AuditUnusable: it cannot be written.
-    """
-    audit = settings.open(directory, node)
-    if audit is not None:
-        stack.callback(audit.close)
-    return audit
 
 
 async def _serve(config: BrokerConfig, stopped: asyncio.Future[signal.Signals]) -> None:

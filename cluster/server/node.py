@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cluster.process.metrics_page import metrics_page
 from cluster.process.serving import GRACE_S, process_registry, run_process, say_ready, wait_end
 from cluster.process.trace_file import TraceFile
+from cluster.server.audit import gate_of_entries, opened_audit
 from cluster.server.data_modes import warn_of_readers
 from cluster.server.security import NodeSecurity, node_security
 from cluster.server.store_host import resolve_store_host
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
     from prometheus_client import CollectorRegistry
 
+    from cluster.config.audit_settings import AuditSettings
     from cluster.config.load import BrokerSettings, ServerConfig
     from cluster.replica.replicated import ReplicatedConfig
     from store.model.message import Host
@@ -75,7 +77,9 @@ async def _serve(config: ServerConfig, stopped: asyncio.Future[signal.Signals]) 
                 return
             replica_config = replicated_config(config, config.broker, store_host)
             replica_config = replace(replica_config, peer_security=security.peers)
-            failure = await _serve_messages(replica_config, config.broker, metrics, registry, trace, security, stack)
+            failure = await _serve_messages(
+                replica_config, config.broker, metrics, registry, trace, security, config.audit, stack
+            )
         warn_of_readers(config.node.store_base_dir, f"dledger-{config.node.self_id}", "commitlog", "consumequeue")
         say_ready(
             self_id=config.node.self_id,
@@ -97,7 +101,9 @@ async def _serve_entries(
     node = Node(config.node, metrics, trace=trace, peer_security=security.peers)
     stack.push_async_callback(node.stop)
     await node.start()
-    server = await start_server(node, config.node.client_address, security.clients)
+    audit = opened_audit(config.audit, config.node.store_base_dir, config.node.self_id, stack)
+    gate = gate_of_entries(audit, config.node.group)
+    server = await start_server(node, config.node.client_address, security.clients, gate)
     stack.push_async_callback(server.stop, GRACE_S)
     return node.failed
 
@@ -145,14 +151,14 @@ async def _serve_messages(
     registry: CollectorRegistry,
     trace: Callable[[str], None] | None,
     security: NodeSecurity,
+    recorded: AuditSettings,
     stack: AsyncExitStack,
 ) -> asyncio.Future[Exception]:
     """Serve a log of messages; return the future that resolves with the error after which the process must stop."""
     # Imported here, because a log of raw entries does not need them.
-    from cluster.audit.settings import AuditSettings  # noqa: PLC0415
     from cluster.broker.core import BrokerOptions  # noqa: PLC0415
     from cluster.replica.replicated import ReplicatedReplica  # noqa: PLC0415
-    from cluster.server.broker import Broker, opened_audit  # noqa: PLC0415
+    from cluster.server.broker import Broker  # noqa: PLC0415
     from cluster.server.first_user import first_user_of  # noqa: PLC0415
 
     node_config = config.node
@@ -169,9 +175,6 @@ async def _serve_messages(
         default_topic_queue_nums=settings.default_topic_queue_nums,
         auto_create_subscription_group=settings.auto_create_subscription_group,
         quotas=settings.quotas,
-    )
-    recorded = AuditSettings(
-        settings.audit, settings.audit_dir, settings.audit_file_size_bytes, settings.audit_files_max
     )
     broker = Broker(
         replica,

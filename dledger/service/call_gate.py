@@ -98,9 +98,9 @@ class _Everything:
         return 0.0
 
 
-_EVERYTHING: Final = _Everything()
+EVERYTHING: Final[CallRights] = _Everything()
 # The rights of the current task's call, if the service checks the requests of its streams itself.
-_OF_STREAM: Final[ContextVar[CallRights]] = ContextVar("call rights", default=_EVERYTHING)
+_OF_STREAM: Final[ContextVar[CallRights]] = ContextVar("call rights", default=EVERYTHING)
 
 
 def admit(gate: CallGate | None, method: str, context: Context) -> CallRights:
@@ -109,7 +109,7 @@ def admit(gate: CallGate | None, method: str, context: Context) -> CallRights:
     Raises:
         dledger.errors.CallRefused: nothing.
     """
-    return _EVERYTHING if gate is None else gate.admit(method, context)
+    return EVERYTHING if gate is None else gate.admit(method, context)
 
 
 def leave_to_service(admission: CallRights) -> None:

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from dledger.node.log_reader import LogCursor
     from dledger.node.node import Node
     from dledger.security.server_port import PortSecurity
+    from dledger.service.call_gate import CallGate
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -88,13 +89,15 @@ def log_services(node: Node, *, append_refusal: str = "") -> list[Served]:
     ]
 
 
-async def start_server(node: Node, address: Address, security: PortSecurity = PLAIN) -> grpc.aio.Server:
+async def start_server(
+    node: Node, address: Address, security: PortSecurity = PLAIN, gate: CallGate | None = None
+) -> grpc.aio.Server:
     """Serve a log of raw entries on `address`; stop it with `await server.stop(grace)`, before the node.
 
     Raises:
         dledger.service.grpc_server.ServerNotStarted: the address is taken or wrong.
     """
-    return await start_grpc_server(address, log_services(node), security=security)
+    return await start_grpc_server(address, log_services(node), security=security, gate=gate)
 
 
 class LogService(log_pb2_grpc.LogServiceServicer):

@@ -117,8 +117,8 @@ def broker(
             check_exposure(option, exposed, is_insecure=insecure)
     print_starting(f"broker {name} on {address}, store {standalone}")
     # Imported here: gRPC and the store are slow to load.
-    from cluster.audit.settings import AuditSettings
     from cluster.broker.core import BrokerOptions
+    from cluster.config.audit_settings import AuditSettings
     from cluster.replica.standalone import StandaloneConfig
     from cluster.server.broker import BrokerConfig, run_broker
 

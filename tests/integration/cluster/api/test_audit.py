@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
-from google.protobuf.message_factory import GetMessageClass
 
 from cluster.api.audited import AUDITED, Recorded
 from cluster.api.rights import RIGHTS, Audience
@@ -22,12 +21,12 @@ from tests.integration.cluster.api.test_access_control import (
     TOKENS,
     as_user,
     bearer,
+    call,
     channel_of,
     close,
     code_of,
     put,
 )
-from tests.unit.cluster.api.test_rights import methods
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,15 +52,6 @@ def audited(shop, tmp_path: Path):
 
 def shown(lines: list[dict[str, Any]]) -> list[tuple[str, ...]]:
     return [(each["user"], each["via"], each["method"], *each["resources"], each["result"]) for each in lines]
-
-
-async def call(channel: grpc.aio.Channel, path: str, metadata=None) -> grpc.StatusCode | None:
-    """Call a method with an empty request; return how it was refused."""
-    method = methods()[path]
-    request, response = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
-    kind = ("stream" if method.client_streaming else "unary") + "_" + ("stream" if method.server_streaming else "unary")
-    made = getattr(channel, kind)(path, request.SerializeToString, response.FromString)
-    return await code_of(made(iter([request()]) if method.client_streaming else request(), metadata=metadata))
 
 
 def test_administration_is_recorded_with_its_result(shop, audited) -> None:
@@ -104,7 +94,7 @@ def test_every_method_that_needs_rights_records_its_refusal(shop, audited) -> No
             for path in paths:
                 # A new window each time, or equal refusals would be counted.
                 audited.log._refusals.end()
-                assert await call(channel, path) is grpc.StatusCode.UNAUTHENTICATED
+                assert await call(channel, path) is grpc.StatusCode.UNAUTHENTICATED, path
                 audited.log._refusals.end()
                 await call(channel, path, as_user("reader"))
 

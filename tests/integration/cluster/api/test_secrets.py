@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 import signal
 import subprocess
 import sys
 import urllib.request
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -31,7 +33,6 @@ from tests.support.waiting import PATIENCE_S, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 ADMIN, ALICE, CHANGED = "correct-horse-of-admin", "battery-staple-of-alice", "third-password-of-alice"
 TYPED_AS_NAME = "password.typed.as.name"
@@ -170,6 +171,9 @@ def use_everything(node: Run) -> list[str]:
 
 def test_nothing_that_a_run_leaves_has_a_secret(node: Run) -> None:
     sessions = use_everything(node)
+    # A core dump has all of them.
+    limits = Path(f"/proc/{node.process.pid}/limits").read_text()
+    assert re.search(r"^Max core file size +0 ", limits, re.MULTILINE)
     with urllib.request.urlopen(f"http://{node.node.metrics}/metrics", timeout=PATIENCE_S) as page:
         metrics = page.read()
     printed = node.end()
@@ -186,6 +190,7 @@ def test_nothing_that_a_run_leaves_has_a_secret(node: Run) -> None:
     assert b"dledger_broker_audit_records" in metrics
     assert len(audit) == 2
     assert b"AccessService/AddToken" in b"".join(audit.values())
+    assert b'"kind":"login","user":"alice","via":"password"' in b"".join(audit.values())
 
     passwords = (ADMIN, ALICE, CHANGED)
     salted = {each: salted_password(each, SALTS[each], 8_192) for each in passwords}

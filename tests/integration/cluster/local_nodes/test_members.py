@@ -104,6 +104,20 @@ def test_node_that_is_added_by_command_is_listed_promoted_and_removed(group: Loc
     assert "`dledger members list`" in gone.stderr
     assert dledger(group, "members", "add", "nonsense").exit_code == 2
 
+    expected = {
+        ("AdminService/AddMember", "Node:n9", "OK"),
+        ("AdminService/AddMember", "Node:n9", "UNEXPECTED_MEMBER"),
+        ("AdminService/RemoveMember", "Node:n9", "UNKNOWN_MEMBER"),
+    }
+    wait_until(lambda: expected <= recorded(group), "the audit logs have all changes")
+
+
+def recorded(cluster: LocalCluster) -> set[tuple[str, ...]]:
+    """Return method, resource and result of the changes in the audit logs of all nodes."""
+    files = [cluster.directory_of(node_id).parent / f"audit/{node_id}-admin.jsonl" for node_id in cluster.node_ids]
+    lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    return {(line["method"], *line["resources"], line["result"]) for line in lines}
+
 
 def test_fourth_node_joins_votes_and_is_removed_by_script(group: LocalCluster) -> None:
     with client_of(group.endpoints) as log:
