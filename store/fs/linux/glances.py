@@ -14,6 +14,7 @@ import os
 import resource
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
 from store.errors import StorageFailed
@@ -24,8 +25,12 @@ from store.fs.ports import GLANCE_SIZE_BYTES, FileGlance
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    Ranges = Sequence[tuple[int, int]]
+
 # More threads would compete for Python's lock without using the disk better.
 _THREADS: Final = 4
+# Files of one thread that are open at a time while their pages are read in advance.
+_OPEN_MAX: Final = 32
 # Directories per task of a thread, and directories whose results are in memory at a time.
 _PART: Final = 64
 _AT_A_TIME: Final = 1024
@@ -74,9 +79,12 @@ def _blocks_read() -> int:
 def _look_at_some(directories: Sequence[str], *, is_cache_trusted: bool, is_read_ahead: bool) -> list[list[FileGlance]]:
     names = [_names(directory) for directory in directories]
     if is_read_ahead:
-        for directory, names_there in zip(directories, names, strict=True):
-            for name in names_there:
-                _read_ahead(f"{directory}/{name}", is_cache_trusted=is_cache_trusted)
+        paths = [f"{directory}/{name}" for directory, there in zip(directories, names, strict=True) for name in there]
+        found = chain.from_iterable(
+            _glance_ahead(paths[at : at + _OPEN_MAX], is_cache_trusted=is_cache_trusted)
+            for at in range(0, len(paths), _OPEN_MAX)
+        )
+        return [list(islice(found, len(there))) for there in names]
     return [
         [_glance(f"{directory}/{name}", name) for name in names_there]
         for directory, names_there in zip(directories, names, strict=True)
@@ -104,42 +112,61 @@ def _open(path: str) -> tuple[int, int]:
     return descriptor, status.st_size
 
 
-def _read_ahead(path: str, *, is_cache_trusted: bool) -> None:
-    """Request the pages of a file that `_glance` needs, after dropping untrusted ones."""
-    descriptor, size = _open(path)
-    if descriptor < 0:
-        return
-    try:
-        if not is_cache_trusted:
-            # See `OsFiles.open`.
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        ranges = data_ranges(descriptor, 0, size)
-        if ranges:
-            os.posix_fadvise(descriptor, 0, GLANCE_SIZE_BYTES, os.POSIX_FADV_WILLNEED)
-        if ranges and ranges[-1][1] > GLANCE_SIZE_BYTES:
-            position = ranges[-1][1] - GLANCE_SIZE_BYTES
-            os.posix_fadvise(descriptor, position, GLANCE_SIZE_BYTES, os.POSIX_FADV_WILLNEED)
-    except OSError as error:
-        raise StorageFailed(path, "read", error) from error
-    finally:
-        os.close(descriptor)
-
-
 def _glance(path: str, name: str) -> FileGlance:
+    """Return the metadata of one file."""
     descriptor, size = _open(path)
     if descriptor < 0:
         return FileGlance(name, -1)
     try:
-        ranges = data_ranges(descriptor, 0, size)
-        if not ranges:
-            return FileGlance(name, size)
-        data_end = ranges[-1][1]
-        head = os.pread(descriptor, min(GLANCE_SIZE_BYTES, data_end), 0)
-        tail = head
-        if data_end > GLANCE_SIZE_BYTES:
-            tail = os.pread(descriptor, GLANCE_SIZE_BYTES, data_end - GLANCE_SIZE_BYTES)
-        return FileGlance(name, size, ranges, head, tail)
+        return _read(descriptor, name, size, data_ranges(descriptor, 0, size))
     except OSError as error:
         raise StorageFailed(path, "read", error) from error
     finally:
         os.close(descriptor)
+
+
+def _glance_ahead(paths: Sequence[str], *, is_cache_trusted: bool) -> list[FileGlance]:
+    """Return the metadata of a few files, after requesting the pages of all of them."""
+    opened: list[tuple[int, int, Ranges]] = []
+    found: list[FileGlance] = []
+    at = 0
+    try:
+        for at in range(len(paths)):
+            descriptor, size = _open(paths[at])
+            opened.append((descriptor, size, ()))
+            if descriptor >= 0:
+                opened[at] = descriptor, size, _request(descriptor, size, is_cache_trusted=is_cache_trusted)
+        for at, (descriptor, size, ranges) in enumerate(opened):
+            found.append(_read(descriptor, paths[at].rpartition("/")[2], size, ranges))
+    except OSError as error:
+        raise StorageFailed(paths[at], "read", error) from error
+    finally:
+        for descriptor, _, _ in opened:
+            if descriptor >= 0:
+                os.close(descriptor)
+    return found
+
+
+def _request(descriptor: int, size: int, *, is_cache_trusted: bool) -> Ranges:
+    """Request the pages of a file that `_read` needs, after dropping untrusted ones; return its ranges."""
+    if not is_cache_trusted:
+        # See `OsFiles.open`.
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    ranges = data_ranges(descriptor, 0, size)
+    if ranges:
+        os.posix_fadvise(descriptor, 0, GLANCE_SIZE_BYTES, os.POSIX_FADV_WILLNEED)
+    if ranges and ranges[-1][1] > GLANCE_SIZE_BYTES:
+        position = ranges[-1][1] - GLANCE_SIZE_BYTES
+        os.posix_fadvise(descriptor, position, GLANCE_SIZE_BYTES, os.POSIX_FADV_WILLNEED)
+    return ranges
+
+
+def _read(descriptor: int, name: str, size: int, ranges: Ranges) -> FileGlance:
+    """Return the metadata of an open file, with the first and the last bytes of its data."""
+    if not ranges:
+        return FileGlance(name, size)
+    data_end = ranges[-1][1]
+    head = tail = os.pread(descriptor, min(GLANCE_SIZE_BYTES, data_end), 0)
+    if data_end > GLANCE_SIZE_BYTES:
+        tail = os.pread(descriptor, GLANCE_SIZE_BYTES, data_end - GLANCE_SIZE_BYTES)
+    return FileGlance(name, size, ranges, head, tail)

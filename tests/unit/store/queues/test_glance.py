@@ -1,8 +1,11 @@
 """A look at the files of many queues says the same as opening each of them, and what is not ordinary is opened."""
 
+import errno
 import itertools
+import os
 import random
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +13,7 @@ import pytest
 import store.fs.linux.glances
 import store.queues.consume_queues
 import store.queues.loading
-from store.errors import StoreError
+from store.errors import StorageFailed, StoreError
 from store.fs.linux.files import OsFiles
 from store.fs.linux.glances import glances
 from store.model.message import QueueKey
@@ -138,7 +141,8 @@ def test_ordinary_queues_are_neither_opened_nor_mapped(tmp_path, monkeypatch):
 
 def test_many_directories_are_looked_at_in_their_order(tmp_path, monkeypatch):
     monkeypatch.setattr(store.fs.linux.glances, "_AT_A_TIME", 20)
-    monkeypatch.setattr(store.fs.linux.glances, "_PART", 3)
+    monkeypatch.setattr(store.fs.linux.glances, "_PART", 7)
+    monkeypatch.setattr(store.fs.linux.glances, "_OPEN_MAX", 3)
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     draw = random.Random(seed)
@@ -154,6 +158,28 @@ def test_many_directories_are_looked_at_in_their_order(tmp_path, monkeypatch):
     assert [file.size for (file,) in found] == [len(content) for content in contents]
     assert [file.head for (file,) in found] == [content[:4096] for content in contents]
     assert [file.tail for (file,) in found] == [content[-4096:] for content in contents]
+
+
+@pytest.mark.parametrize("call", ["posix_fadvise", "pread"])
+@pytest.mark.parametrize("number", [0, 3, 4])
+def test_file_that_cannot_be_read_is_named_and_none_stays_open(tmp_path, monkeypatch, call, number):
+    for name in range(5):
+        (tmp_path / str(name)).mkdir()
+        (tmp_path / str(name) / "file").write_bytes(b"x")
+    original = getattr(os, call)
+    paths = [str(tmp_path / str(name) / "file") for name in range(5)]
+
+    def fail_at_one(descriptor, *arguments):
+        if str(Path(f"/proc/self/fd/{descriptor}").readlink()) == paths[number]:
+            raise OSError(errno.EIO, "broken")
+        return original(descriptor, *arguments)
+
+    monkeypatch.setattr(os, call, fail_at_one)
+    with pytest.raises(StorageFailed, match=paths[number]):
+        list(glances([str(tmp_path / str(name)) for name in range(5)], is_cache_trusted=False))
+
+    links = [path.readlink() for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+    assert [link for link in links if str(link) in paths] == []
 
 
 def test_directories_after_one_that_had_to_wait_for_the_disk_are_looked_at_in_threads(tmp_path, monkeypatch):
