@@ -46,7 +46,7 @@ class GroupCalls:
         method = pb.DESCRIPTOR.services_by_name["BrokerService"].methods_by_name["JoinGroup"]
         self._check_bounds = BoundsCheck(method, BROKER_BOUNDS)
         self._locks = QueueLocks()
-        self._stays: set[_Stay] = set()
+        self._stays: set[_Membership] = set()
         self._current_term = _CurrentTerm(core.replica.status())
         core.replica.when_status_changes(self._status_changed)
 
@@ -246,7 +246,7 @@ class GroupCalls:
         The end of the stream releases the consumer's locks: a consumer that lost its stream delivers nothing until it
         has its locks again.
         """
-        stay = _Stay(self._core, self.members, self.gathering_ms, self._check_bounds)
+        stay = _Membership(self._core, self.members, self.gathering_ms, self._check_bounds)
         self._stays.add(stay)
         listening = asyncio.create_task(stay.listen(requests))
         try:
@@ -290,7 +290,7 @@ class _CurrentTerm:
         return (self._term, self._is_leading) == (status.term, status.is_leading)
 
 
-class _Stay:
+class _Membership:
     """One consumer's membership in its group: the state of a JoinGroup stream.
 
     Attributes:

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import grpc.aio
 
 from cluster.api.name_server_links import ask_leader
-from cluster.nameserver.registered_brokers import HeartbeatAnswer, RouteTable, Taken
+from cluster.nameserver.registered_brokers import HeartbeatAnswer, RegisterResult, RouteTable
 from cluster.nameserver.registration import HEARTBEAT_INTERVAL_S
 from cluster.nameserver.registration_checks import RegistrationChecker
 from cluster.process.cooperative import run_cooperatively
-from cluster.process.serving import GRACE_S, run_process, say_ready, wait_end
+from cluster.process.serving import GRACE_S, print_ready, run_process, wait_end
 from cluster.protocol.request_bounds import NAME_SERVER_BOUNDS
 from cluster.protocol.route_table import (
     SCAN_INTERVAL_MS,
@@ -111,8 +111,8 @@ class NameServer(nameserver_pb2_grpc.NameServerServicer):
             registration = registration_of(request)
             await self._confirm(registration, is_difference=request.HasField("since_sequence"))
             taken = self._table.register(registration, self._clock_ms(), extent_of(request))
-            response.wants_all = taken is Taken.WANTS_ALL
-            if taken is Taken.CHANGED:
+            response.wants_all = taken is RegisterResult.WANTS_ALL
+            if taken is RegisterResult.CHANGED:
                 logger.info(
                     "registered broker=%r term=%d sequence=%d leader=%r topics=%d deleted=%d is_difference=%s",
                     registration.broker,
@@ -136,11 +136,11 @@ class NameServer(nameserver_pb2_grpc.NameServerServicer):
             # A difference is accepted only from the process that registered the broker.
             return
         replace(registration, topics=()).check()
-        known = self._table.doubted(registration, self._clock_ms())
+        known = self._table.registration_to_confirm_with(registration, self._clock_ms())
         if known is None:
             return
         await self._registration_checker.confirm(known, registration)
-        if self._table.doubted(registration, self._clock_ms()) not in (known, None):
+        if self._table.registration_to_confirm_with(registration, self._clock_ms()) not in (known, None):
             raise UnconfirmedRegistration(known.broker, "another registration was accepted while nodes were asked")
 
     async def Heartbeat(
@@ -255,7 +255,7 @@ async def _serve(address: Address, stopped: asyncio.Future[signal.Signals]) -> N
     """
     service = NameServer()
     server = await start_grpc_server(address, [service.served()], calls_max=_CALLS_MAX)
-    say_ready(nameserver=address)
+    print_ready(nameserver=address)
     try:
         while not stopped.done():
             await asyncio.wait([stopped], timeout=SCAN_INTERVAL_MS / 1000)

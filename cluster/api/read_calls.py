@@ -195,7 +195,7 @@ class ReadCalls:
             while offsets:
                 for queue_id in watch.take_ready():
                     # Most of a thousand queues may have no message.
-                    await pace.give_way()
+                    await pace.yield_if_due()
                     result = self._read(want, queue_id, offsets[queue_id])
                     if result.status in _MAY_COME:
                         if queue_id in silent:

@@ -63,7 +63,7 @@ class BrokerCore:
         self.options = options
         self.metrics = metrics
         self.on_topics_changed: Callable[[], None] = lambda: None
-        self.announced: Callable[[], Awaitable[None]] = _at_once
+        self.announced: Callable[[], Awaitable[None]] = _no_announcement
         self.life_digests: tuple[bytes, ...] = ()
 
     # ---------------------------------------------------------------------------------------------------- changes
@@ -223,7 +223,7 @@ def _how_to_permit(topic: str, permission: str) -> str:
     return f"`dledger topic alter {topic} --permission {permission}` permits it"
 
 
-async def _at_once() -> None:
+async def _no_announcement() -> None:
     """Return immediately: without name servers there is nothing to announce."""
 
 

@@ -150,7 +150,7 @@ def _source(context: typer.Context, name: str) -> str:
 
 def nodes_asked(context: typer.Context, endpoints: str, name_servers: str, group: str) -> list[LogNodes]:
     """Return the nodes of one group, or of all brokers of the name servers, depending on the options."""
-    if winner(context, "endpoints", "name_servers") == "endpoints":
+    if preferred_option(context, "endpoints", "name_servers") == "endpoints":
         if not endpoints.startswith(_BY_NAME_SERVERS):
             return [LogNodes(endpoints, group, security_of(context))]
         name_servers = endpoints.removeprefix(_BY_NAME_SERVERS)
@@ -162,7 +162,7 @@ def nodes_asked(context: typer.Context, endpoints: str, name_servers: str, group
     return chosen
 
 
-def winner(context: typer.Context, *names: str) -> str:
+def preferred_option(context: typer.Context, *names: str) -> str:
     """Return the option with the highest precedence: command line, environment, context, default.
 
     Args:
@@ -176,7 +176,7 @@ def winner(context: typer.Context, *names: str) -> str:
     return min(names, key=rank)
 
 
-def are_typed(context: typer.Context, *names: str) -> bool:
+def are_given(context: typer.Context, *names: str) -> bool:
     """Return whether all of these options were given on the command line."""
     return all(_source(context, name) == _TYPED for name in names)
 

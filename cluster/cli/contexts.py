@@ -324,7 +324,7 @@ def _write(path: Path, contexts: Contexts) -> None:
     new = f"{path}.{os.getpid()}.new"
     try:
         Path(new).unlink(missing_ok=True)  # left by a crashed command with this process's id
-        with _only_for_the_owner():
+        with _owner_only():
             files.create_from(new, [content])
         files.rename(new, str(path))
         files.sync_directory(str(path.parent))
@@ -333,7 +333,7 @@ def _write(path: Path, contexts: Contexts) -> None:
 
 
 @contextmanager
-def _only_for_the_owner() -> Iterator[None]:
+def _owner_only() -> Iterator[None]:
     """Create files with mode 0600; only for a process with one thread, because the umask is global."""
     mask = os.umask(0o777 & ~_FILE_MODE)
     try:

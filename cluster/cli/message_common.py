@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cluster.cli.client_target import are_typed, winner
+from cluster.cli.client_target import are_given, preferred_option
 from cluster.cli.common import EXIT_USAGE, BodyFormat, fail
 from cluster.cli.tls import security_of
 
@@ -67,11 +67,11 @@ def targets_of(context: typer.Context, broker: str, name_servers: str) -> Iterat
     """
     from cluster.cli.targets import Targets
 
-    if are_typed(context, "broker", "name_servers"):
+    if are_given(context, "broker", "name_servers"):
         fail("--broker and --name-servers: expected only one of the two", EXIT_USAGE)
     if not (broker or name_servers):
         broker = DEFAULT_BROKER
-    elif winner(context, "broker", "name_servers") == "broker":
+    elif preferred_option(context, "broker", "name_servers") == "broker":
         name_servers = ""
     else:
         broker = ""

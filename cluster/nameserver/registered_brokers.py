@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 
-class Taken(Enum):
+class RegisterResult(Enum):
     """The result of a registration."""
 
     CHANGED = "changed"
@@ -102,7 +102,7 @@ class RouteTable:
 
     # ------------------------------------------------------------------------------------------------ from brokers
 
-    def register(self, registration: Registration, now_ms: int, extent: Extent = ALL) -> Taken:
+    def register(self, registration: Registration, now_ms: int, extent: Extent = ALL) -> RegisterResult:
         """Apply a registration, a difference to the previous one, or a piece of one; return the result.
 
         Raises:
@@ -129,13 +129,15 @@ class RouteTable:
             return self._take_piece(head, topics, extent, now_ms)
         return self._put(head, topics, now_ms)
 
-    def _change(self, head: Registration, topics: Mapping[str, TopicQueues], extent: Extent, now_ms: int) -> Taken:
+    def _change(
+        self, head: Registration, topics: Mapping[str, TopicQueues], extent: Extent, now_ms: int
+    ) -> RegisterResult:
         """Apply a difference to the known registration."""
         known = self._brokers.get(head.broker)
         if known is None or known.registration.version != (head.term, extent.since_sequence):
-            return Taken.WANTS_ALL
+            return RegisterResult.WANTS_ALL
         if known.registration.life != head.life:
-            return Taken.WANTS_ALL
+            return RegisterResult.WANTS_ALL
         new_count = len(topics.keys() - known.topics.keys())
         self._check_room(len(known.topics) + new_count, new_count)
         before = len(known.topics)
@@ -144,9 +146,11 @@ class RouteTable:
             known.topics.pop(name, None)
         self.topics_count += len(known.topics) - before
         known.registration, known.last_message_ms = head, now_ms
-        return Taken.CHANGED
+        return RegisterResult.CHANGED
 
-    def _take_piece(self, head: Registration, topics: Mapping[str, TopicQueues], extent: Extent, now_ms: int) -> Taken:
+    def _take_piece(
+        self, head: Registration, topics: Mapping[str, TopicQueues], extent: Extent, now_ms: int
+    ) -> RegisterResult:
         """Keep a piece until the last one arrives."""
         if extent.piece == 0:
             self._drop_pieces(head.broker)
@@ -154,7 +158,7 @@ class RouteTable:
         pieces = self._pieces.get(head.broker)
         if pieces is None or pieces.registration != head or pieces.next_piece != extent.piece:
             self._drop_pieces(head.broker)
-            return Taken.WANTS_ALL
+            return RegisterResult.WANTS_ALL
         new_count = len(topics.keys() - pieces.topics.keys())
         try:
             self._check_room(len(pieces.topics) + new_count, new_count)
@@ -165,7 +169,7 @@ class RouteTable:
         pieces.next_piece += 1
         self.topics_count += new_count
         if extent.has_more:
-            return Taken.PIECE
+            return RegisterResult.PIECE
         self.topics_count -= len(pieces.topics)
         del self._pieces[head.broker]
         return self._put(head, pieces.topics, now_ms)
@@ -174,12 +178,12 @@ class RouteTable:
         pieces = self._pieces.pop(name, None)
         self.topics_count -= 0 if pieces is None else len(pieces.topics)
 
-    def _put(self, head: Registration, topics: dict[str, TopicQueues], now_ms: int) -> Taken:
+    def _put(self, head: Registration, topics: dict[str, TopicQueues], now_ms: int) -> RegisterResult:
         """Replace all topics of a broker."""
         known = self._brokers.get(head.broker)
         if known is not None and known.registration == head and known.topics == topics:
             known.last_message_ms = now_ms
-            return Taken.UNCHANGED
+            return RegisterResult.UNCHANGED
         before = 0 if known is None else len(known.topics)
         self._check_room(len(topics), len(topics) - before)
         self.topics_count += len(topics) - before
@@ -187,7 +191,7 @@ class RouteTable:
         self._brokers[head.broker] = _Entry(head, topics, now_ms, known is None or known.is_writable)
         if known is None:
             self._brokers = dict(sorted(self._brokers.items()))
-        return Taken.CHANGED
+        return RegisterResult.CHANGED
 
     def _check_room(self, count: int, new_count: int) -> None:
         """Check the limits on topics: `count` of one broker, `new_count` of them new.
@@ -200,7 +204,7 @@ class RouteTable:
         if new_count > 0 and self.topics_count + new_count > TOPICS_MAX:
             raise TooManyTopics
 
-    def doubted(self, registration: Registration, now_ms: int) -> Registration | None:
+    def registration_to_confirm_with(self, registration: Registration, now_ms: int) -> Registration | None:
         """Return the known registration whose nodes must confirm this one; None: no confirmation is needed.
 
         The process that registered last is trusted. A registration by another process must be confirmed until the known

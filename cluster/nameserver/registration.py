@@ -89,7 +89,7 @@ class Registrar:
         ]
         self._tasks: list[asyncio.Task[None]] = []
 
-    def say(self, registration: Registration | None, topics: TopicSource | None = None) -> None:
+    def publish(self, registration: Registration | None, topics: TopicSource | None = None) -> None:
         """Replace the registration at all name servers; None: stop registering.
 
         Args:
@@ -98,7 +98,7 @@ class Registrar:
             topics: source of the broker's current topics.
         """
         for reporter in self._reporters:
-            reporter.say(registration, topics)
+            reporter.publish(registration, topics)
 
     @property
     def life_digests(self) -> tuple[bytes, ...]:
@@ -150,7 +150,7 @@ class _Reporter:
         self._settled.set()
         self._is_failing = False
 
-    def say(self, registration: Registration | None, topics: TopicSource | None) -> None:
+    def publish(self, registration: Registration | None, topics: TopicSource | None) -> None:
         if registration is not None:
             registration = replace(registration, life=self.life)
         if registration != self._wanted:

@@ -21,7 +21,7 @@ class Pace:
     def __init__(self) -> None:
         self._turn_end = monotonic() + STEP_S
 
-    async def give_way(self) -> None:
+    async def yield_if_due(self) -> None:
         """Yield to the event loop if this step has lasted long enough."""
         if monotonic() >= self._turn_end:
             await asyncio.sleep(0)
@@ -37,4 +37,4 @@ async def run_cooperatively(steps: Steps[Result]) -> Result:
         except StopIteration as end:
             result: Result = end.value
             return result
-        await pace.give_way()
+        await pace.yield_if_due()

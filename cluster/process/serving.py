@@ -134,14 +134,14 @@ async def wait_end(stopped: asyncio.Future[signal.Signals], *failures: asyncio.F
     logger.info("stopping signal=%s", stopped.result().name)
 
 
-def say_ready(**places: object) -> None:
+def print_ready(**places: object) -> None:
     """Print the line `ready` with the addresses; exempt all objects created so far from garbage collection."""
-    calm_garbage_collector()
+    tune_garbage_collector()
     sys.stdout.write(" ".join(["ready", *(f"{name}={value}" for name, value in places.items())]) + "\n")
     sys.stdout.flush()
 
 
-def calm_garbage_collector() -> None:
+def tune_garbage_collector() -> None:
     """Collect garbage in small generations, and run full collections rarely: a collection blocks the event loop.
 
     A collection examines 2,000 objects in the youngest generation and about 12,000 in the middle one (5 to 20 ms on a

@@ -168,7 +168,7 @@ class _Agreement:
             raise self._difference
         decided = decide(self._local.own, statements, self._others, is_joining=self._config.is_joining)
         if isinstance(decided, Waiting):
-            self._say("", f"this node waits {decided.reason}")
+            self._log_wait("", f"this node waits {decided.reason}")
             return False
         manifest = decided.manifest
         if self._local.own.claim is not Claim.HELD and manifest.files:
@@ -195,7 +195,7 @@ class _Agreement:
         try:
             return await state_of(handshake, peer_id, self._others[peer_id], self._local.own)
         except (OSError, DLedgerError, ValueError) as error:
-            self._say(peer_id, f"{peer_id} does not report its base log: {str(error) or type(error).__name__}")
+            self._log_wait(peer_id, f"{peer_id} does not report its base log: {str(error) or type(error).__name__}")
             return None
 
     async def _fetch(
@@ -214,16 +214,16 @@ class _Agreement:
                 await self._fetch_from(handshake, source, fetch)
         except (OSError, DLedgerError, ValueError) as error:
             self._attempts += 1
-            self._say("fetch", f"the base log from {source}: {str(error) or type(error).__name__}")
+            self._log_wait("fetch", f"the base log from {source}: {str(error) or type(error).__name__}")
             return False
         except BaseLogDamaged as error:
             self._attempts += 1
             if self._attempts >= len(sources):
                 raise
-            self._say("fetch", str(error))
+            self._log_wait("fetch", str(error))
             return False
         except DiskFull as error:
-            self._say("fetch", str(error))
+            self._log_wait("fetch", str(error))
             await asyncio.sleep(_LONG_PAUSE_S)
             return False
         finally:
@@ -246,7 +246,7 @@ class _Agreement:
             contents = await fetch_config(handshake, source, self._others[source])
             await in_thread(lambda: self._local.save_config(contents))
         except (OSError, DLedgerError, ValueError, DiskFull) as error:
-            self._say("config", f"config of the old store from {source}: {str(error) or type(error).__name__}")
+            self._log_wait("config", f"config of the old store from {source}: {str(error) or type(error).__name__}")
             return False
         logger.info("config_fetched from=%s files=%s", source, " ".join(contents))
         return True
@@ -268,7 +268,7 @@ class _Agreement:
         settings = shared_settings(self._config, has_property_crc=self._local.directories.has_property_crc)
         logger.info("old_store_conversion self_id=%s equal_on_all_nodes: %s", self._config.self_id, settings)
 
-    def _say(self, about: str, text: str) -> None:
+    def _log_wait(self, about: str, text: str) -> None:
         """Log the reason of the wait, once until it changes."""
         if self._said.get(about) != text:
             self._said[about] = text

@@ -129,12 +129,12 @@ class LocalBaseLog:
             return False
         if has_entries(files, places.node_directory):
             self._check_base_log()
-            self.save_agreed(self._sum_up(self._divide_of_entries()))
+            self.save_agreed(self._compute_manifest(self._divide_of_entries()))
             return True
         last_exit = exit_with(files, root, checkpoint, is_clean=note_in(files, root) is None)
         divide, _, self._notes = pad_base_log(files, places, last_exit)
         if divide:
-            manifest = self._sum_up(divide)
+            manifest = self._compute_manifest(divide)
             self.own = Statement(Claim.HELD, manifest, begin_of(files, places.base_directory, manifest))
         self.own = replace(self.own, config_size_bytes=config_size_bytes)
         return False
@@ -192,7 +192,7 @@ class LocalBaseLog:
         names = files.list_directory(places.base_directory) if files.is_directory(places.base_directory) else []
         return int(names[-1]) + places.sizes.data_file_size_bytes if names else UNKNOWN_DIVIDE
 
-    def _sum_up(self, divide: int) -> BaseLogManifest:
+    def _compute_manifest(self, divide: int) -> BaseLogManifest:
         directory, size = self.directories.base_directory, 0
 
         def on_file(file: BaseLogFile) -> None:

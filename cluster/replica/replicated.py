@@ -88,7 +88,14 @@ class ReplicatedReplica:
             recover_queue_offsets=messages.recover_queue_offsets,
         )
         self._log_tasks = ReplicatedLogTasks(
-            messages, log, parts.node, self._leadership, parts.machine, parts.lifecycle, config.store, self._looked
+            messages,
+            log,
+            parts.node,
+            self._leadership,
+            parts.machine,
+            parts.lifecycle,
+            config.store,
+            self._status_checked,
         )
         self._background = self._log_tasks.background
         self._background.failure.add_done_callback(self._part_failed)
@@ -149,7 +156,7 @@ class ReplicatedReplica:
         self._is_stopping = True
         lifecycle, is_in_order = self.parts.lifecycle, False
         self._import.stop()
-        self._looked()
+        self._status_checked()
         await self._background.end()
         try:
             if self.node.is_running and not self.parts.messages.stop_reason and not self.parts.machine.is_loading:
@@ -185,7 +192,7 @@ class ReplicatedReplica:
     def _node_failed(self, failed: asyncio.Future[Exception]) -> None:
         if not failed.cancelled():
             self._background.fail(failed.result())
-            self._looked()
+            self._status_checked()
 
     # -------------------------------------------------------------------------------------------------------------
     # parts
@@ -259,7 +266,7 @@ class ReplicatedReplica:
     def when_flushed(self, listener: Callable[[float], None]) -> None:
         """Do nothing: there is no plain log, and the node's metrics have the durations of its syncs."""
 
-    def _looked(self) -> None:
+    def _status_checked(self) -> None:
         """Notify listeners of a changed status; readers then check whether they are still served."""
         if self._leadership.is_ready and not self._is_stopping:
             self._import.begin()
@@ -360,7 +367,7 @@ class ReplicatedReplica:
     def _import_ended(self, failure: Exception | None) -> None:
         if failure is not None:
             self._background.fail(failure)
-        self._looked()
+        self._status_checked()
 
     async def _propose(self, command: Command) -> Applied:
         if self._is_stopping or not self._is_started:

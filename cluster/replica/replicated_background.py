@@ -37,7 +37,7 @@ class ReplicatedLogTasks:
         machine: state machine, which may have the queue ends of a loaded snapshot.
         lifecycle: lifecycle of the store.
         config: settings of the store.
-        on_look: called with the readiness of the leader, whenever it may have changed.
+        on_check: called with the readiness of the leader, whenever it may have changed.
 
     Attributes:
         background: the tasks; start them after the node.
@@ -53,7 +53,7 @@ class ReplicatedLogTasks:
         machine: ReplicatedState,
         lifecycle: DerivedLifecycle,
         config: MessageStoreConfig,
-        on_look: Callable[[], None],
+        on_check: Callable[[], None],
     ) -> None:
         jobs = (
             PeriodicJob("note of the last snapshot", EVERY_TICK_MS, self._note_snapshot),
@@ -74,7 +74,7 @@ class ReplicatedLogTasks:
         self._node = node
         self._leadership = leadership
         self._machine = machine
-        self._on_look = on_look
+        self._on_look = on_check
         self._loaded_queues = LoadedQueues(store.derived, log, machine)
         node.when_changed(self.background.dispatch_soon)
 

@@ -73,12 +73,12 @@ def find_old_state(files: Files, root: str) -> OldState:
     try:
         local = load_state(files, root)
         if local is not None:
-            return OldState(tuple(map(_mild, _commands_of(local))))
+            return OldState(tuple(map(_without_overwrite, _commands_of(local))))
         found = import_config(Path(root))
     except (SnapshotDamaged, Unreadable, UnreadableConfig) as error:
         logger.warning("old_state_unreadable error=%r", str(error))
         return OldState(error=error)
-    return OldState(tuple(map(_mild, found.commands())), tuple(found.notes))
+    return OldState(tuple(map(_without_overwrite, found.commands())), tuple(found.notes))
 
 
 def _commands_of(state: BrokerState) -> Iterator[Command]:
@@ -92,7 +92,7 @@ def _commands_of(state: BrokerState) -> Iterator[Command]:
         yield SetDelayOffsets(tuple(state.delay_offsets.items()))
 
 
-def _mild(command: Command) -> Command:
+def _without_overwrite(command: Command) -> Command:
     """Return the command in the form that does not overwrite existing state."""
     return replace(command, is_new=True) if isinstance(command, SetTopic | SetGroup) else command
 
@@ -150,10 +150,12 @@ class StateImport:
             for note in self._old.notes:
                 logger.warning("imported %s", note)
             settings = [command for command in self._old.commands if isinstance(command, SetTopic | SetGroup)]
-            await self._take_over(settings)
+            await self._propose_all(settings)
             # Its answer follows all earlier entries: now the state includes all decisions of the group.
             offsets = (command for command in self._old.commands if not isinstance(command, SetTopic | SetGroup))
-            await self._take_over([left for command in offsets if (left := self._undecided(command)) is not None])
+            await self._propose_all(
+                [left for command in offsets if (left := self._without_known_offsets(command)) is not None]
+            )
             await self._change(FinishImport())
             logger.info("import_ends topics=%d groups=%d", len(self._state.topics), len(self._state.groups))
         except (DLedgerError, StoreError) as error:
@@ -165,7 +167,7 @@ class StateImport:
             self._task = None
             self._ended(failure)
 
-    def _undecided(self, command: Command) -> Command | None:
+    def _without_known_offsets(self, command: Command) -> Command | None:
         """Return the command without offsets of queues for which the group already has some; None: nothing is left."""
         if not isinstance(command, ResetOffsets):
             return command
@@ -173,7 +175,7 @@ class StateImport:
         left = tuple(each for each in command.offsets if state.offset(group, each.topic, each.queue_id) is None)
         return replace(command, offsets=left) if left else None
 
-    async def _take_over(self, commands: Sequence[Command]) -> None:
+    async def _propose_all(self, commands: Sequence[Command]) -> None:
         """Propose commands, a limited number at a time; the log preserves their order."""
         for begin in range(0, len(commands), self._batch_max):
             await self._propose(commands[begin : begin + self._batch_max])

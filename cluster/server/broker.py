@@ -33,7 +33,7 @@ from cluster.broker.metrics import BrokerGauges, BrokerMetrics
 from cluster.config.audit_settings import AuditSettings
 from cluster.nameserver.registration import Registrar
 from cluster.process.metrics_page import metrics_page
-from cluster.process.serving import GRACE_S, process_registry, run_process, say_ready, wait_end
+from cluster.process.serving import GRACE_S, print_ready, process_registry, run_process, wait_end
 from cluster.process.tasks import end_tasks
 from cluster.replica.standalone import StandaloneConfig, StandaloneReplica
 from cluster.server.audit import opened_audit
@@ -157,13 +157,13 @@ class Broker:
         self._replica.when_status_changes(self._changed.set)
         while True:
             self._changed.clear()
-            registrar.say(self._registration(), self._service.topics)
+            registrar.publish(self._registration(), self._service.topics)
             with suppress(TimeoutError):
                 async with asyncio.timeout(_REGISTRATION_INTERVAL_S):
                     await self._changed.wait()
 
     async def _announced(self, registrar: Registrar) -> None:
-        registrar.say(self._registration(), self._service.topics)
+        registrar.publish(self._registration(), self._service.topics)
         await registrar.settled(_ANNOUNCE_LIMIT_S)
 
     def _registration(self) -> Registration | None:
@@ -248,5 +248,5 @@ async def _serve(config: BrokerConfig, stopped: asyncio.Future[signal.Signals]) 
         )
         await stack.enter_async_context(broker)
         warn_of_readers(config.store.path, "commitlog", "consumequeue", "config")
-        say_ready(broker=config.options.broker, grpc=config.address, metrics=config.metrics_address or "")
+        print_ready(broker=config.options.broker, grpc=config.address, metrics=config.metrics_address or "")
         await wait_end(stopped, replica.failure)

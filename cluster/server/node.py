@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cluster.process.metrics_page import metrics_page
-from cluster.process.serving import GRACE_S, process_registry, run_process, say_ready, wait_end
+from cluster.process.serving import GRACE_S, print_ready, process_registry, run_process, wait_end
 from cluster.process.trace_file import TraceFile
 from cluster.server.audit import gate_of_entries, opened_audit
 from cluster.server.data_modes import warn_of_readers
@@ -81,7 +81,7 @@ async def _serve(config: ServerConfig, stopped: asyncio.Future[signal.Signals]) 
                 replica_config, config.broker, metrics, registry, trace, security, config.audit, stack
             )
         warn_of_readers(config.node.store_base_dir, f"dledger-{config.node.self_id}", "commitlog", "consumequeue")
-        say_ready(
+        print_ready(
             self_id=config.node.self_id,
             peers=config.node.self_address,
             grpc=config.node.client_address,

@@ -67,7 +67,7 @@ class AsyncConsumer:
         self._refusal: RequestFailed | None = None
         # Messages taken from a reader but not delivered yet; and messages delivered but perhaps not processed yet.
         self._chunk: deque[ReceivedMessage] = deque()
-        self._handed_out: list[ReceivedMessage] = []
+        self._delivered: list[ReceivedMessage] = []
         self._current: ReceivedMessage | None = None
         self._rebalancer = Rebalancer(
             group,
@@ -120,7 +120,7 @@ class AsyncConsumer:
             self._raise_failure()
             messages = self._take(max_messages)
             if messages:
-                self._handed_out = messages
+                self._delivered = messages
                 return messages
             self._is_ready.clear()
             try:
@@ -146,9 +146,9 @@ class AsyncConsumer:
                 if message.reader.is_active:
                     self._current = message
                     return message
-                self._give_back(message)
+                self._return_to_reader(message)
             self._raise_failure()
-            if self._handed_out:
+            if self._delivered:
                 self._finish()
             if not chunk:
                 chunk.extend(self._take_from_readers(_CHUNK))
@@ -156,7 +156,7 @@ class AsyncConsumer:
                 self._is_ready.clear()
                 await self._is_ready.wait()
 
-    async def may_be_handed_out(self, message: ReceivedMessage) -> bool:
+    async def may_be_delivered(self, message: ReceivedMessage) -> bool:
         """Wait until the lock of a message's queue is held; return False if the queue was revoked instead.
 
         For callers that take messages from `poll` and pass them on one by one.
@@ -168,12 +168,12 @@ class AsyncConsumer:
             await self._is_ready.wait()
         return reader.is_active
 
-    async def give_back(self, message: ReceivedMessage) -> None:
+    async def return_undelivered(self, message: ReceivedMessage) -> None:
         """Record that a message, and those after it in its queue, are not delivered, because the queue was revoked.
 
         For callers that take messages from `poll` and pass them on one by one.
         """
-        self._give_back(message)
+        self._return_to_reader(message)
 
     def acknowledge(self, messages: ReceivedMessage | Iterable[ReceivedMessage]) -> None:
         """Mark messages as processed; their offsets are committed once all before them are."""
@@ -200,10 +200,10 @@ class AsyncConsumer:
     def _finish(self) -> None:
         """Mark the messages delivered before as processed, if acknowledgement is automatic."""
         if self._options.is_auto_acknowledged:
-            self.acknowledge(self._handed_out)
+            self.acknowledge(self._delivered)
             if self._current is not None:
                 self.acknowledge(self._current)
-        self._handed_out = []
+        self._delivered = []
         self._current = None
 
     def _take(self, count_max: int) -> list[ReceivedMessage]:
@@ -215,7 +215,7 @@ class AsyncConsumer:
             if message.reader.is_active:
                 messages.append(message)
             else:
-                self._give_back(message)
+                self._return_to_reader(message)
         return messages or self._take_from_readers(count_max)
 
     def _take_from_readers(self, count_max: int) -> list[ReceivedMessage]:
@@ -233,14 +233,14 @@ class AsyncConsumer:
     def _on_ready(self, reader: QueueReader) -> None:
         if not reader.is_active:
             for first in [message for message in self._chunk if message.reader is reader][:1]:
-                self._give_back(first)
+                self._return_to_reader(first)
         if reader.failure is not None:
             self._failures.append(reader.failure)
         elif reader.is_active and reader not in self._ready:
             self._ready.append(reader)
         self._is_ready.set()
 
-    def _give_back(self, first: ReceivedMessage) -> None:
+    def _return_to_reader(self, first: ReceivedMessage) -> None:
         """Return `first` and the messages after it to the reader: their queue was revoked before delivery."""
         first.reader.progress.returned(first.queue_offset)
         kept = [message for message in self._chunk if message.reader is not first.reader]
@@ -286,11 +286,11 @@ class AsyncConsumer:
     async def _keep_up(self) -> None:
         committed_at = renewed_at = looked_at = time.monotonic()
         while True:
-            tick_s = _HANDOVER_TICK_S if self._rebalancer.is_giving_up else _TICK_S
+            tick_s = _HANDOVER_TICK_S if self._rebalancer.is_revoking else _TICK_S
             await asyncio.sleep(min(tick_s, self._options.commit_interval_s))
             async with self._lock:
                 now = time.monotonic()
-                await self._rebalancer.end_leaving()
+                await self._rebalancer.end_revoked()
                 if now - committed_at >= self._options.commit_interval_s:
                     committed_at = now
                     await self._rebalancer.commit()
@@ -299,7 +299,7 @@ class AsyncConsumer:
                     await self._rebalancer.renew_locks()
                 if now - looked_at >= SILENCE_S:
                     looked_at = now
-                    await self._rebalancer.wake_silent()
+                    await self._rebalancer.reopen_silent()
                 self._rebalancer.follow_leaders()
 
 

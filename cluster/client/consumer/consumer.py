@@ -72,31 +72,33 @@ class Consumer:
         self._security = security
         self._options = ConsumerOptions(**options)
         BrokerConnection(self._endpoints, self._name_servers)  # raises for bad arguments here, not when it is opened
-        self._asyncio_face: AsyncConsumer | None = None
-        self._blocking_face: BlockingConsumer | None = None
+        self._asyncio_interface: AsyncConsumer | None = None
+        self._blocking_interface: BlockingConsumer | None = None
 
     async def __aenter__(self) -> AsyncConsumer:
         """Open; return the asyncio interface."""
-        assert self._asyncio_face is None, "already open"
-        self._asyncio_face = self._make()
-        return await self._asyncio_face.__aenter__()
+        assert self._asyncio_interface is None, "already open"
+        self._asyncio_interface = self._make()
+        return await self._asyncio_interface.__aenter__()
 
     async def __aexit__(self, *_error: object) -> None:
         """Commit and close."""
-        assert self._asyncio_face is not None
-        face, self._asyncio_face = self._asyncio_face, None
+        assert self._asyncio_interface is not None
+        face, self._asyncio_interface = self._asyncio_interface, None
         await face.close()
 
     def __enter__(self) -> BlockingConsumer:
         """Open; return the blocking interface."""
-        assert self._blocking_face is None, "already open"
-        self._blocking_face = BlockingConsumer(self._opened, is_auto_acknowledged=self._options.is_auto_acknowledged)
-        return self._blocking_face
+        assert self._blocking_interface is None, "already open"
+        self._blocking_interface = BlockingConsumer(
+            self._opened, is_auto_acknowledged=self._options.is_auto_acknowledged
+        )
+        return self._blocking_interface
 
     def __exit__(self, *_error: object) -> None:
         """Commit and close."""
-        assert self._blocking_face is not None
-        face, self._blocking_face = self._blocking_face, None
+        assert self._blocking_interface is not None
+        face, self._blocking_interface = self._blocking_interface, None
         face.close()
 
     def _make(self) -> AsyncConsumer:
@@ -164,7 +166,7 @@ class BlockingConsumer:
                     self._report_done()
                 message = self._chunk[self._taken]
                 reader = message.reader
-                if reader.is_active and (reader.is_held or self._thread.run(self._consumer.may_be_handed_out(message))):
+                if reader.is_active and (reader.is_held or self._thread.run(self._consumer.may_be_delivered(message))):
                     self._taken += 1
                     return message
                 self._return_rest(message)
@@ -195,7 +197,7 @@ class BlockingConsumer:
     def _return_rest(self, first: ReceivedMessage) -> None:
         """Return the undelivered rest of a revoked queue; messages delivered before it count as processed."""
         self._report_done()
-        self._thread.run(self._consumer.give_back(first))
+        self._thread.run(self._consumer.return_undelivered(first))
         while self._taken < len(self._chunk) and self._chunk[self._taken].reader is first.reader:
             self._taken += 1
         self._reported = self._taken

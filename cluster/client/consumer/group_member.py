@@ -83,7 +83,7 @@ class GroupMember:
             before = self.client_ids
             try:
                 await self._nodes.reach(address)
-                await self._stay(address)
+                await self._run_stream(address)
             except RequestFailed as failure:
                 self.failure = failure
                 if self.client_ids != before:
@@ -100,7 +100,7 @@ class GroupMember:
                 if not is_named or hops > HOPS_MAX:
                     await asyncio.sleep(backoff.next_s())
 
-    async def _stay(self, address: str) -> None:
+    async def _run_stream(self, address: str) -> None:
         """Stay in the group until the stream ends.
 
         Raises:
@@ -108,7 +108,7 @@ class GroupMember:
         """
         call = self._call = self._nodes.stub(address).JoinGroup()
         self.address = address
-        beats = asyncio.ensure_future(self._beat(call))
+        beats = asyncio.ensure_future(self._send_heartbeats(call))
         try:
             while True:
                 response = await next_response(call, "another node leads now")
@@ -125,7 +125,7 @@ class GroupMember:
             # Last, because `stop` may cancel this task here.
             await end_tasks([beats])
 
-    async def _beat(self, call: grpc.aio.StreamStreamCall[JoinGroupRequest, JoinGroupResponse]) -> None:
+    async def _send_heartbeats(self, call: grpc.aio.StreamStreamCall[JoinGroupRequest, JoinGroupResponse]) -> None:
         # The reader of the call handles its end.
         with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
             while True:

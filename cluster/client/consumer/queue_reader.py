@@ -254,7 +254,7 @@ class QueueReader:
                     self._last_message_at = time.monotonic()
                     check_answer(response.answer, address)
                     self._was_served, self._is_held_up, self._refused = True, False, None
-                    if not await self._take_in(response, address):
+                    if not await self._buffer_response(response, address):
                         return _PAUSE_S
             except StreamEnded as end:
                 raise failure_of_call(address, end.code, end.details, "BrokerService") from None
@@ -265,7 +265,7 @@ class QueueReader:
                 self.address = ""
                 call.cancel()
 
-    async def _take_in(self, response: SubscribeResponse, address: str) -> bool:
+    async def _buffer_response(self, response: SubscribeResponse, address: str) -> bool:
         """Buffer a response; return whether the stream continues with this queue."""
         status = response.status
         messages = self._messages_of(response.records, address) if response.records else []
@@ -274,7 +274,7 @@ class QueueReader:
             before = [message for message in messages if message.queue_offset < skipped.begin]
             messages = messages[len(before) :]
             self._keep(before, skipped.begin)
-            await self._pass_by(skipped, others)
+            await self._read_elsewhere(skipped, others)
         if response.records:
             self._keep(messages, response.next_offset)
             return True
@@ -316,11 +316,11 @@ class QueueReader:
         self.next_offset = next_offset
         self._on_ready(self)
 
-    async def _pass_by(self, skipped: SkippedMessages, others: OtherNodes) -> None:
+    async def _read_elsewhere(self, skipped: SkippedMessages, others: OtherNodes) -> None:
         """Read messages that are damaged on one node from another node; report those that no node has."""
         offset = lost = skipped.begin
         tag_filter = TagFilter.parse(self.tags)
-        while skipped.cause is SkipCause.DAMAGED and others.are_there and offset < skipped.end:
+        while skipped.cause is SkipCause.DAMAGED and others.has_nodes and offset < skipped.end:
             await self._wait_room()
             found = await others.read(offset, skipped.end)
             if found:

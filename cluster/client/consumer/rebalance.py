@@ -126,14 +126,14 @@ class Rebalancer:
                 mine[queue] = tags
         for queue, reader in list(self.readers.items()):
             if queue not in mine or reader.failure is not None:
-                await self._give_up(reader)
-        await self.end_leaving()
+                await self._revoke(reader)
+        await self.end_revoked()
         if self._is_shared and any(not reader.locked_until for reader in self.readers.values()):
             await self.renew_locks()
         new = [queue for queue in mine if queue not in self.readers]
         self._awaited = {queue: since_s for queue, since_s in self._awaited.items() if queue in mine}
         if new:
-            await self._take_over(new, mine)
+            await self._acquire(new, mine)
         self._unread.report(self.readers)
 
     def _left(self, broker: str) -> None:
@@ -160,7 +160,7 @@ class Rebalancer:
             if not held:
                 # Retry soon if the failure may end without an operator, otherwise at the usual interval.
                 if failure.is_worth_trying:
-                    self._want_soon()
+                    self._rebalance_soon()
                 self._unread.failed(topic, failure)
             return held
         queues = readable_queues(routes)
@@ -183,29 +183,29 @@ class Rebalancer:
             self._unread.failed(topic, RequestFailed(Reason.NOT_REACHED, text), is_logged=False)
         return held
 
-    def _want_soon(self, delay_s: float = _RETRY_S) -> None:
+    def _rebalance_soon(self, delay_s: float = _RETRY_S) -> None:
         """Reassign a little later: once, after the shortest requested delay."""
         loop = asyncio.get_running_loop()
         if self._retry is not None:
             if self._retry.when() <= loop.time() + delay_s:
                 return
             self._retry.cancel()
-        self._retry = loop.call_later(delay_s, self._want_now)
+        self._retry = loop.call_later(delay_s, self._rebalance_now)
 
-    def _want_now(self) -> None:
+    def _rebalance_now(self) -> None:
         self._retry = None
         self.wanted.set()
 
-    async def _take_over(self, queues: Sequence[BrokerQueue], tags: Mapping[BrokerQueue, str]) -> None:
+    async def _acquire(self, queues: Sequence[BrokerQueue], tags: Mapping[BrokerQueue, str]) -> None:
         if any(len(member.client_ids) > 1 for member in self._members.values()):
             await asyncio.sleep(_HANDOVER_S)
         by_broker: dict[str, list[BrokerQueue]] = defaultdict(list)
         for queue in queues:
             by_broker[queue.broker].append(queue)
         # In parallel: a broker that does not answer must not delay the queues of the others.
-        await asyncio.gather(*(self._take_over_at(broker, mine, tags) for broker, mine in by_broker.items()))
+        await asyncio.gather(*(self._acquire_at(broker, mine, tags) for broker, mine in by_broker.items()))
 
-    async def _take_over_at(self, broker: str, queues: Sequence[BrokerQueue], tags: Mapping[BrokerQueue, str]) -> None:
+    async def _acquire_at(self, broker: str, queues: Sequence[BrokerQueue], tags: Mapping[BrokerQueue, str]) -> None:
         """Acquire queues of one broker."""
         locked_until: dict[BrokerQueue, float] = {}
         if self._is_shared:
@@ -224,14 +224,14 @@ class Rebalancer:
                 line = f"queues_not_taken_over broker={broker} topic={topic}: {failure}"
                 self._warnings.failed((broker, topic), line)
                 self._unread.failed(topic, failure, is_logged=False)
-                self._want_soon()
+                self._rebalance_soon()
                 continue
             self._warnings.succeeded((broker, topic))
             for queue in together:
                 begin = beginnings.get(queue.queue_id)
                 if begin is None:
                     # The topic was recreated with fewer queues, and the route is older.
-                    self._want_soon()
+                    self._rebalance_soon()
                     continue
                 reader = QueueReader(
                     queue,
@@ -258,10 +258,10 @@ class Rebalancer:
         awaited = [self._awaited[queue] for queue in queues if queue in self._awaited]
         if awaited:
             least_s, most_s = _LOCK_RETRY_S
-            self._want_soon(min(max((now - max(awaited)) / 2, least_s), most_s))
+            self._rebalance_soon(min(max((now - max(awaited)) / 2, least_s), most_s))
         return free
 
-    async def _give_up(self, reader: QueueReader) -> None:
+    async def _revoke(self, reader: QueueReader) -> None:
         del self.readers[reader.queue]
         if not self._options.is_orderly:
             # The program may finish delivered messages until then.
@@ -272,7 +272,7 @@ class Rebalancer:
         # Wake callers that wait until its messages may be delivered again: they never will be.
         self._on_ready(reader)
 
-    async def end_leaving(self) -> None:
+    async def end_revoked(self) -> None:
         """Commit the offsets of revoked queues; release their locks once none of their messages is in work."""
         leaving = tuple(self._leaving)
         if not leaving:
@@ -290,7 +290,7 @@ class Rebalancer:
 
     async def commit(self) -> None:
         """Commit processed messages; a queue whose offset was reset since is read again from there."""
-        await self.end_leaving()
+        await self.end_revoked()
         for reader in await self.offsets.commit(list(self.readers.values())):
             if self.readers.get(reader.queue) is reader:
                 del self.readers[reader.queue]
@@ -298,7 +298,7 @@ class Rebalancer:
                 self.wanted.set()
 
     @property
-    def is_giving_up(self) -> bool:
+    def is_revoking(self) -> bool:
         """Whether another consumer may wait for a queue of this one."""
         return bool(self._leaving)
 
@@ -311,10 +311,10 @@ class Rebalancer:
                 self._on_ready(reader)
             elif queue in locked_until and self._options.is_orderly:
                 logger.warning("lock_lost queue=%s", queue)
-                await self._give_up(reader)
+                await self._revoke(reader)
                 self.wanted.set()
             elif queue not in locked_until and not reader.locked_until:
-                self._want_soon()
+                self._rebalance_soon()
 
     def follow_leaders(self) -> None:
         """Reopen streams whose node is no longer the presumed leader."""
@@ -326,7 +326,7 @@ class Rebalancer:
             if member.address not in ("", leader(member.broker)):
                 member.reopen()
 
-    async def wake_silent(self) -> None:
+    async def reopen_silent(self) -> None:
         """Reopen streams that were silent although their queue has more messages: their connection is dead."""
         silent: dict[tuple[str, str], list[QueueReader]] = defaultdict(list)
         for reader in self.readers.values():
@@ -349,7 +349,7 @@ class Rebalancer:
         if self._retry is not None:
             self._retry.cancel()
         for reader in list(self.readers.values()):
-            await self._give_up(reader)
+            await self._revoke(reader)
         await self.offsets.commit(self._leaving)
         await self._locks.unlock(self._asked_locks)
         for member in self._members.values():

@@ -47,7 +47,7 @@ class OtherNodes:
         self._silent_since: dict[str, float] = {}
 
     @property
-    def are_there(self) -> bool:
+    def has_nodes(self) -> bool:
         """Return whether any other node is left to try."""
         return bool(self._addresses)
 

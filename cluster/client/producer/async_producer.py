@@ -201,21 +201,21 @@ class AsyncProducer:
         """
         waited_for = {item.future for item in self._pending}
         if waited_for:
-            self._hasten(1)
+            self._skip_linger(1)
             try:
                 await asyncio.wait(waited_for)
             finally:
-                self._hasten(-1)
+                self._skip_linger(-1)
             await asyncio.sleep(0)  # lets the callbacks of the futures run
         count, outcomes = self._submitted_failures_count, self._submitted_failures
         self._submitted_failures_count, self._submitted_failures = 0, []
         if count:
             raise SendsFailed(count, outcomes)
 
-    def _hasten(self, change: int) -> None:
+    def _skip_linger(self, change: int) -> None:
         self._flushes += change
         for sender in self._senders.values():
-            sender.hasten(self._flushes > 0)
+            sender.skip_linger(self._flushes > 0)
 
     async def close(self) -> None:
         """Flush, then close all connections; further sends are refused. A second call does nothing.
@@ -342,7 +342,7 @@ class AsyncProducer:
                 options.is_unknown_retried,
             )
             sender = self._senders[queue.broker] = PutSender(queue.broker, self._connection.nodes, rules, self._hooks)
-            sender.hasten(self._flushes > 0)
+            sender.skip_linger(self._flushes > 0)
         sender.put(item)
 
     # ------------------------------------------------------------------------------------------ callbacks of senders

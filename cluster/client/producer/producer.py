@@ -53,31 +53,31 @@ class Producer:
         self._security = security
         self._options = ProducerOptions(**options)
         BrokerConnection(self._endpoints, self._name_servers)  # raises for bad arguments here, not when it is opened
-        self._asyncio_face: AsyncProducer | None = None
-        self._blocking_face: BlockingProducer | None = None
+        self._asyncio_interface: AsyncProducer | None = None
+        self._blocking_interface: BlockingProducer | None = None
 
     async def __aenter__(self) -> AsyncProducer:
         """Open; return the asyncio interface."""
-        assert self._asyncio_face is None, "already open"
-        self._asyncio_face = self._make()
-        return await self._asyncio_face.__aenter__()
+        assert self._asyncio_interface is None, "already open"
+        self._asyncio_interface = self._make()
+        return await self._asyncio_interface.__aenter__()
 
     async def __aexit__(self, *_error: object) -> None:
         """Flush and close."""
-        assert self._asyncio_face is not None
-        face, self._asyncio_face = self._asyncio_face, None
+        assert self._asyncio_interface is not None
+        face, self._asyncio_interface = self._asyncio_interface, None
         await face.close()
 
     def __enter__(self) -> BlockingProducer:
         """Open; return the blocking interface."""
-        assert self._blocking_face is None, "already open"
-        self._blocking_face = BlockingProducer(self._opened)
-        return self._blocking_face
+        assert self._blocking_interface is None, "already open"
+        self._blocking_interface = BlockingProducer(self._opened)
+        return self._blocking_interface
 
     def __exit__(self, *_error: object) -> None:
         """Flush and close."""
-        assert self._blocking_face is not None
-        face, self._blocking_face = self._blocking_face, None
+        assert self._blocking_interface is not None
+        face, self._blocking_interface = self._blocking_interface, None
         face.close()
 
     def _make(self) -> AsyncProducer:

@@ -94,9 +94,9 @@ class PutSender:
         self._queue.put(item)
         self._sender.queued()
 
-    def hasten(self, is_hasty: bool) -> None:
+    def skip_linger(self, is_linger_skipped: bool) -> None:
         """Switch the linger off for a flush (True), or on again (False)."""
-        self._queue.is_hasty = is_hasty
+        self._queue.is_linger_skipped = is_linger_skipped
         self._sender.wake()
 
     async def close(self) -> None:
@@ -120,7 +120,7 @@ class PutQueue:
         # A lower bound of all deadlines in the queues.
         self._earliest = math.inf
         # Whether batches are sent without linger.
-        self.is_hasty = False
+        self.is_linger_skipped = False
         # The last failure to send; part of the error of items whose deadline passes.
         self._last_failure = RequestFailed(Reason.NOT_REACHED, f"broker {broker} accepted no message")
 
@@ -145,7 +145,7 @@ class PutQueue:
     def linger_left_s(self) -> float:
         """Return the seconds that the batch of the next topic still waits for messages; 0 or less: it is sent now."""
         rules = self._rules
-        if not rules.linger_s or self.is_hasty or self.queued_bytes >= rules.batch_size_bytes_max:
+        if not rules.linger_s or self.is_linger_skipped or self.queued_bytes >= rules.batch_size_bytes_max:
             return 0.0
         queue = next(iter(self._queues.values()))
         if len(queue) >= rules.batch_messages_max:

@@ -36,7 +36,7 @@ class BrokerRouteFinder(RouteFinder):
         answers, failures = await self._ask_all(topics)
         if not answers:
             raise none_answers("broker", failures)
-        believed = _believed(answers)
+        believed = _deciding_answers(answers)
         # A topic that the leader of a broker does not know does not exist there; another node may not know it yet.
         unconfirmed = frozenset(broker for broker, answer in believed.items() if answer.may_lack_topics)
         found: dict[str, dict[str, BrokerRoute]] = {topic: {} for topic in topics}
@@ -97,15 +97,15 @@ def _nodes_named_by(answers: Iterable[RouteResponse]) -> set[str]:
     return {node.address for broker in brokers for node in broker.nodes}
 
 
-def _believed(answers: Iterable[RouteResponse]) -> dict[str, RouteResponse]:
+def _deciding_answers(answers: Iterable[RouteResponse]) -> dict[str, RouteResponse]:
     """Return the deciding answer of each broker: its leader's, or else the one of the highest term."""
     believed: dict[str, RouteResponse] = {}
     for answer in answers:
         known = believed.get(answer.broker)
-        if known is None or _weight(known) <= _weight(answer):
+        if known is None or _rank(known) <= _rank(answer):
             believed[answer.broker] = answer
     return believed
 
 
-def _weight(answer: RouteResponse) -> tuple[bool, int]:
+def _rank(answer: RouteResponse) -> tuple[bool, int]:
     return not answer.may_lack_topics, answer.term

@@ -87,10 +87,10 @@ def routes_of(response: pb.RouteResponse) -> dict[str, tuple[BrokerRoute, ...]]:
     The answer may be wrong or malicious: invalid routes are omitted and logged, and so are routes beyond
     `QUEUES_PER_ROUTE_MAX` queues of one topic, because a client allocates memory for each queue.
     """
-    return {each.topic: tuple(_possible(each)) for each in response.routes}
+    return {each.topic: tuple(_valid_routes(each)) for each in response.routes}
 
 
-def _possible(route: pb.TopicRoute) -> Iterator[BrokerRoute]:
+def _valid_routes(route: pb.TopicRoute) -> Iterator[BrokerRoute]:
     """Yield the valid routes of one topic."""
     queues_count = 0
     for each in islice(route.brokers, BROKERS_MAX):

@@ -233,7 +233,7 @@ async def test_an_unconfirmed_registration_is_accepted_on_a_retry() -> None:
         lead(nodes, nodes[0], 3, HONEST)
         assert await server.register(registration(nodes, nodes[0], 3, HONEST)) == ""
         async with Registrar(server.address, GrpcNameServer, retry_interval_s=0.05) as registrar:
-            registrar.say(registration(nodes, nodes[1], 4, b""))
+            registrar.publish(registration(nodes, nodes[1], 4, b""))
             await until(lambda: asked(nodes[1]), bool)
             # It has learned only now that it is the leader.
             (digest,) = registrar.life_digests

@@ -69,7 +69,7 @@ def test_a_hundred_thousand_topics_are_registered_and_listed_in_pieces() -> None
             Registrar(str(server.address), GrpcNameServer) as registrar,
             measured_turns() as turns,
         ):
-            registrar.say(Registration("b", "c", 1, 1, "n0", NODES, topics))
+            registrar.publish(Registration("b", "c", 1, 1, "n0", NODES, topics))
             await until(lambda: server.service.topics_count == len(topics))
             # Two pieces, the making of one and the taking of another, may fall into one iteration.
             assert turns.take() < 0.1 * slowness()

@@ -69,19 +69,19 @@ async def test_a_registration_reaches_every_name_server_and_a_new_leader_replace
     first, second = name_server(), name_server()
     async with status_nodes("n0", "n1") as nodes, registrar(first, second) as old, registrar(first, second) as new:
         registered = replace(REGISTRATION, nodes=tuple(each.node for each in nodes))
-        old.say(registered)
+        old.publish(registered)
         for server in (first, second):
             await until(lambda at=server.address: leader_of(at), "n0".__eq__)
 
         lead(nodes, nodes[1], 4)
         nodes[1].life_digests = list(new.life_digests)
-        new.say(replace(registered, term=4, leader_id="n1"))
+        new.publish(replace(registered, term=4, leader_id="n1"))
         for server in (first, second):
             await until(lambda at=server.address: leader_of(at), "n1".__eq__)
 
         # The old leader still believes in itself; its heartbeats and registrations change nothing.
         for sequence in (1, 2, 3):
-            old.say(replace(registered, sequence=sequence))
+            old.publish(replace(registered, sequence=sequence))
             await old.settled(PATIENCE_S)
             assert [await leader_of(server.address) for server in (first, second)] == ["n1", "n1"]
 
@@ -91,7 +91,7 @@ async def test_brokers_register_again_with_a_name_server_that_was_restarted(name
     caplog.set_level(logging.INFO)
     server, other = name_server(), name_server()
     async with registrar(server, other) as broker:
-        broker.say(REGISTRATION)
+        broker.publish(REGISTRATION)
         for each in (server, other):
             await until(lambda at=each.address: leader_of(at), "n0".__eq__)
 
@@ -117,7 +117,7 @@ async def _logged(caplog: pytest.LogCaptureFixture, event: str) -> list[str]:
 async def test_a_restarted_name_server_gets_registrations_before_the_next_heartbeat(name_server) -> None:
     server = name_server()
     async with Registrar(server.address, GrpcNameServer, heartbeat_interval_s=3_600, retry_interval_s=0.1) as broker:
-        broker.say(REGISTRATION)
+        broker.publish(REGISTRATION)
         await until(lambda: leader_of(server.address), "n0".__eq__)
 
         server.kill()
@@ -133,13 +133,13 @@ async def test_announcement_ends_when_every_reachable_name_server_has_the_change
     async with registrar(first, second, dead) as broker:
         for sequence in range(1, 20):
             topics = tuple(TopicQueues(f"t{number}", 1, 1, 6) for number in range(sequence))
-            broker.say(replace(REGISTRATION, sequence=sequence, topics=topics))
+            broker.publish(replace(REGISTRATION, sequence=sequence, topics=topics))
             await broker.settled(PATIENCE_S)
             assert [await leader_of(each.address, f"t{sequence - 1}") for each in (first, second)] == ["n0", "n0"]
 
     slow = SlowNameServer(clock_ms=lambda: 0)
     async with serving(slow) as address, Registrar(address, GrpcNameServer) as broker:
-        broker.say(REGISTRATION)
+        broker.publish(REGISTRATION)
         settled = asyncio.ensure_future(broker.settled(PATIENCE_S))
         async with asyncio.timeout(PATIENCE_S):
             await slow.is_asked.wait()
@@ -153,8 +153,8 @@ async def test_announcement_ends_when_every_reachable_name_server_has_the_change
 async def test_a_topic_known_to_only_one_name_server_is_found(name_server) -> None:
     knowing, other = name_server(), name_server()
     async with registrar(knowing) as broker, registrar(other) as small:
-        broker.say(REGISTRATION)
-        small.say(replace(REGISTRATION, broker="b1", topics=()))
+        broker.publish(REGISTRATION)
+        small.publish(replace(REGISTRATION, broker="b1", topics=()))
         await until(lambda: leader_of(knowing.address), "n0".__eq__)
         for seed in range(4):
             async with RouteFinder(f"{knowing.address},{other.address}", random.Random(seed)) as finder:
@@ -180,7 +180,7 @@ async def test_a_topic_is_unknown_only_by_a_name_server_that_has_run_long_enough
             await finder.find("nothing")
         assert caught.value.reason is Reason.ROUTES_INCOMPLETE
 
-        broker.say(REGISTRATION)
+        broker.publish(REGISTRATION)
         await broker.settled(PATIENCE_S)
         with pytest.raises(RequestFailed, match="no broker has topic 'nothing'") as caught:
             await finder.find("nothing")
@@ -226,7 +226,7 @@ async def serving(name_server: NameServer) -> AsyncIterator[str]:
 async def test_a_broker_that_unregisters_is_removed_at_once(name_server) -> None:
     server = name_server()
     async with registrar(server) as broker:
-        broker.say(REGISTRATION)
+        broker.publish(REGISTRATION)
         await until(lambda: leader_of(server.address), "n0".__eq__)
 
         await broker.unregister()
@@ -238,7 +238,7 @@ async def test_a_broker_that_unregisters_is_removed_at_once(name_server) -> None
 async def test_clients_find_routes_while_one_name_server_runs_and_keep_them_when_none_does(name_server) -> None:
     first, second = name_server(), name_server()
     async with registrar(first, second) as broker, RouteFinder(f"{first.address},{second.address}") as finder:
-        broker.say(REGISTRATION)
+        broker.publish(REGISTRATION)
         for server in (first, second):
             await until(lambda at=server.address: leader_of(at), "n0".__eq__)
         first.kill()
@@ -258,7 +258,7 @@ async def test_clients_find_routes_while_one_name_server_runs_and_keep_them_when
 async def test_a_broker_is_drained_and_listed(name_server) -> None:
     server = name_server()
     async with registrar(server) as broker, grpc.aio.insecure_channel(server.address) as channel:
-        broker.say(REGISTRATION)
+        broker.publish(REGISTRATION)
         await until(lambda: leader_of(server.address), "n0".__eq__)
         stub = NameServerStub(channel)
 
@@ -324,13 +324,13 @@ async def test_a_name_server_that_hangs_delays_no_other(name_server, monkeypatch
     monkeypatch.setattr(name_server_links, "_CALL_TIMEOUT_S", 3_600.0)
     hanging, other = name_server(), name_server()
     async with registrar(hanging, other) as broker:
-        broker.say(REGISTRATION)
+        broker.publish(REGISTRATION)
         await until(lambda: leader_of(other.address), "n0".__eq__)
         hanging.pause()
 
         for term in range(4, 9):
             leader = NODES[term % 2].id
-            broker.say(replace(REGISTRATION, term=term, leader_id=leader))
+            broker.publish(replace(REGISTRATION, term=term, leader_id=leader))
             await until(lambda: leader_of(other.address), leader.__eq__)
 
         hanging.resume()
@@ -355,8 +355,8 @@ async def test_a_silent_broker_is_dropped_and_those_with_heartbeats_are_not() ->
 
     async with registrar_to_it() as living:
         async with registrar_to_it() as dying:
-            living.say(REGISTRATION)
-            dying.say(replace(REGISTRATION, broker="b1", topics=(TopicQueues("events", 1, 1, 6),)))
+            living.publish(REGISTRATION)
+            dying.publish(replace(REGISTRATION, broker="b1", topics=(TopicQueues("events", 1, 1, 6),)))
             await until(topics, ["events", "orders"].__eq__)
         # The clock advances in steps in which a heartbeat arrives; in the first one perhaps also the last word of the
         # one that has just ended, which was on its way.

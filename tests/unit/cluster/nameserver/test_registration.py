@@ -100,7 +100,7 @@ async def test_all_topics_are_sent_in_pieces_and_again_if_the_name_server_lost_o
     registrar, link = one_link()
     link.wants_all = 1
     async with registrar:
-        registrar.say(registration(1), Topics())
+        registrar.publish(registration(1), Topics())
         await registrar.settled(PATIENCE_S)
 
     assert [("register", 1, *piece) for piece in ALL_PIECES[:1] + ALL_PIECES] + [("closed",)] == link.said
@@ -114,21 +114,21 @@ async def test_change_is_sent_as_a_difference_and_after_a_new_term_or_a_refusal_
     topics = Topics(TopicChange([queues("d")], ("a",)))
     difference = ["d"], Extent(1, ("a",))
     async with registrar:
-        registrar.say(registration(1), topics)
+        registrar.publish(registration(1), topics)
         await registrar.settled(PATIENCE_S)
         link.said.clear()
-        registrar.say(registration(2), topics)
+        registrar.publish(registration(2), topics)
         await registrar.settled(PATIENCE_S)
         assert [("register", 2, *difference)] == link.said
 
         link.said.clear()
-        registrar.say(registration(3, term=2), topics)
+        registrar.publish(registration(3, term=2), topics)
         await registrar.settled(PATIENCE_S)
         assert [("register", 3, *piece) for piece in ALL_PIECES] == link.said
 
         link.said.clear()
         link.wants_all = 1
-        registrar.say(registration(4, term=2), topics)
+        registrar.publish(registration(4, term=2), topics)
         await registrar.settled(PATIENCE_S)
         assert [("register", 4, ["d"], Extent(3, ("a",)))] + [("register", 4, *p) for p in ALL_PIECES] == link.said
 
@@ -137,7 +137,7 @@ async def test_change_is_sent_as_a_difference_and_after_a_new_term_or_a_refusal_
 async def test_name_server_gets_a_heartbeat_at_once_after_a_lost_connection_and_all_if_it_forgot() -> None:
     registrar, link = one_link(heartbeat_interval_s=3_600.0)
     async with registrar:
-        registrar.say(registration(1))
+        registrar.publish(registration(1))
         await registrar.settled(PATIENCE_S)
         link.is_known = False
         link.on_lost()
@@ -152,7 +152,7 @@ async def test_failure_is_logged_once_until_the_name_server_accepts_the_registra
     registrar, link = one_link(retry_interval_s=0.001)
     link.failure = RequestFailed(Reason.NOT_REACHED, "connection refused")
     async with registrar:
-        registrar.say(registration(1))
+        registrar.publish(registration(1))
         await until(lambda: len(link.said) > 2, "retries")
         link.failure = None
         await until(lambda: link.is_known, "the registration")
@@ -166,7 +166,7 @@ async def test_failure_is_logged_once_until_the_name_server_accepts_the_registra
 async def test_broker_is_unregistered_once_with_the_life_that_registered_it() -> None:
     registrar, link = one_link()
     async with registrar:
-        registrar.say(registration(1))
+        registrar.publish(registration(1))
         await registrar.settled(PATIENCE_S)
         link.failure = RequestFailed(Reason.NOT_REACHED, "connection refused")
         await registrar.unregister()

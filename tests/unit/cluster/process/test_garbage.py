@@ -4,7 +4,7 @@ import gc
 import time
 from contextlib import contextmanager
 
-from cluster.process.serving import calm_garbage_collector
+from cluster.process.serving import tune_garbage_collector
 from cluster.protocol.topic_config import TopicConfig
 from cluster.state.broker_state import TOPICS_MAX, BrokerState
 from cluster.state.commands import SetTopic
@@ -17,7 +17,7 @@ OBJECTS_MAX = 25_000
 @contextmanager
 def as_in_a_serving_process():
     thresholds = gc.get_threshold()
-    calm_garbage_collector()
+    tune_garbage_collector()
     try:
         yield
     finally:

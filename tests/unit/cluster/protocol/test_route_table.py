@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cluster.nameserver import registered_brokers
-from cluster.nameserver.registered_brokers import HeartbeatAnswer, RouteTable, Taken
+from cluster.nameserver.registered_brokers import HeartbeatAnswer, RegisterResult, RouteTable
 from cluster.protocol.route_table import (
     SILENCE_MS_MAX,
     BrokerNode,
@@ -96,7 +96,7 @@ def test_a_repeated_registration_changes_nothing_but_counts_as_a_heartbeat() -> 
     table = RouteTable()
     table.register(registration(), 0)
 
-    assert table.register(registration(), 100_000) is Taken.UNCHANGED
+    assert table.register(registration(), 100_000) is RegisterResult.UNCHANGED
     assert table.scan(SILENCE_MS_MAX) == []
 
 
@@ -238,7 +238,7 @@ def test_a_difference_changes_only_the_topics_in_it() -> None:
     table.register(registration(sequence=4, topics=topics(0, 4)), 0)
 
     change = registration(sequence=7, topics=[*topics(1, 2, queues=9), *topics(4, 5)])
-    assert table.register(change, 1, Extent(since_sequence=4, deleted=("t0", "t77"))) is Taken.CHANGED
+    assert table.register(change, 1, Extent(since_sequence=4, deleted=("t0", "t77"))) is RegisterResult.CHANGED
 
     assert names(table) == {"t1", "t2", "t3", "t4"}
     assert [route.queues.read_queues for route in table.routes("t1")] == [9]
@@ -254,9 +254,9 @@ def test_a_difference_to_another_version_requests_all_and_changes_nothing(known:
     change = registration(term=2, sequence=9, topics=topics(5, 6))
 
     if known == (2, 4):
-        assert table.register(change, 1, Extent(since_sequence=3)) is Taken.WANTS_ALL
+        assert table.register(change, 1, Extent(since_sequence=3)) is RegisterResult.WANTS_ALL
     else:
-        assert table.register(change, 1, Extent(since_sequence=4)) is Taken.WANTS_ALL
+        assert table.register(change, 1, Extent(since_sequence=4)) is RegisterResult.WANTS_ALL
 
     assert names(table) == (set() if known is None else {"t0"})
 
@@ -271,18 +271,18 @@ def test_pieces_take_effect_with_the_last_one() -> None:
             1,
             Extent(piece=piece, has_more=piece < 2),
         )
-        assert taken is (Taken.PIECE if piece < 2 else Taken.CHANGED)
+        assert taken is (RegisterResult.PIECE if piece < 2 else RegisterResult.CHANGED)
         assert len(names(table)) == (3 if piece < 2 else 6)
 
 
 def test_a_piece_that_does_not_follow_the_one_before_requests_all_again() -> None:
     table = RouteTable()
 
-    assert table.register(registration(topics=topics(0, 1)), 0, Extent(piece=0, has_more=True)) is Taken.PIECE
-    assert table.register(registration(topics=topics(1, 2)), 0, Extent(piece=2)) is Taken.WANTS_ALL
-    assert table.register(registration(topics=topics(1, 2)), 0, Extent(piece=1)) is Taken.WANTS_ALL
-    assert table.register(registration(topics=topics(0, 1)), 0, Extent(piece=0, has_more=True)) is Taken.PIECE
-    assert table.register(registration(sequence=1, topics=topics(1, 2)), 0, Extent(piece=1)) is Taken.WANTS_ALL
+    assert table.register(registration(topics=topics(0, 1)), 0, Extent(piece=0, has_more=True)) is RegisterResult.PIECE
+    assert table.register(registration(topics=topics(1, 2)), 0, Extent(piece=2)) is RegisterResult.WANTS_ALL
+    assert table.register(registration(topics=topics(1, 2)), 0, Extent(piece=1)) is RegisterResult.WANTS_ALL
+    assert table.register(registration(topics=topics(0, 1)), 0, Extent(piece=0, has_more=True)) is RegisterResult.PIECE
+    assert table.register(registration(sequence=1, topics=topics(1, 2)), 0, Extent(piece=1)) is RegisterResult.WANTS_ALL
     assert names(table) == set()
 
 
@@ -293,16 +293,16 @@ def test_all_topics_together_are_bounded_also_those_of_pieces(monkeypatch: pytes
 
     with pytest.raises(TooManyTopics):
         table.register(registration("b1", topics=topics(0, 5)), 0)
-    assert table.register(registration("b1", topics=topics(0, 4)), 0, Extent(has_more=True)) is Taken.PIECE
+    assert table.register(registration("b1", topics=topics(0, 4)), 0, Extent(has_more=True)) is RegisterResult.PIECE
     with pytest.raises(TooManyTopics):
         table.register(registration("b2", topics=topics(0, 1)), 0)
     with pytest.raises(TooManyTopics):
         table.register(registration("b0", sequence=1, topics=topics(6, 7)), 0, Extent(since_sequence=0))
     # Pieces that are not followed by others make room again.
     assert table.scan(registered_brokers.PIECES_MS_MAX) == []
-    assert table.register(registration("b2", topics=topics(0, 4)), 0) is Taken.CHANGED
+    assert table.register(registration("b2", topics=topics(0, 4)), 0) is RegisterResult.CHANGED
     table.unregister("b0", 1, 0)
-    assert table.register(registration("b3", topics=topics(0, 6)), 0) is Taken.CHANGED
+    assert table.register(registration("b3", topics=topics(0, 6)), 0) is RegisterResult.CHANGED
 
 
 def test_a_brokers_topics_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
