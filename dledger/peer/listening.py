@@ -92,17 +92,23 @@ class PeerPort:
             await self._server.wait_closed()
         if self._accepting:
             await asyncio.wait(self._accepting)
+        # A task that was cancelled before its first step has not closed its own.
+        for listener in self._listeners:
+            listener.close()
 
     async def _accept_all(self, listener: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
+        loop, is_failing = asyncio.get_running_loop(), False
         try:
             while True:
                 try:
                     accepted, name = await loop.sock_accept(listener)
                 except OSError as error:
-                    logger.warning("peer_port_full address=%s reason=%r", self._address, str(error))
+                    if not is_failing:
+                        logger.warning("peer_port_full address=%s reason=%r", self._address, str(error))
+                    is_failing = True
                     await asyncio.sleep(_PAUSE_S)
                     continue
+                is_failing = False
                 host = str(name[0])
                 self._arrivals.add(_Arrival(self, accepted, host), host)
         finally:

@@ -187,8 +187,10 @@ class SealedProtocol(asyncio.BufferedProtocol, Generic[Owner]):
         return pieces
 
     def _deliver(self, data: bytes) -> None:
+        assert self._socket is not None
         left = memoryview(data)
-        while left:
+        # The owner may end the connection: what follows is then not for it.
+        while left and not self._socket.is_closing():
             owner = self.owner
             if not isinstance(owner, asyncio.BufferedProtocol):
                 cast("asyncio.Protocol", owner).data_received(bytes(left))
