@@ -43,10 +43,11 @@ EXECUTIONS ?= 10000000
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LOCKED := --require-hashes --no-build-isolation --requirement requirements
 SCRIPTS := $(wildcard scripts/*.py)
-# They compute and wait for nothing; all others wait for much of their time. Beside those, with what the processor has to
-# spare, they cost little; but there a test may take long.
+# They compute and wait for nothing; Spark's tests and all others wait for much of their time. Both of these run beside
+# each other, and these with what the processor has to spare: so it always has something to do, but a test here may take
+# long.
 COMPUTING := $(addprefix tests/,simulation scenarios property trace)
-COMPUTING_TIMEOUT_S := 1200
+COMPUTING_TIMEOUT_S := 2400
 
 # Compiled modules are kept (in __pycache__) even where the environment says otherwise, as images of build servers do: the
 # tests start hundreds of processes, and each would compile the project anew.
@@ -72,7 +73,7 @@ demo: $(READY) ## Three nodes take in a text, lose their leader, give every line
 
 test: $(READY) ## All checks and all tests; the gate of every change (at most 20 minutes on two cores)
 	@$(MAKE) --jobs=2 check
-	@$(MAKE) --jobs=2 waiting computing
+	@$(MAKE) --jobs=3 spark waiting computing
 
 setup: $(READY) ## Make .venv with everything in it; quick when nothing has changed
 	@:
@@ -126,7 +127,7 @@ $(SPARK_CLASSES): $(READY)
 spark: $(SPARK_CLASSES) ## The tests of the Spark pipeline, by themselves: one Spark, one process (needs Java 17 or 21, else skipped)
 	@$(BIN)/python -m pytest -q tests/spark
 
-waiting: spark ## The tests of Spark, then all others that mostly wait, three at a time
+waiting: $(READY) ## All tests that mostly wait, but Spark's: three at a time
 	@$(BIN)/python -m pytest -q -n $(AT_A_TIME) --dist worksteal $(addprefix --ignore=,$(COMPUTING) tests/spark)
 
 computing: $(READY) ## Simulated runs, scenarios and models, with what the processor has to spare
