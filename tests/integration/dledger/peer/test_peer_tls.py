@@ -73,13 +73,13 @@ async def dialed(config: NodeConfig, context: ssl.SSLContext | None) -> tuple[An
 
 async def answer_to(config: NodeConfig, context: ssl.SSLContext | None, hello: bytes) -> bytes:
     """Return all bytes that a node sends to a process that greets it; empty if it closes without a word."""
-    reader = writer = None
-    with suppress(OSError, asyncio.IncompleteReadError):
+    with suppress(OSError):
         reader, writer = await dialed(config, context)
-        writer.write(hello)
-        return bytes(await reader.read(1))
-    if writer is not None:
-        writer.close()
+        try:
+            writer.write(hello)
+            return bytes(await reader.read(1))
+        finally:
+            writer.transport.abort()
     return b""
 
 
@@ -296,10 +296,11 @@ def test_greeting_time_covers_the_handshake(
         async with AsyncExitStack() as stack:
             n0, _ = await begun(stack, configs["n0"], secured(tmp_path, "n0"))
             for context in (None, context_of(tls_of_node("n1"))):
-                reader, writer = await dialed(configs["n0"], context)
+                # A slow machine may not even finish the handshake in time.
                 with suppress(OSError):
-                    assert await reader.read(1) == b""
-                writer.transport.abort()
+                    reader, writer = await dialed(configs["n0"], context)
+                    assert await at_end(reader)
+                    writer.transport.abort()
             await eventually(lambda: n0.refused_counts[Refusal.SILENT] >= 1)
 
     run(main())
