@@ -1,7 +1,8 @@
-"""Access control of a broker: users, roles, the policies that grant rights, and decisions by them.
+"""Access control of a broker: users, roles, policies, and decisions.
 
-RocketMQ's ACL 2.0 with two departures: a deny that matches always wins, and roles bundle policies. Pure values and
-functions: no network, no clock, no file, no bytes. `cluster.state` replicates them; fronts ask `rules.AccessRules`.
+RocketMQ's ACL 2.0 with two departures: a matching deny always has precedence, and roles group policies. The package has
+pure values and functions, without network, clock, files or encodings. `cluster.state` replicates them; protocol fronts
+use `rules.AccessRules`.
 
 Not here: passwords and tokens, and which right an RPC needs.
 """

@@ -1,14 +1,14 @@
-"""Resources, actions and policies: the words of RocketMQ's ACL 2.0, and their bounds.
+"""Resources, actions and policies: the terms of RocketMQ's ACL 2.0, and their bounds.
 
 | text | resource |
 | --- | --- |
 | `Topic:orders` | the topic `orders` |
-| `Topic:orders-*` | every topic whose name begins with `orders-`, and also one that is named so |
+| `Topic:orders-*` | every topic whose name begins with `orders-`, also the topic `orders-` itself |
 | `Group:*` | every group |
 | `*` | every resource of every type |
 
 A policy allows or denies actions on one resource, optionally only from some source addresses. A subject (a user or a
-role) has a set of policies, in the order of `policy_order`: one set has one form.
+role) has a set of policies, ordered by `policy_order`, so that equal sets have equal encodings.
 
 Source: RocketMQ `Resource`, `ResourceType`, `ResourcePattern`, `PolicyEntry`; types and patterns have its numbers.
 """
@@ -38,7 +38,7 @@ _NAME: Final = re.compile(rf"[A-Za-z0-9%|_.\-]{{1,{NAME_LENGTH_MAX}}}")
 # Without "," and "=", which SCRAM escapes, and without anything that SASLprep changes.
 _SUBJECT_NAME: Final = re.compile(rf"[A-Za-z0-9_.@\-]{{1,{SUBJECT_NAME_LENGTH_MAX}}}")
 _FOUND_LENGTH_MAX: Final = 80
-# One client of IPv6 may have a whole network of this size.
+# A single IPv6 client may have a whole network of this size.
 _CLIENT_NETWORK_BITS: Final = 64
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -46,7 +46,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class IllegalAccessChange(IllegalMessage):
-    """A name, policy or credential that access control refuses. Nothing was changed; the caller corrects it."""
+    """A name, policy or credential is invalid. Nothing was changed; the caller must correct it."""
 
     def __init__(self, field: str, expected: str, found: str) -> None:
         super().__init__(field, expected, found)
@@ -54,9 +54,9 @@ class IllegalAccessChange(IllegalMessage):
 
 
 class Action(IntFlag):
-    """What a request does to a resource.
+    """The action of a request on a resource.
 
-    A mask of several means each of them in a policy, and any of them in a question.
+    A mask of several actions means all of them in a policy, and any of them in a query.
     """
 
     PUB = 1
@@ -72,9 +72,9 @@ ALL_ACTIONS: Final = Action(127)
 
 
 class ResourceType(IntEnum):
-    """What a policy is about."""
+    """The type of a policy's resources."""
 
-    # The one of Enum hashes the name, in Python: that would be half of a cached decision.
+    # Enum's own method hashes the name, in Python, which would be half of the time of a cached decision.
     __hash__ = int.__hash__
 
     ANY = 1
@@ -89,7 +89,7 @@ SINGLE_TYPES: Final = (ResourceType.CLUSTER, ResourceType.NAMESPACE, ResourceTyp
 
 
 class Pattern(IntEnum):
-    """Which names a policy is about."""
+    """How a policy compares names."""
 
     ANY = 1
     LITERAL = 2
@@ -98,7 +98,7 @@ class Pattern(IntEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Resource:
-    """The resources that a policy is about.
+    """The resources of a policy.
 
     Attributes:
         type: of the resources; ANY goes with the pattern ANY only.
@@ -128,10 +128,10 @@ class Resource:
                 return name.startswith(self.name)
 
     def check(self) -> None:
-        """Raise unless a policy may be about it.
+        """Raise unless the resource is valid in a policy.
 
         Raises:
-            IllegalAccessChange: what is wrong.
+            IllegalAccessChange: a field is invalid.
         """
         if self.type is ResourceType.ANY and self.pattern is not Pattern.ANY:
             raise IllegalAccessChange("resource", "a type with this pattern: Cluster, Namespace, Topic, Group", "Any")
@@ -149,10 +149,10 @@ class Resource:
 
 
 def resource_of(text: str) -> Resource:
-    """Return the resource that a text of the form in the module's table means; the type in any case.
+    """Parse a resource in the format of the module's table; the type is case-insensitive.
 
     Raises:
-        IllegalAccessChange: it means none.
+        IllegalAccessChange: it is not a resource.
     """
     if text == "*":
         return Resource(ResourceType.ANY)
@@ -171,9 +171,9 @@ class Policy:
     """Allows or denies actions on resources.
 
     Attributes:
-        resource: what it is about.
-        actions: which actions; at least one.
-        is_allowed: False: it denies them, whatever else allows them.
+        resource: its resources.
+        actions: its actions; at least one.
+        is_allowed: whether it allows them; a deny has precedence over every allow.
         sources: addresses or networks in CIDR form (see `canonical_source`), in order; empty: from everywhere. A deny
             with sources also holds for a request whose address is unknown, an allow with sources does not.
     """
@@ -184,10 +184,10 @@ class Policy:
     sources: tuple[str, ...] = ()
 
     def check(self) -> None:
-        """Raise unless a subject may have it.
+        """Raise unless the policy is valid.
 
         Raises:
-            IllegalAccessChange: what is wrong.
+            IllegalAccessChange: a field is invalid.
         """
         self.resource.check()
         if not 0 < self.actions <= ALL_ACTIONS:
@@ -203,11 +203,11 @@ class Policy:
                 raise IllegalAccessChange(f"sources on {self.resource}", canonical, _shown(source))
 
     def networks(self) -> tuple[Network, ...]:
-        """Return its sources, parsed; the policy must have passed `check`."""
+        """Return the parsed sources; the policy must have passed `check`."""
         return tuple(map(ipaddress.ip_network, self.sources))
 
     def holds_for(self, address: Address | None) -> bool:
-        """Return whether it concerns requests from an address; None: the address is not known."""
+        """Return whether the policy applies to requests from an address; None: the address is unknown."""
         if not self.sources:
             return True
         if address is None:
@@ -223,15 +223,15 @@ class Policy:
 
 
 def policy_order(policy: Policy) -> tuple[Resource, bool, tuple[str, ...], int]:
-    """Return by what the policies of a subject are ordered."""
+    """Return the sort key of a subject's policies."""
     return policy.resource, policy.is_allowed, policy.sources, int(policy.actions)
 
 
 def check_policies(policies: tuple[Policy, ...]) -> None:
-    """Raise unless a subject may have these policies.
+    """Raise unless the policies of a subject are valid.
 
     Raises:
-        IllegalAccessChange: what is wrong.
+        IllegalAccessChange: a field is invalid.
     """
     if len(policies) > POLICIES_PER_SUBJECT_MAX:
         raise IllegalAccessChange(
@@ -252,14 +252,14 @@ def check_policies(policies: tuple[Policy, ...]) -> None:
 
 
 def check_subject_name(what: str, name: str) -> None:
-    """Raise unless a user or a role may have this name.
+    """Raise unless the name of a user or a role is valid.
 
     Args:
         what: "user" or "role", for the message.
         name: to check.
 
     Raises:
-        IllegalAccessChange: what is wrong.
+        IllegalAccessChange: a field is invalid.
     """
     if not _SUBJECT_NAME.fullmatch(name):
         expected = f"a name of 1 to {SUBJECT_NAME_LENGTH_MAX} letters, digits and _ . @ -"
@@ -267,7 +267,7 @@ def check_subject_name(what: str, name: str) -> None:
 
 
 def canonical_source(text: str) -> str:
-    """Return the one form of an address or network: `10.1.2.3/32`, `10.1.0.0/16`, `fd00::/8`.
+    """Return the canonical form of an address or network: `10.1.2.3/32`, `10.1.0.0/16`, `fd00::/8`.
 
     Raises:
         IllegalAccessChange: it is neither, or a network with bits after its prefix.
@@ -300,7 +300,7 @@ def address_of_peer(peer: str) -> Address | None:
 
 
 def client_of_address(address: Address | None) -> str:
-    """Return by what requests of one client are counted: its address, of IPv6 its network, `local` without one."""
+    """Return the key by which requests of one client are counted: its address, its network for IPv6, or `local`."""
     if isinstance(address, ipaddress.IPv6Address):
         return str(ipaddress.ip_network((address, _CLIENT_NETWORK_BITS), strict=False))
     return "local" if address is None else str(address)

@@ -1,19 +1,20 @@
-"""Decisions: may this user do this to that resource from there?
+"""Decisions of access control: whether a user may perform an action on a resource from an address.
 
 | user | decision |
 | --- | --- |
-| is unknown or disabled | denied |
-| is a super user | allowed |
-| else, a policy of the user or of one of its roles that matches denies it | denied |
-| else, such a policy allows it | allowed |
-| else | denied |
+| unknown or disabled | denied |
+| super user | allowed |
+| otherwise, a matching policy of the user or of one of its roles denies it | denied |
+| otherwise, such a policy allows it | allowed |
+| otherwise | denied |
 
-Policies are compiled subject by subject, so a change costs what one subject has: its literal names, its prefixes by
-length, and its policies for all names, each with the masks of allowed and denied actions. What a user may do to one
-resource is combined at the first decision about it and cached; the source address is compared after the cache, and is
-no part of its key. Every change makes another `AccessRules` with an empty cache, so nothing stale can be found.
+Policies are compiled for each subject separately, so that a change costs only the policies of one subject: its literal
+names, its prefixes by length, and its policies for all names, each with masks of allowed and denied actions. The rights
+of a user on one resource are combined at the first decision and cached; the source address is compared after the cache
+lookup, and is not part of its key. Every change creates another `AccessRules` with an empty cache, so no cached right
+is outdated.
 
-Departure from RocketMQ: there the most specific policy decides, and an allow wins a tie.
+Departure from RocketMQ: there the most specific policy decides, and in a tie an allow has precedence.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
     from cluster.access.model import Action, Address, Network, Policy
 
-# Some 20 MiB at most; then it is cleared: what is used often is back soon.
+# At most some 20 MiB; a full cache is cleared, and frequent entries return soon.
 CACHED_GRANTS_MAX: Final = 65_536
 
 
@@ -53,7 +54,7 @@ class _Conditional(NamedTuple):
 
 
 class _Grant(NamedTuple):
-    """What is allowed and denied on some resources: masks of actions, and what depends on the address."""
+    """Allowed and denied actions on some resources: masks of actions, and actions that depend on the address."""
 
     allowed: int
     denied: int
@@ -124,13 +125,13 @@ def _add(kept: _Grants, key: tuple[ResourceType, str], policy: Policy) -> None:
 
 @dataclass(frozen=True, slots=True)
 class UserRules:
-    """What decides about one user.
+    """The rules of one user.
 
     Attributes:
         rules: the user's own policies.
         roles: names of the user's roles.
-        is_super: everything is allowed.
-        is_enabled: otherwise nothing is.
+        is_super: whether everything is allowed.
+        is_enabled: whether anything is allowed.
     """
 
     rules: SubjectRules
@@ -143,7 +144,7 @@ class Match(NamedTuple):
     """A policy that matches an explained request.
 
     Attributes:
-        subject: whose it is: `user alice`, `role readers`.
+        subject: its subject: `user alice`, `role readers`.
         policy: the policy.
     """
 
@@ -157,8 +158,8 @@ class Explanation:
 
     Attributes:
         is_allowed: the decision.
-        reason: for people.
-        matches: the policies that match the resource, the address and at least one of the actions: what denies first.
+        reason: the reason as text.
+        matches: the policies that match the resource, the address and at least one of the actions, denies first.
     """
 
     is_allowed: bool
@@ -167,7 +168,7 @@ class Explanation:
 
 
 class AccessRules:
-    """The rules of a moment: immutable but for its cache of at most `CACHED_GRANTS_MAX` grants.
+    """An immutable version of the rules, with a cache of at most `CACHED_GRANTS_MAX` grants.
 
     Args:
         users: by name.
@@ -196,7 +197,7 @@ class AccessRules:
     def allows(
         self, user: str, resource_type: ResourceType, name: str, actions: int, address: Address | None = None
     ) -> bool:
-        """Return whether a user may do at least one of the actions.
+        """Return whether a user may perform at least one of the actions.
 
         Args:
             user: name of the authenticated user.
@@ -248,7 +249,7 @@ class AccessRules:
     def explain(
         self, user: str, resource_type: ResourceType, name: str, actions: Action, address: Address | None = None
     ) -> Explanation:
-        """Return the decision of `allows`, and why; it looks at every policy of the user, without the cache."""
+        """Return the decision of `allows` with its reason; it checks every policy of the user, without the cache."""
         found = self._users.get(user)
         if found is None:
             return Explanation(False, f"there is no user {user!r}")

@@ -1,4 +1,4 @@
-"""Users and roles: the values that broker state keeps, and their bounds."""
+"""Users and roles as stored in broker state, and their bounds."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ _TOKEN_ID: Final = re.compile(rf"[A-Za-z0-9_.\-]{{1,{TOKEN_ID_LENGTH_MAX}}}")
 
 @dataclass(frozen=True, slots=True)
 class AccessRole:
-    """Policies that users have in common.
+    """A named set of policies for several users.
 
     Attributes:
-        name: of the role.
-        policies: each once, in the order of `cluster.access.model.policy_order`.
+        name: name of the role.
+        policies: its policies, each once, in the order of `cluster.access.model.policy_order`.
     """
 
     name: str
     policies: tuple[Policy, ...] = ()
 
     def check(self) -> None:
-        """Raise unless there may be such a role.
+        """Raise unless the role is valid.
 
         Raises:
-            IllegalAccessChange: what is wrong.
+            IllegalAccessChange: a field is invalid.
         """
         check_subject_name("role", self.name)
         check_policies(self.policies)
@@ -45,15 +45,15 @@ class AccessRole:
 
 @dataclass(frozen=True, slots=True)
 class UserSettings:
-    """What an administrator decides about a user.
+    """The settings of a user, as an administrator sets them.
 
     Attributes:
-        name: of the user.
-        is_super: everything is allowed, whatever the policies deny.
-        is_enabled: otherwise the user cannot log in, and its tokens are void.
+        name: name of the user.
+        is_super: whether everything is allowed, whatever the policies deny.
+        is_enabled: whether the user can log in; if not, its tokens are invalid, too.
         roles: names of roles, each once, in order.
         policies: the user's own, as in `AccessRole`.
-        verifier: of the password; None: the user has none.
+        verifier: verifier of the password; None: the user has no password.
     """
 
     name: str
@@ -69,10 +69,10 @@ class UserSettings:
         return self.is_super and self.is_enabled and self.verifier is not None
 
     def check(self) -> None:
-        """Raise unless there may be such a user.
+        """Raise unless the settings are valid.
 
         Raises:
-            IllegalAccessChange: what is wrong.
+            IllegalAccessChange: a field is invalid.
         """
         check_subject_name("user", self.name)
         if len(self.roles) > ROLES_PER_USER_MAX:
@@ -89,16 +89,16 @@ class UserSettings:
                 raise IllegalAccessChange("verifier", "one of SCRAM-SHA-256", str(error)) from error
 
     def compiled(self) -> UserRules:
-        """Return the rules that decide about the user."""
+        """Return the compiled rules of the user."""
         return UserRules(SubjectRules(self.policies), self.roles, self.is_super, self.is_enabled)
 
 
 @dataclass(frozen=True, slots=True)
 class ApiToken:
-    """A token of a program, without its secret.
+    """An API token, without its secret.
 
     Attributes:
-        id: name of the token among those of its user.
+        id: name of the token, unique for its user.
         digest: SHA-256 of the token (`dledger.authentication.tokens.digest_of_api_token`); left out of `repr`.
         expires_s: seconds since 1970; 0: never.
     """
@@ -108,10 +108,10 @@ class ApiToken:
     expires_s: int = 0
 
     def check(self) -> None:
-        """Raise unless a user may have it.
+        """Raise unless the token is valid.
 
         Raises:
-            IllegalAccessChange: what is wrong.
+            IllegalAccessChange: a field is invalid.
         """
         if not _TOKEN_ID.fullmatch(self.id):
             expected = f"a name of 1 to {TOKEN_ID_LENGTH_MAX} letters, digits and _ . -"
@@ -124,13 +124,13 @@ class ApiToken:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A user as broker state keeps it.
+    """A user in broker state.
 
     Attributes:
-        settings: what an administrator decided.
-        epoch: access version at which the user was created, or its password or `is_enabled` changed; a session that
-            names another one is void.
-        tokens: of the user's programs, in order of their ids.
+        settings: the settings by an administrator.
+        epoch: access version at which the user was created, or its password or `is_enabled` changed; a session with
+            another epoch is invalid.
+        tokens: the API tokens of the user, ordered by id.
     """
 
     settings: UserSettings

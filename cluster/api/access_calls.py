@@ -1,7 +1,7 @@
-"""The calls that administer users, roles and tokens; and how they are on the wire.
+"""The calls that administer users, roles and tokens, and their wire format.
 
-What they refuse, beside what `cluster.state.access_state` refuses: a resource, an address or a verifier that means
-nothing (ILLEGAL_REQUEST), and everything while there is no user (ACCESS_CONTROL_OFF).
+In addition to the refusals of `cluster.state.access_state`: an invalid resource, address or verifier (ILLEGAL_REQUEST),
+and every call while there is no user (ACCESS_CONTROL_OFF).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from cluster.state.access_commands import AccessCommand
     from cluster.state.access_state import AccessState
 
-# A page ends after the user or role with which it has this many policies, or this many names.
+# A page ends after the user or role with which it reaches this number of policies, or of names.
 POLICIES_PER_PAGE: Final = 1_000
 NAMES_PER_PAGE: Final = 500
 
@@ -68,9 +68,9 @@ class AccessCalls:
         """Create a user, or replace its settings.
 
         Raises:
-            StoreError, DLedgerError: nothing was changed, unless the error leaves that open.
+            StoreError, DLedgerError: nothing was changed, unless the error's certainty is unknown.
         """
-        # What stays is read from this node's state: it must have every change that was acknowledged before.
+        # Unchanged settings are read from this node's state, which must have every acknowledged change.
         await self._core.check_current()
         user = request.user
         try:
@@ -90,7 +90,7 @@ class AccessCalls:
             )
         except (IllegalAccessChange, IllegalCredential) as error:
             raise RequestFailed(Reason.ILLEGAL_REQUEST, str(error)) from error
-        # The version that was just read: of two passwords at once none is lost without a word.
+        # With the version that was read, so that of two concurrent changes none is lost silently.
         version = request.access_version or self._access.version
         return await self._change(SetUser(settings, request.is_new, version))
 
@@ -98,7 +98,7 @@ class AccessCalls:
         """Delete a user and its tokens.
 
         Raises:
-            StoreError, DLedgerError: as `set_user`.
+            StoreError, DLedgerError: see `set_user`.
         """
         return await self._change(DeleteUser(request.name, request.access_version))
 
@@ -106,7 +106,7 @@ class AccessCalls:
         """Create a role, or replace its policies.
 
         Raises:
-            StoreError, DLedgerError: as `set_user`.
+            StoreError, DLedgerError: see `set_user`.
         """
         try:
             role = AccessRole(request.role.name, _policies(request.role.policies))
@@ -118,7 +118,7 @@ class AccessCalls:
         """Delete a role that no user has.
 
         Raises:
-            StoreError, DLedgerError: as `set_user`.
+            StoreError, DLedgerError: see `set_user`.
         """
         return await self._change(DeleteRole(request.name, request.access_version))
 
@@ -126,7 +126,7 @@ class AccessCalls:
         """Add an API token, by its digest.
 
         Raises:
-            StoreError, DLedgerError: as `set_user`.
+            StoreError, DLedgerError: see `set_user`.
         """
         return await self._change(AddApiToken(request.user, ApiToken(request.id, request.digest, request.expires_s)))
 
@@ -134,7 +134,7 @@ class AccessCalls:
         """Delete an API token.
 
         Raises:
-            StoreError, DLedgerError: as `set_user`.
+            StoreError, DLedgerError: see `set_user`.
         """
         return await self._change(DeleteApiToken(request.user, request.id))
 
@@ -142,14 +142,14 @@ class AccessCalls:
         """Sign new sessions with another key.
 
         Raises:
-            StoreError, DLedgerError: as `set_user`.
+            StoreError, DLedgerError: see `set_user`.
         """
         return await self._change(SetTokenKey(secrets.token_bytes(KEY_SIZE)))
 
     async def _change(self, command: AccessCommand) -> pb.AccessChangeResponse:
         self._core.check_leading()
         if not self._access.rules.is_enforced:
-            text = "this broker has no users; the first one is not created by a call, or a stranger could create it"
+            text = "this broker has no users; the first one cannot be created by a call, because anyone could create it"
             raise RequestFailed(Reason.ACCESS_CONTROL_OFF, text)
         applied = await self._core.change(command)
         is_changed = applied.verdict is CommandVerdict.CHANGED
@@ -209,7 +209,7 @@ class AccessCalls:
 def _page(
     known: Mapping[str, Kept], name: str, after: str, policies_count: Callable[[Kept], int]
 ) -> tuple[list[Kept], bool]:
-    """Return the one that is asked for by name, or a page of those after another name, in order; and if more follow."""
+    """Return the item with a name, or a page of items after another name, in order; and whether more follow."""
     if name:
         return [known[name]], False
     page: list[Kept] = []
@@ -223,10 +223,10 @@ def _page(
 
 
 def _policies(messages: Iterable[pb.AccessPolicy]) -> tuple[Policy, ...]:
-    """Return policies in their one form.
+    """Convert policies to their canonical form.
 
     Raises:
-        IllegalAccessChange: one means nothing.
+        IllegalAccessChange: one is invalid.
     """
     policies = {
         policy_order(policy): policy

@@ -8,8 +8,8 @@
 | none, and a certificate `dledger://<group>/node/<id>` | may do everything, as it has everything |
 | anything else | none: UNAUTHENTICATED, except for methods that are public |
 
-A call looks its user up once, and again when access control has changed; it compares rights with every request. What
-becomes forbidden while a stream lasts ends with the next request or response.
+A call looks up its user once, and again after a change of access control; rights are checked for every request. If a
+right is revoked during a stream, the stream ends with its next request or response.
 
 Refusals, and the calls that `cluster.api.audited` names, are recorded in the audit log, if there is one.
 
@@ -54,7 +54,7 @@ class AccessGate:
         scope: what the process knows beside requests.
         group: of the broker, in certificates of its users.
         clock_s: seconds since 1970.
-        is_closed: all calls are refused while there is no user; otherwise all are admitted then.
+        is_closed: whether all calls are refused while there is no user; otherwise all are admitted.
         audit: records calls; None: nothing is recorded.
     """
 
@@ -95,7 +95,7 @@ class AccessGate:
         """
         row = RIGHTS.get(method)
         if row is None:
-            # It cannot happen while the test of the table holds; closed all the same.
+            # A test ensures that this does not occur; such a call is refused nevertheless.
             row = MethodRights(Audience.SUPER)
         admission = CallAdmission(self, method, row, context)
         admission.begin()
@@ -103,14 +103,14 @@ class AccessGate:
 
 
 class CallAdmission:
-    """What one call may do: a `dledger.service.call_gate.CallRights`."""
+    """The rights of one call: a `dledger.service.call_gate.CallRights`."""
 
     def __init__(self, gate: AccessGate, method: str, row: MethodRights, context: Context) -> None:
         self._gate = gate
         self._method = method
         self._row = row
         self._context = context
-        # Looked up with the user: while access control is off, a call does not pay for it.
+        # Looked up with the user, so that it costs nothing while access control is off.
         self._address: Address | None = None
         # For which the user was looked up, compared by identity; there is another object after each change.
         self._rules: object = None

@@ -1,8 +1,8 @@
 """StartLogin and FinishLogin: SCRAM-SHA-256 in two calls, and a session token at the end.
 
-What is refused: a malformed message, an unknown user, a wrong password, a dialog that is not there any more, and any
-login from an address with too many failures: NOT_AUTHENTICATED, in the same words for all that depends on user and
-password, 0.1 to 0.5 s late. Nothing of a password or a token is logged.
+The calls refuse malformed messages, unknown users, wrong passwords, expired dialogs, and logins from an address with
+too many failures: NOT_AUTHENTICATED, with the same text for every cause that depends on user and password, delayed by
+0.1 to 0.5 s. No part of a password or a token is logged.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class LoginCalls:
     Args:
         access: returns users and keys.
         wall_clock_s: seconds since 1970.
-        clock_s: of a clock that only goes forwards.
+        clock_s: seconds of a monotonic clock.
         audit: gets user, peer, and the cause of a failure, for the audit log; empty: the user logged in.
     """
 
@@ -95,10 +95,10 @@ class LoginCalls:
         return pb.FinishLoginResponse(server_final=server_final, token=token, expires_s=expires_s)
 
     def _check_failures(self, peer: str) -> str:
-        """Return by what logins of a client are counted.
+        """Return the key by which logins of a client are counted.
 
         Raises:
-            RequestFailed: NOT_AUTHENTICATED: too many have failed.
+            RequestFailed: NOT_AUTHENTICATED: too many logins have failed.
         """
         address = client_of_address(address_of_peer(peer))
         if not self._failures.may_try(address, self._clock_s()):
@@ -108,7 +108,7 @@ class LoginCalls:
         return address
 
     async def _failed(self, peer: str, dialog: ScramDialog | None, error: LoginRefused) -> RequestFailed:
-        """Return the refusal of a login, when it is time for it."""
+        """Return the refusal of a login, after a delay."""
         address, tried = client_of_address(address_of_peer(peer)), "" if dialog is None else dialog.user
         # An unknown name is not recorded: people type passwords there.
         user = tried if dialog is not None and dialog.is_known else ""

@@ -1,4 +1,4 @@
-"""Writes and reads files of certificates and keys: mode 0600, whole or not at all, nothing overwritten unasked."""
+"""Writes and reads files of certificates and keys: with mode 0600, atomically, without unrequested overwrites."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _FOLDER_MODE: Final = 0o700
 
 
 class CertificateExists(CertificateFault):
-    """A file would be overwritten: choose another folder, or renew what is there."""
+    """A file would be overwritten: choose another folder, or renew the existing certificate."""
 
 
 class FolderUnusable(CertificateFault):
-    """A folder of certificates cannot be made, written, or trusted."""
+    """A folder of certificates cannot be created, written, or trusted."""
 
 
 def taken(path: Path) -> CertificateExists:
@@ -72,8 +72,8 @@ def locked_folder(folder: Path, *, is_made: bool = False) -> Iterator[None]:
     """Keep other commands from changing the folder while the block runs.
 
     Args:
-        folder: whose files change.
-        is_made: make it, with mode 0700, if it does not exist.
+        folder: the folder to lock.
+        is_made: whether to create it, with mode 0700, if it does not exist.
 
     Raises:
         FolderUnusable: there is no such folder, other users may write to it, or another command changes it.
@@ -103,11 +103,11 @@ def locked_folder(folder: Path, *, is_made: bool = False) -> Iterator[None]:
 
 
 def write_new(path: Path, content: bytes) -> None:
-    """Create a file; it appears whole, and never replaces another one.
+    """Create a file atomically; it never replaces another one.
 
     Raises:
         CertificateExists: there is a file of this name.
-        FolderUnusable: the disk refuses.
+        FolderUnusable: the write failed.
     """
     draft = _draft(path, content)
     try:
@@ -125,7 +125,7 @@ def replace(path: Path, content: bytes) -> None:
     """Replace a file atomically: readers find the old content or the new one.
 
     Raises:
-        FolderUnusable: the disk refuses; the old content is still there.
+        FolderUnusable: the disk refuses; the old content is kept.
     """
     draft, files = _draft(path, content), OsFiles()
     try:
@@ -136,7 +136,7 @@ def replace(path: Path, content: bytes) -> None:
 
 
 def _draft(path: Path, content: bytes) -> Path:
-    """Write a file of mode 0600 beside `path`, durably. For programs of one thread: the mask is the process's."""
+    """Write a file of mode 0600 beside `path`, durably. Only for single-threaded processes: the umask is global."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.new")
     draft.unlink(missing_ok=True)  # left by a crashed command with this process's id
     mask = os.umask(0o777 & ~_FILE_MODE)

@@ -9,7 +9,8 @@
 | `<group>.user.<name>.crt`, `.key` | certificate and key of a user |
 
 A node gets `authority.crt` and its own two files. A crash between the two files of a renewal leaves a key that does not
-fit its certificate; `check_all` reports it, and renewing again repairs it. Servers keep what they use meanwhile.
+fit its certificate; `check_all` reports it, and renewing again repairs it. Servers continue with their loaded files
+meanwhile.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ _NEXT_KEY: Final = "authority-next.key"
 
 
 class RotationOutOfOrder(CertificateFault):
-    """A step of the authority's rotation was asked for at the wrong time; the message names the right one."""
+    """A step of the authority's rotation was requested out of order; the message has the next step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +64,11 @@ class Made:
     Attributes:
         file: its path.
         identity: of the node or user; None: it is an authority, or was not made here.
-        is_authority: it signs others.
-        hosts: that it names.
-        expires_at: when it ends; None if it cannot be read.
-        serial: in hexadecimal.
-        fault: why it cannot be used; empty: it can.
+        is_authority: whether it signs others.
+        hosts: its host names and addresses.
+        expires_at: its expiry; None if it is unreadable.
+        serial: serial number in hexadecimal.
+        fault: why it cannot be used; empty: it is valid.
     """
 
     file: Path
@@ -95,7 +96,7 @@ class CertificateFolder:
         self._next_key = path / _NEXT_KEY
 
     def create(self, name: str, days: int = AUTHORITY_DAYS) -> Made:
-        """Make the folder, and an authority in it.
+        """Create the folder, and an authority in it.
 
         Raises:
             CertificateFault: there is one, or the folder cannot be used.
@@ -109,7 +110,7 @@ class CertificateFolder:
         return self._described(self._bundle, pair.certificate, is_authority=True)
 
     def issue(self, identity: CertificateIdentity, hosts: Sequence[str], days: int | None = None) -> Made:
-        """Make a certificate.
+        """Create a certificate.
 
         Args:
             identity: of a node or user.
@@ -165,7 +166,7 @@ class CertificateFolder:
     # ------------------------------------------------------------------------------------- rotation of the authority
 
     def begin_rotation(self, days: int | None = None) -> list[Made]:
-        """Make a new authority that is trusted, and does not sign yet.
+        """Create a new authority that is trusted, but does not sign yet.
 
         Args:
             days: how long it is valid; None: ten years.

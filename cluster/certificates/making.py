@@ -1,4 +1,4 @@
-"""Makes an authority, and certificates that it signs, in memory: X.509 with keys on the curve P-256.
+"""Creates an authority, and certificates signed by it, in memory: X.509 with keys on the curve P-256.
 
 Every TLS library accepts P-256, and a signature takes 0.1 ms. The extensions are those that RFC 5280 demands and that
 Python 3.13 checks by default (`ssl.VERIFY_X509_STRICT`): key usage, basic constraints, key identifiers.
@@ -66,7 +66,7 @@ def pem_of(certificate: x509.Certificate) -> bytes:
 
 
 def make_authority(name: str, now: datetime, days: int) -> KeyPair:
-    """Make an authority.
+    """Create an authority.
 
     Args:
         name: for people; 1 to 64 printable characters.
@@ -92,7 +92,7 @@ def make_authority(name: str, now: datetime, days: int) -> KeyPair:
 
 
 def issue(authority: KeyPair, identity: CertificateIdentity, hosts: Sequence[str], now: datetime, days: int) -> KeyPair:
-    """Make a certificate for a node or a user.
+    """Create a certificate for a node or a user.
 
     Args:
         authority: signs it.
@@ -160,7 +160,7 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
 def _host(text: str) -> x509.GeneralName:
     with suppress(ValueError):
         return x509.IPAddress(ipaddress.ip_address(text))
-    # A number with dots that is no address is a mistyped one, and no name of a host.
+    # A number with dots that is not an address is a typing error, and not a host name.
     if len(text) > _HOST_LENGTH_MAX or not _HOST.fullmatch(text) or text.rpartition(".")[2].isdigit():
         raise ValueError(f"expected the name or address of a host without a port, found {text[:80]!r}")
     return x509.DNSName(text)

@@ -1,4 +1,4 @@
-"""`dledger acl`: what users may do, by policies of their own and of roles."""
+"""`dledger acl`: the policies of users and roles."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ acl_app = typer.Typer(
 Subject = Annotated[str, typer.Argument(metavar="USER", help="The user; with --role, the role.")]
 Resource = Annotated[str, typer.Argument(metavar="RESOURCE", help="Such as Topic:orders, Group:billing-*, *.")]
 Actions = Annotated[str, typer.Argument(metavar="ACTIONS", help="Such as Pub or Sub,Get.")]
-OfRole = Annotated[bool, typer.Option("--role", help="The name is that of a role, which is created if it is new.")]
+OfRole = Annotated[bool, typer.Option("--role", help="Change a role, which is created if it does not exist.")]
 
 
 def grant(
@@ -42,10 +42,10 @@ def grant(
     *,
     sources: Annotated[
         list[str] | None,
-        typer.Option("--from", metavar="NETWORK", help="Only from this network; may be given several times."),
+        typer.Option("--from", metavar="NETWORK", help="Only from this network; may be repeated."),
     ] = None,
     of_role: OfRole = False,
-    is_denied: Annotated[bool, typer.Option("--deny", help="Deny it, whatever else allows it.")] = False,
+    is_denied: Annotated[bool, typer.Option("--deny", help="Deny the actions; a deny overrides every allow.")] = False,
 ) -> None:
     """Add a policy to a user or a role.
 
@@ -117,9 +117,9 @@ def explain(
     resource: Annotated[str, typer.Argument(metavar="RESOURCE", help="One resource, such as Topic:orders.")],
     action: Annotated[str, typer.Argument(metavar="ACTION", help="Pub, Sub, Create, Update, Delete, Get or List.")],
     broker: Broker = "",
-    address: Annotated[str, typer.Option("--from", metavar="ADDRESS", help="As if the client had this address.")] = "",
+    address: Annotated[str, typer.Option("--from", metavar="ADDRESS", help="Address of the client.")] = "",
 ) -> None:
-    """Show whether a user may do something, and which policy decides. Exit code 1 if not.
+    """Show whether a user may perform an action, and the deciding policy. Exit code 1 if not.
 
     Examples:
         dledger acl explain alice Topic:orders Pub
@@ -157,7 +157,7 @@ def _alter(
         user.policies.extend(policies)
         request = pb.SetUserRequest(user=user, access_version=listed.access_version)
         done = calls.ask_access(lambda stub: stub.SetUser, request)
-        return f"user {subject} {'changed' if done.is_changed else 'was so already'}"
+        return f"user {subject} {'changed' if done.is_changed else 'is unchanged'}"
 
     def change_role(calls: BrokerCalls) -> str:
         role, version = pb.AccessRole(name=subject), 0
@@ -173,13 +173,13 @@ def _alter(
             is_new=not version,
         )
         done = calls.ask_access(lambda stub: stub.SetRole, request)
-        return f"role {subject} {'changed' if done.is_changed else 'was so already'}"
+        return f"role {subject} {'changed' if done.is_changed else 'is unchanged'}"
 
     change_chosen(context, choice, change_role if of_role else change_user)
 
 
 def _policy(resource: str, actions: str, sources: list[str], *, is_denied: bool) -> Any:
-    """Return a policy in the form in which the broker lists it."""
+    """Return a policy in the broker's canonical form."""
     from cluster.access.model import IllegalAccessChange, canonical_source, resource_of
     from cluster.v1 import access_pb2 as pb
 
