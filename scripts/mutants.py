@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "testing.md"
 SEEDS = ROOT / "tests" / "mutants" / "known_seeds.json"
 _PLACE = re.compile(r"(<!-- mutants -->\n).*?(<!-- end of mutants -->)", re.DOTALL)
-_HEAD = ("planted bug", "what it breaks", "rung", "caught by", "events", "seconds")
+_HEAD = ("planted bug", "what it breaks", "level", "caught by", "events", "seconds")
 
 
 def main() -> int:
@@ -57,7 +57,7 @@ def run(name: str) -> Any:
     """Plant one bug; runs in a separate process."""
     sys.path.insert(0, str(ROOT))
     mutants: dict[str, Any] = importlib.import_module("tests.mutants.catalogue").MUTANTS
-    return importlib.import_module("tests.mutants.rungs").run(mutants[name])
+    return importlib.import_module("tests.mutants.levels").run(mutants[name])
 
 
 def write(mutants: dict[str, Any], catches: dict[str, Any]) -> None:
@@ -68,8 +68,8 @@ def write(mutants: dict[str, Any], catches: dict[str, Any]) -> None:
     rows = {row.split(" | ")[0].removeprefix("| "): row for row in found[0].splitlines() if row.startswith("| ")}
     seeds = json.loads(SEEDS.read_text("utf-8"))
     for name, catch in catches.items():
-        rung = RUNGS[type(mutants[name].rung).__name__]
-        cells = (name, mutants[name].breaks, rung, _caught_by(catch), f"{catch.event_count:,}", f"{catch.seconds:.1f}")
+        level = LEVELS[type(mutants[name].level).__name__]
+        cells = (name, mutants[name].breaks, level, _caught_by(catch), f"{catch.event_count:,}", f"{catch.seconds:.1f}")
         rows[name] = f"| {' | '.join(cells)} |"
         seeds[name] = catch.seed
     known = [name for name in mutants if name in rows]
@@ -84,7 +84,7 @@ def write(mutants: dict[str, Any], catches: dict[str, Any]) -> None:
     SEEDS.write_text(json.dumps(kept, indent=2) + "\n", "utf-8")
 
 
-RUNGS = {
+LEVELS = {
     "Seeds": "simulation",
     "ShellSeeds": "shell",
     "Scenario": "scenario",

@@ -1,7 +1,7 @@
-"""Judges a planted bug by the default gate as it is, whatever rung was chosen for the bug.
+"""Finds the test of the default gate that catches a planted bug, independent of the bug's level.
 
-A bug whose rung is a test, a scenario or a workload of the gate is found by that one. A bug whose rung is simulated
-runs of a shape that was made for it is judged by the parts of the gate below, the quickest first.
+If the level of a bug is a test, a scenario or a workload of the gate, that test catches it. If the level consists of
+simulated runs with special options, the tests below are run, the fastest first.
 """
 
 import os
@@ -15,21 +15,21 @@ import pytest
 from dledger.testing.options import draw_options
 from dledger.testing.runner import run_options
 from dledger.testing.shell.runner import run_shell_seed
+from tests.mutants.levels import VARIABLE
 from tests.mutants.mutant import CrashPoints, Mutant, Scenario, Tests
-from tests.mutants.rungs import VARIABLE
 from tests.simulation.test_seeds import FIRST_SEED, SEEDS
 from tests.simulation.test_shell import FIRST_SEED as FIRST_SHELL_SEED
 from tests.simulation.test_shell import SEEDS as SHELL_SEEDS
 
 ROOT = Path(__file__).resolve().parents[2]
-# Bugs that stop everything keep some tests waiting for all of their patience.
+# Some tests wait for their whole timeout if a bug blocks all progress.
 TESTS_S = 1_800
 QUICK_SEEDS = 60
 
 
 def judge(mutant: Mutant) -> str | None:
     """Return the test of the default gate that finds a planted bug first; None: all pass."""
-    match mutant.rung:
+    match mutant.level:
         case Tests(node_id):
             return node_id
         case Scenario(name):
@@ -49,7 +49,7 @@ def judge(mutant: Mutant) -> str | None:
 
 
 def first_test(mutant, *arguments):
-    """Return the first test that fails with the bug in it; None: all pass."""
+    """Return the first test that fails with the bug planted; None: all pass."""
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "tests.mutants.plugin", "-p", "no:cacheprovider"]
     with TemporaryDirectory() as folder:
         try:
@@ -69,7 +69,7 @@ def first_test(mutant, *arguments):
 
 
 def first_seed(mutant, seeds):
-    """Return the first simulated run, as its seed draws it, that fails with the bug in it, and how."""
+    """Return the first simulated run with default options that fails with the bug planted, and the failure."""
     with pytest.MonkeyPatch.context() as patch:
         mutant.plant(patch)
         for seed in seeds:
@@ -80,7 +80,7 @@ def first_seed(mutant, seeds):
 
 
 def first_shell_seed(mutant, seeds):
-    """Return the first simulated run of the shell, as its seed draws it, that fails with the bug in it, and how."""
+    """Return the first simulated run of the shell with default options that fails with the bug, and the failure."""
     with pytest.MonkeyPatch.context() as patch:
         mutant.plant(patch)
         for seed in seeds:

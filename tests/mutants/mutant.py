@@ -1,7 +1,7 @@
-"""What a planted bug is: a name, what it breaks, how it is put in, and the rung of the ladder that must catch it.
+"""A planted bug: its name, its effect, the function that plants it, and the test level that must catch it.
 
-A bug is put in by replacing a function of the production code for a while. `plant` gets a `pytest.MonkeyPatch`, which
-takes everything back.
+A bug is planted by temporarily replacing a function of the production code. `plant` receives a `pytest.MonkeyPatch`,
+which reverts the change.
 """
 
 from collections.abc import Callable
@@ -13,12 +13,12 @@ from dledger.testing.options import SimOptions
 from dledger.testing.shell.options import ShellOptions
 
 Plant = Callable[[pytest.MonkeyPatch], object]
-# A member found that what another one says contradicts what is committed, before any check of the whole run did.
+# A node detected that a message of another node contradicts a committed entry, before any check of the run did.
 NOT_BELIEVED = "Violation: trust"
 
 
 def as_drawn(options):
-    """Take a run as its seed draws it."""
+    """Return the options of a run unchanged."""
     return options
 
 
@@ -27,9 +27,9 @@ class Seeds:
     """Simulated runs.
 
     Attributes:
-        expected: beginnings of what a run may end with.
-        shape: makes a run in which the bug can bite; the same shapes without a bug are tested, too.
-        count_max: it must be found within this many seeds.
+        expected: allowed prefixes of the failure message.
+        shape: sets options of a run in which the bug can have an effect; the same shapes are also tested without a bug.
+        count_max: number of seeds within which it must be found.
     """
 
     expected: tuple[str, ...]
@@ -38,7 +38,7 @@ class Seeds:
 
 
 def shell_as_drawn(options):
-    """Take a run of the shell as its seed draws it."""
+    """Return the options of a run of the shell unchanged."""
     return options
 
 
@@ -47,9 +47,9 @@ class ShellSeeds:
     """Simulated runs of the shell: clients, services, connections and nodes.
 
     Attributes:
-        expected: beginnings of what a run may end with.
-        shape: makes a run in which the bug can bite.
-        count_max: it must be found within this many seeds.
+        expected: allowed prefixes of the failure message.
+        shape: sets options of a run in which the bug can have an effect.
+        count_max: number of seeds within which it must be found.
     """
 
     expected: tuple[str, ...]
@@ -59,7 +59,7 @@ class ShellSeeds:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A script in tests/scenarios, by the name of its file: its story must come out differently, or not at all."""
+    """A script in tests/scenarios, by file name: its trace must differ, or the run must fail."""
 
     name: str
 
@@ -73,12 +73,12 @@ class CrashPoints:
 
 @dataclass(frozen=True)
 class Tests:
-    """An ordinary test, as pytest names it; it must fail."""
+    """A pytest node id; the test must fail."""
 
     node_id: str
 
 
-Rung = Seeds | ShellSeeds | Scenario | CrashPoints | Tests
+Level = Seeds | ShellSeeds | Scenario | CrashPoints | Tests
 
 
 @dataclass(frozen=True)
@@ -86,14 +86,13 @@ class Mutant:
     """A planted bug.
 
     Attributes:
-        plant: puts it in; its name, with blanks, is the mutant's.
-        breaks: what it breaks, in a few words.
-        rung: must catch it.
+        plant: plants the bug; its name, with blanks for underscores, is the name of the bug.
+        breaks: its effect, in a few words. level: the tests that must catch it.
     """
 
     plant: Plant
     breaks: str
-    rung: Rung
+    level: Level
 
     @property
     def name(self):

@@ -1,7 +1,7 @@
-"""The ladder can fail: each planted bug is caught by the rung that is named for it.
+"""Each planted bug is caught by its level.
 
-Where simulated runs must catch a bug, the seed that once did is tried first, and others when it no longer does;
-`make mutants` looks for it again and writes it into known_seeds.json.
+For simulated runs, the known seed is run first, and further seeds if it no longer catches the bug; `make mutants`
+searches for a new seed and writes it to known_seeds.json.
 """
 
 import json
@@ -15,8 +15,8 @@ from dledger.testing.shell.options import draw_shell_options
 from dledger.testing.shell.simulation import ShellSimulation
 from tests.mutants.bugs import shell, shell_snapshots, shell_strangers
 from tests.mutants.catalogue import MUTANTS
+from tests.mutants.levels import FIRST_SEED, run
 from tests.mutants.mutant import Seeds, ShellSeeds, as_drawn, shell_as_drawn
-from tests.mutants.rungs import FIRST_SEED, run
 from tests.mutants.shapes import SOUND, acknowledged_from_the_page_cache
 
 KNOWN_SEEDS = json.loads((Path(__file__).parent / "known_seeds.json").read_text("utf-8"))
@@ -48,7 +48,7 @@ def test_shapes_of_the_shells_mutants_pass_without_them(shape):
 
 
 def test_every_shape_of_a_mutant_is_tried_without_it():
-    shapes = {mutant.rung.shape for mutant in MUTANTS.values() if isinstance(mutant.rung, (Seeds, ShellSeeds))}
+    shapes = {mutant.level.shape for mutant in MUTANTS.values() if isinstance(mutant.level, (Seeds, ShellSeeds))}
 
     assert shapes - {*SOUND, *shell.SOUND, *shell_snapshots.SOUND, *shell_strangers.SOUND} == {
         as_drawn,

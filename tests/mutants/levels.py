@@ -1,4 +1,4 @@
-"""Runs a mutant against its rung, and says what caught it."""
+"""Runs the tests of a mutant's level, and returns which test caught it."""
 
 import time
 from dataclasses import dataclass
@@ -22,21 +22,19 @@ from tests.support.waiting import STORY_S
 ROOT = Path(__file__).resolve().parents[2]
 SCENARIOS = ROOT / "tests" / "scenarios"
 FIRST_SEED = 10_001
-# The plugin that plants a bug in a process of its own reads its name here.
+# The pytest plugin reads the name of the bug to plant from this variable.
 VARIABLE = "DLEDGER_MUTANT"
 FORKS = Forks()
 
 
 @dataclass(frozen=True)
 class Catch:
-    """How a mutant fared.
+    """The result of testing a mutant.
 
     Attributes:
-        is_caught: its rung failed, in a way in which it may.
-        where: the seed, script, operation or test that failed.
-        failure: its first line; why it is not caught, if it is not.
-        event_count: simulated events, disk images or tests until then.
-        seconds: until then.
+        is_caught: its level failed with an expected failure. where: the seed, script, operation or test that failed.
+        failure: first line of the failure, or the reason why the bug was not caught. event_count: simulated events,
+        disk images or tests until then. seconds: until then.
     """
 
     is_caught: bool
@@ -47,37 +45,37 @@ class Catch:
 
     @property
     def seed(self):
-        """The seed that caught it; None: something else did."""
+        """The seed that caught the bug; None: another test did."""
         return int(self.where.removeprefix("seed ")) if self.where.startswith("seed ") else None
 
 
 def run(mutant: Mutant, known_seed: int | None = None) -> Catch:
-    """Plant a bug, run its rung, take the bug out again.
+    """Plant a bug, run its level, and remove the bug.
 
     Args:
         mutant: the bug.
-        known_seed: the first seed to try, where seeds are the rung.
+        known_seed: the first seed to run, if the level consists of seeds.
     """
     began = time.perf_counter()
-    rung = mutant.rung
-    if isinstance(rung, Tests):
-        return _tests(mutant, rung, began)
+    level = mutant.level
+    if isinstance(level, Tests):
+        return _tests(mutant, level, began)
     with pytest.MonkeyPatch.context() as patch:
         mutant.plant(patch)
-        if isinstance(rung, Seeds):
-            return _seeds(rung, known_seed, began)
-        if isinstance(rung, ShellSeeds):
-            return _shell_seeds(rung, known_seed, began)
-        if isinstance(rung, Scenario):
-            return _scenario(rung, began)
-        return _crash_points(rung, began)
+        if isinstance(level, Seeds):
+            return _seeds(level, known_seed, began)
+        if isinstance(level, ShellSeeds):
+            return _shell_seeds(level, known_seed, began)
+        if isinstance(level, Scenario):
+            return _scenario(level, began)
+        return _crash_points(level, began)
 
 
-def _seeds(rung: Seeds, known_seed: int | None, began: float) -> Catch:
+def _seeds(level: Seeds, known_seed: int | None, began: float) -> Catch:
     events = 0
     known = [] if known_seed is None else [known_seed]
-    for seed in (*known, *range(FIRST_SEED, FIRST_SEED + rung.count_max)):
-        simulation = Simulation(rung.shape(draw_options(seed, is_focused=rung.shape is as_drawn)))
+    for seed in (*known, *range(FIRST_SEED, FIRST_SEED + level.count_max)):
+        simulation = Simulation(level.shape(draw_options(seed, is_focused=level.shape is as_drawn)))
         failure = ""
         try:
             simulation.run()
@@ -85,17 +83,17 @@ def _seeds(rung: Seeds, known_seed: int | None, began: float) -> Catch:
             failure = f"{type(error).__name__}: {error}"
         events += simulation._world.scheduler.event_count
         if failure:
-            is_caught = failure.startswith(rung.expected)
+            is_caught = failure.startswith(level.expected)
             return Catch(is_caught, f"seed {seed}", _first_line(failure), events, time.perf_counter() - began)
-    found = f"not found within {rung.count_max} seeds"
+    found = f"not found within {level.count_max} seeds"
     return Catch(False, "", found, events, time.perf_counter() - began)
 
 
-def _shell_seeds(rung: ShellSeeds, known_seed: int | None, began: float) -> Catch:
+def _shell_seeds(level: ShellSeeds, known_seed: int | None, began: float) -> Catch:
     events = 0
     known = [] if known_seed is None else [known_seed]
-    for seed in (*known, *range(FIRST_SEED, FIRST_SEED + rung.count_max)):
-        simulation = ShellSimulation(rung.shape(draw_shell_options(seed, may_have_state=False)))
+    for seed in (*known, *range(FIRST_SEED, FIRST_SEED + level.count_max)):
+        simulation = ShellSimulation(level.shape(draw_shell_options(seed, may_have_state=False)))
         failure = ""
         try:
             simulation.run()
@@ -103,20 +101,20 @@ def _shell_seeds(rung: ShellSeeds, known_seed: int | None, began: float) -> Catc
             failure = f"{type(error).__name__}: {error}"
         events += simulation.event_count
         if failure:
-            is_caught = failure.startswith(rung.expected)
+            is_caught = failure.startswith(level.expected)
             return Catch(is_caught, f"seed {seed}", _first_line(failure), events, time.perf_counter() - began)
-    found = f"not found within {rung.count_max} seeds"
+    found = f"not found within {level.count_max} seeds"
     return Catch(False, "", found, events, time.perf_counter() - began)
 
 
-def _scenario(rung: Scenario, began: float) -> Catch:
-    written = (SCENARIOS / f"{rung.name}.txt").read_text("utf-8")
+def _scenario(level: Scenario, began: float) -> Catch:
+    written = (SCENARIOS / f"{level.name}.txt").read_text("utf-8")
     try:
         happened = script.run(written)
         failure = "" if happened == written else _first_difference(written, happened)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is what caught the bug
         failure = f"{type(error).__name__}: {error}"
-    where = f"scenario {rung.name}"
+    where = f"scenario {level.name}"
     return Catch(bool(failure), where, _first_line(failure or "the same story"), 1, time.perf_counter() - began)
 
 
@@ -126,34 +124,34 @@ def _first_difference(written: str, happened: str) -> str:
     return f"another story from line {number} on: {line}"
 
 
-def _crash_points(rung: CrashPoints, began: float) -> Catch:
+def _crash_points(level: CrashPoints, began: float) -> Catch:
     inspector = Inspector()
     failure = ""
     try:
         work = Workload(inspector.see)
-        WORKLOADS[rung.workload](work)
+        WORKLOADS[level.workload](work)
         work.end()
     except AssertionError as error:
         failure = str(error)
-    where = f"crash points {rung.workload}"
+    where = f"crash points {level.workload}"
     seconds = time.perf_counter() - began
     return Catch(bool(failure), where, _first_line(failure or "all held"), inspector.counts["images"], seconds)
 
 
-def _tests(mutant: Mutant, rung: Tests, began: float) -> Catch:
-    """Run the test in a process of its own, in which the bug is planted before anything else happens."""
+def _tests(mutant: Mutant, level: Tests, began: float) -> Catch:
+    """Run the test in a separate process, in which the bug is planted first."""
     options = ["-q", "-x", "-p", "tests.mutants.plugin", "-p", "no:cacheprovider"]
-    # What a bug keeps away need not be waited for as long as what only is slow.
+    # Shorter timeouts than in the gate: a bug may prevent an event that a test waits for.
     environment = {VARIABLE: mutant.name, "DLEDGER_TEST_PATIENCE_S": "15"}
     with TemporaryDirectory() as folder:
         output = Path(folder) / "output"
-        arguments = [*options, f"--basetemp={folder}/pytest", rung.node_id]
+        arguments = [*options, f"--basetemp={folder}/pytest", level.node_id]
         code = FORKS.run(arguments, environment, output, STORY_S)
         printed = output.read_text("utf-8", "replace")
     failures = [line for line in printed.splitlines() if line.startswith("FAILED ")]
     is_caught = code == pytest.ExitCode.TESTS_FAILED and bool(failures)
     failure = failures[0].partition(" - ")[2] if failures else printed[-400:]
-    where = f"test {rung.node_id.rpartition('::')[2]}"
+    where = f"test {level.node_id.rpartition('::')[2]}"
     return Catch(is_caught, where, _first_line(failure), 1, time.perf_counter() - began)
 
 
