@@ -1,4 +1,4 @@
-"""The functions of the product that a run calls, their order and their callers: a profiler hook on a real run.
+"""Records the functions that a run calls, their order and their callers, with a profiler hook.
 
 `faults_of` compares that with a list of docs/flows.md.
 """
@@ -26,11 +26,11 @@ Function = tuple[str, str]
 
 
 class CallOrder:
-    """What was called while `watch` was active, in all threads that began within it, too.
+    """The calls made while `watch` was active, also in threads started meanwhile.
 
     Attributes:
-        first: when each function was first called, as a number that grows with every call.
-        callers: of each function, all functions of the product that were on its stack in any call.
+        first: sequence number of the first call of each function.
+        callers: for each function, all functions that were on its stack in any call.
     """
 
     def __init__(self) -> None:
@@ -39,13 +39,13 @@ class CallOrder:
         self._names: dict[CodeType, Function | None] = {}
 
     def forget(self) -> None:
-        """Begin again, within `watch`."""
+        """Discard all recorded calls."""
         self.first.clear()
         self.callers.clear()
 
     @contextmanager
     def watch(self) -> Iterator[None]:
-        """Watch this thread and those that begin meanwhile."""
+        """Record the calls of this thread and of threads started meanwhile."""
         threading.setprofile(self._note)
         sys.setprofile(self._note)
         try:
@@ -82,10 +82,10 @@ def _named(code: CodeType) -> Function | None:
 
 
 def faults_of(title: str, order: CallOrder) -> list[str]:
-    """Return the lines of the list under `title` of docs/flows.md that `order` does not show.
+    """Return the lines of the list under `title` in docs/flows.md that do not match `order`.
 
-    A line that is indented under another one is a function that the other one calls, perhaps through functions between
-    them; lines follow one another in the order of their first calls.
+    An indented line is a function that the line above it calls, directly or indirectly. Lines are in the order of their
+    first calls.
     """
     section = re.split(r"^## ", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
     (text,) = (each for each in section if each.startswith(title + "\n"))

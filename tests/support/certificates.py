@@ -46,7 +46,7 @@ def node_pair(
     hosts: Sequence[str] = LOCAL_HOSTS,
     is_expired: bool = False,
 ) -> KeyPair:
-    """Make a node's certificate, valid since yesterday; an expired one ended then."""
+    """Create a node's certificate, valid since yesterday, or expired yesterday."""
     return issue(
         authority, node_identity(node_id, group), hosts, days_ago(2 if is_expired else 1), 1 if is_expired else 5
     )
@@ -64,7 +64,7 @@ def tls_of(pair: KeyPair, *authorities: KeyPair, **settings: Any) -> Tls:
 
 
 def write_tls(folder: Path, tls: Tls) -> CertificateFiles:
-    """Write, or overwrite, the three files of a node; each new content is another file."""
+    """Write or replace the three files of a node; each write creates a new file."""
     folder.mkdir(exist_ok=True)
     for name, content in (("authority.crt", tls.authority), ("node.crt", tls.certificate), ("node.key", tls.key)):
         draft = folder / f"{name}.new"
@@ -76,7 +76,7 @@ def write_tls(folder: Path, tls: Tls) -> CertificateFiles:
 
 @dataclass(frozen=True)
 class Greeted:
-    """What a handshake came to: what each side was shown, or the error at the side that refused."""
+    """The result of a handshake: the certificates that each side received, or the error of the side that refused."""
 
     shown_to_acceptor: dict[str, Any] | None
     shown_to_dialer: dict[str, Any] | None

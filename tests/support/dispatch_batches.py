@@ -1,4 +1,4 @@
-"""Dispatch batches made by hand, or from the manifests of the fixtures, without a log."""
+"""Creates dispatch batches from values or from the manifests of the fixtures, without a log."""
 
 import numpy as np
 
@@ -21,7 +21,7 @@ def key_hash(topic, key):
 
 
 def batch_of(messages, next_offset=None):
-    """Make a batch of messages: (topic, queue id, queue offset, physical offset, size[, tags code, time, hashes]).
+    """Return a batch of messages: (topic, queue id, queue offset, physical offset, size[, tags code, time, hashes]).
 
     A queue offset of None: the message is in no queue.
     """
@@ -45,7 +45,7 @@ def batch_of(messages, next_offset=None):
 
 
 def batch_of_manifest(lines):
-    """Make a batch of what a fixture's manifest says."""
+    """Return a batch of the messages in a fixture's manifest."""
     messages = []
     for line in lines:
         keys = [line["uniqKey"]] if line["uniqKey"] else []

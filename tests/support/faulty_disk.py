@@ -1,4 +1,4 @@
-"""The real file system, made to fail: full, with syncs that fail or stall, as full as a test says."""
+"""The real file system with injected faults: a full disk, syncs that fail or stall, a set disk usage."""
 
 import math
 import threading
@@ -10,7 +10,7 @@ from store.fs.linux.files import OsFiles
 
 
 class FaultyFile(ForwardingFile):
-    """A real file whose syncs fail, or wait, when its disk says so."""
+    """A real file whose syncs fail or stall, depending on its disk."""
 
     def __init__(self, disk, file):
         super().__init__(file)
@@ -25,15 +25,15 @@ class FaultyFile(ForwardingFile):
 
 
 class FaultyDisk(ForwardingFiles):
-    """The real file system; it can be full (no new files), broken (no sync succeeds) or stalled (none returns).
+    """The real file system; it can be full (no new files), broken (no sync succeeds) or stalled (no sync returns).
 
     Attributes:
-        files_left: how many files with `full_part` in their path may still be created; unlimited at first.
-        is_broken: no sync succeeds of files whose path has `broken_part` in it.
-        is_going: cleared, no sync returns.
-        used_ratio: when given, what it says of how full it is.
-        counts: how often files were created, refused for lack of room, and synced.
-        removed: paths of what was removed, in order.
+        files_left: number of files with `full_part` in their path that can still be created; unlimited at first.
+        is_broken: syncs fail for files with `broken_part` in their path.
+        is_going: while cleared, no sync returns.
+        used_ratio: reported disk usage; None: the real one.
+        counts: number of files created, creations refused, and syncs.
+        removed: removed paths, in order.
     """
 
     def __init__(self):
@@ -50,7 +50,7 @@ class FaultyDisk(ForwardingFiles):
 
     @property
     def is_full(self):
-        """Whether no file may be created any more; settable."""
+        """Whether no further file can be created; settable."""
         return self.files_left == 0
 
     @is_full.setter

@@ -1,4 +1,4 @@
-"""Deadlines for stories that prove nothing where a busy machine ends them before they have begun."""
+"""Growing deadlines, for tests in which a deadline must not expire too early on a slow machine."""
 
 from collections.abc import Iterator
 
@@ -6,10 +6,9 @@ from tests.support.waiting import PATIENCE_S
 
 
 def growing_deadlines(first_s: float) -> Iterator[float]:
-    """Yield deadlines in seconds, each twice the one before; the caller ends the loop when the test is done.
+    """Yield deadlines in seconds, each twice the previous one; the caller ends the loop after a successful test.
 
-    Raises:
-        AssertionError: the longest one was too short.
+    Raises: AssertionError: the longest deadline was too short.
     """
     deadline_s = first_s
     while deadline_s < PATIENCE_S:

@@ -1,4 +1,4 @@
-"""Requests as large and as hostile as bytes allow, for every field of a method; the longest iteration of a loop."""
+"""The largest and most expensive requests for every field of a method, and the longest iteration of an event loop."""
 
 import asyncio
 import gc
@@ -19,12 +19,12 @@ from tests.support.waiting import PATIENCE_S
 
 _LARGEST = MESSAGE_SIZE_BYTES_MAX - 64
 TURN_S_MAX = 0.05
-# The shortest of this many iterations is the cost of the request; others include other work of the machine.
+# The shortest of this many measurements is the cost of the request; others include other load of the machine.
 TRIES = 10
-# Refused by us with an error of gRPC, or by gRPC itself; anything else would be a fault of the server.
+# Expected gRPC status codes, from our code or from gRPC. Other codes are defects of the server.
 _STATUSES = {status.value[0]: status for status in grpc.StatusCode}
 _REFUSALS = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED)
-# How much slower than a quiet machine one may be that passes; measured by work like that of a parser.
+# Allowed slowness compared with a quiet machine, measured with work like that of a parser.
 _REFERENCE_S = 0.004
 
 
@@ -41,7 +41,7 @@ class Turns:
 
 @asynccontextmanager
 async def measured_turns() -> AsyncIterator[Turns]:
-    """Measure the iterations of the running loop; garbage of earlier tests is not collected meanwhile."""
+    """Measure the iterations of the running loop, without garbage collection of earlier tests."""
     turns = Turns()
 
     async def watch() -> None:
@@ -76,12 +76,12 @@ def slowness() -> float:
 
 
 def hostile_requests(method: MethodDescriptor, bounds: Bounds, base: Mapping[str, Any]) -> Iterator[tuple[str, bytes]]:
-    """Yield (what it is, its bytes) of each.
+    """Yield (description, bytes) of each request.
 
     Args:
-        method: whose requests they are.
+        method: to call.
         bounds: of its fields.
-        base: what a good request holds, by name of the field; fields that the request has not are left out.
+        base: values of a valid request by field name; fields that the request lacks are ignored.
     """
     kind: Any = GetMessageClass(method.input_type)
     names = {field.name for field in method.input_type.fields}
@@ -182,7 +182,7 @@ def _lists(field: Any, bound: Many, bounds: Bounds) -> Iterator[tuple[str, Any]]
 
 
 def answer_to(channel: grpc.Channel, method: MethodDescriptor, data: bytes) -> Any:
-    """Send the bytes of one request; return the (first) response, None for no response, or the gRPC status code."""
+    """Send the bytes of one request; return the first response, None without a response, or the gRPC status code."""
     path = f"/{method.containing_service.full_name}/{method.name}"
     kind: Any = GetMessageClass(method.output_type)
     try:
@@ -209,19 +209,18 @@ async def try_all(
     *,
     servers_count: int = 1,
 ) -> tuple[list[str], list[str]]:
-    """Send all hostile requests to a service of this very loop.
+    """Send all hostile requests to a service that runs in this event loop.
 
     Args:
-        channel: to the server; it is used by another thread, so that only the server's work is measured.
-        service: which one.
+        channel: to the server; used by another thread, so that only the server's work is measured.
+        service: to call.
         bounds: of its requests.
-        base: what good requests hold, by name of the field.
-        own_base: the same, for one method, by its name.
-        also: more requests that keep to all bounds, by name of the method.
-        servers_count: how many servers share the loop, and do the work of a request one after the other.
+        base: values of valid requests by field name.
+        own_base: the same for single methods, by method name.
+        also: further requests within all bounds, by method name.
+        servers_count: number of servers that share the loop and each execute a request.
 
-    Returns:
-        the cases whose iterations were too long in all of `TRIES` attempts; and those without a proper answer.
+    Returns: the cases whose iterations were too long in all of `TRIES` attempts, and those with an unexpected response.
     """
     limit_s = TURN_S_MAX * servers_count * slowness()
     slow: list[str] = []

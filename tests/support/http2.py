@@ -1,4 +1,4 @@
-"""Frames of HTTP/2 as a client may send them that keeps no rule: for tests of what servers do then."""
+"""HTTP/2 frames of a client that violates the protocol, for tests of servers."""
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RST_STREAM, SETTINGS, WINDOW_UPDATE = 0, 1, 3, 4, 8
@@ -13,7 +13,7 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
 
 
 def headers_of(path: str) -> bytes:
-    """Return the headers of a call of gRPC, each as a literal of HPACK that is not indexed."""
+    """Return the headers of a gRPC call as HPACK literals without indexing."""
     pairs = [(":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "x"), ("te", "trailers")]
     parts = []
     for name, value in [*pairs, ("content-type", "application/grpc")]:
@@ -28,13 +28,13 @@ def opening(window: int | None = None) -> bytes:
 
 
 def call(stream: int, path: str, request: bytes) -> bytes:
-    """Return a whole call with one request; streams of a client are odd and grow."""
+    """Return a complete call with one request; stream ids of a client are odd and increase."""
     message = b"\0" + len(request).to_bytes(4, "big") + request
     return frame(HEADERS, END_HEADERS, stream, headers_of(path)) + frame(DATA, END_STREAM, stream, message)
 
 
 def reset_calls(first_stream: int, count: int, path: str) -> bytes:
-    """Return calls that are opened and at once cancelled."""
+    """Return calls that are opened and cancelled immediately."""
     headers = headers_of(path)
     return b"".join(
         frame(HEADERS, END_HEADERS, stream, headers) + frame(RST_STREAM, 0, stream, CANCEL.to_bytes(4, "big"))

@@ -1,4 +1,4 @@
-"""Messages in columns, as tests of lakes write them."""
+"""Messages as columns, for tests of lakes."""
 
 import numpy as np
 
@@ -16,7 +16,7 @@ NAMES = tuple(name for name in ALL_NAMES if name != "properties")
 
 
 def records_of(count, *, first=0, topics=("orders", "%RETRY%g"), queues=2, step_ms=1_000, begin=0):
-    """Return the records of messages `first` to `first + count`, as they are in a log from `begin` on."""
+    """Return the records of messages `[first, first + count)` for a log that begins at `begin`."""
     encoder = RecordEncoder(HOST, check_topic=lambda _: None)
     records, offset, places = [], begin, {}
     for number in range(first + count):

@@ -1,7 +1,7 @@
-"""The answers that clients of a broker got, and their check against the files of every replica.
+"""The responses that clients of a broker received, and their comparison with the files of every replica.
 
-Each message has a UNIQ_KEY of its own, its body begins with it. Each promise is a function of its own: it raises
-`Broken`, which names the promise. Nothing here knows how a broker works.
+Each message has a unique UNIQ_KEY, which is also the begin of its body. Each guarantee is checked by one function,
+which raises `Broken` with its name. The checks do not depend on the implementation of a broker.
 """
 
 from collections import Counter, defaultdict
@@ -20,7 +20,7 @@ class Fate(StrEnum):
 
 
 class Place(NamedTuple):
-    """The place of a message in a broker's answer."""
+    """The location of a message in a broker's response."""
 
     queue_id: int
     queue_offset: int
@@ -30,14 +30,14 @@ class Place(NamedTuple):
 
 @dataclass
 class Sent:
-    """Messages of one send, all or none; retries included.
+    """The messages of one send, including retries.
 
     Attributes:
-        sender: it waits for each answer before the next send, if it is in `History.orderly`.
-        topic: of all.
+        sender: waits for each response before the next send, if it is in `History.orderly`.
+        topic: of all messages.
         keys: of each message.
-        fate: what became of it.
-        places: of each message when appended.
+        fate: the outcome.
+        places: of each message, if appended.
     """
 
     sender: str
@@ -59,16 +59,17 @@ class Seen(NamedTuple):
 
 @dataclass
 class History:
-    """All answers that clients got.
+    """All responses that clients received.
 
     Attributes:
-        sent: by all senders, in the order of their answers.
-        read: by readers that go from offset to offset, in their order.
+        sent: by all senders, in the order of the responses.
+        read: by sequential readers, in their order.
         delivered: to consumers of groups.
-        missing: acknowledged messages that a read which began later did not find: (key, what was answered).
-        topics: that were created: {name: fate}.
-        retried: sends that were answered twice: what was answered first, and then.
-        orderly: senders that wait for each answer.
+        missing: acknowledged messages that a later read did not find: (key, response).
+        topics: created
+        topics: {name: fate}.
+        retried: sends with two responses: the first and the second.
+        orderly: senders that wait for each response.
     """
 
     sent: list[Sent] = field(default_factory=list)
@@ -81,11 +82,11 @@ class History:
 
     @property
     def acknowledged(self):
-        """How many messages were acknowledged."""
+        """Number of acknowledged messages."""
         return sum(len(sent.keys) for sent in self.sent if sent.fate is Fate.APPENDED)
 
     def summary(self):
-        """Return the answers that clients got, as a line."""
+        """Return a summary of the history as one line."""
         counts = Counter()
         for sent in self.sent:
             counts[sent.fate.value] += len(sent.keys)
@@ -94,7 +95,7 @@ class History:
 
 
 class Broken(AssertionError):
-    """A promise that was not kept."""
+    """A guarantee was violated."""
 
     def __init__(self, promise, what):
         super().__init__(f"{promise}: {what}")
@@ -102,10 +103,9 @@ class Broken(AssertionError):
 
 
 def judge(history: History, replicas: Sequence):
-    """Hold a history against the files of all replicas (`tests.support.stored_files`).
+    """Compare a history with the files of all replicas (`tests.support.stored_files`).
 
-    Raises:
-        Broken: the first promise that was not kept.
+    Raises: Broken: names the first violated guarantee.
     """
     replicas_are_equal(replicas)
     for replica in replicas:
@@ -137,7 +137,7 @@ def by_key_of(replica):
 
 
 def replicas_are_equal(replicas):
-    """All logs hold the same messages at the same places; one may be ahead with messages that no client has seen."""
+    """All logs have the same messages at the same positions; one may have further messages that no client saw."""
     first, *others = replicas
     for other in others:
         for here, there in zip(first.messages, other.messages, strict=False):
@@ -148,7 +148,7 @@ def replicas_are_equal(replicas):
 
 
 def queues_have_no_gap_and_no_offset_twice(replica):
-    """Offsets of each queue are 0, 1, 2 …, in the order of the log."""
+    """Offsets of each queue are 0, 1, 2 … in log order."""
     for queue, messages in replica.queues().items():
         for expected, message in enumerate(messages):
             if message.queue_offset != expected:
@@ -157,7 +157,7 @@ def queues_have_no_gap_and_no_offset_twice(replica):
 
 
 def times_and_places_ascend(replica):
-    """Store timestamps never go back along the log."""
+    """Store timestamps never decrease along the log."""
     last = 0
     for message in replica.messages:
         if message.store_timestamp < last:
@@ -166,14 +166,14 @@ def times_and_places_ascend(replica):
 
 
 def messages_stand_once(by_key):
-    """No message is stored twice, whatever was retried."""
+    """No message is stored twice, even after retries."""
     for key, found in by_key.items():
         if len(found) > 1:
             raise Broken("no message is stored twice", f"{key}: {found}")
 
 
 def nothing_is_there_that_nobody_sent(history, by_key):
-    """Every message was sent, and its body is what was sent."""
+    """Every stored message was sent by a client, with the same body."""
     sent = {key for each in history.sent for key in each.keys}
     for key, (message, *_) in by_key.items():
         if key not in sent:
@@ -183,7 +183,7 @@ def nothing_is_there_that_nobody_sent(history, by_key):
 
 
 def acknowledged_messages_stand_where_they_were_said_to(history, by_key):
-    """Exactly once, at the queue and the offsets that were answered, and under the id that was."""
+    """An acknowledged message is stored exactly once, at the queue, offsets and message id in the response."""
     for sent in history.sent:
         if sent.fate is not Fate.APPENDED:
             continue
@@ -195,7 +195,7 @@ def acknowledged_messages_stand_where_they_were_said_to(history, by_key):
 
 
 def refused_messages_are_nowhere(history, by_key):
-    """What was not appended is in no log."""
+    """Messages with the outcome "not appended" are in no log."""
     for sent in history.sent:
         if sent.fate is Fate.NOT_APPENDED:
             found = [by_key[key] for key in sent.keys if key in by_key]
@@ -204,7 +204,7 @@ def refused_messages_are_nowhere(history, by_key):
 
 
 def sends_that_are_unknown_have_no_holes(history, by_key):
-    """Of a batch the first messages may be there without the rest, never the other way round."""
+    """The stored part of a batch with an unknown outcome is a prefix of it."""
     for sent in history.sent:
         presence = [key in by_key for key in sent.keys]
         if sent.fate is Fate.UNKNOWN and sorted(presence, reverse=True) != presence:
@@ -234,14 +234,14 @@ def orderly_senders_find_their_order(history):
 
 
 def retries_get_the_first_answer(history):
-    """A message that is sent again inside the dedupe window is answered with the place of the first one."""
+    """A message that is sent again within the dedupe window gets the first location again."""
     for first, again in history.retried:
         if first != again:
             raise Broken("retries get the first answer", f"first {first}, then {again}")
 
 
 def what_was_read_stands_there(history, replica):
-    """Every message that a client read or received is at its offset in the end."""
+    """Every message that a client read or received is at its offset at the end."""
     there = {(*message.queue, message.queue_offset): message.unique_key for message in replica.messages}
     for seen in (*history.read, *history.delivered):
         found = there.get((seen.topic, seen.queue_id, seen.queue_offset))
@@ -250,7 +250,7 @@ def what_was_read_stands_there(history, replica):
 
 
 def readers_skip_nothing(history):
-    """A reader of a queue from offset to offset sees each offset once, from 0 on."""
+    """A sequential reader of a queue sees each offset once, from 0 on."""
     next_offsets: Counter = Counter()
     for seen in history.read:
         queue = seen.reader, seen.topic, seen.queue_id
@@ -266,7 +266,7 @@ def acknowledged_messages_are_found_by_reads(history):
 
 
 def everything_is_delivered(history, replica, topics):
-    """Every message of some topics was given to the group at least once; called when it has come to the end."""
+    """Every message of some topics was delivered to the group at least once; called at the end of the log."""
     delivered = {(seen.topic, seen.queue_id, seen.queue_offset) for seen in history.delivered}
     for message in replica.messages:
         if message.topic in topics and (*message.queue, message.queue_offset) not in delivered:

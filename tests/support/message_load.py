@@ -1,7 +1,7 @@
 """Concurrent clients of all kinds, which record every answer (`tests.support.message_history`).
 
-They use addresses and the public clients only, whatever serves them: one broker, or a group whose leaders are
-killed. All that is drawn follows from one seed.
+They use only addresses and the public clients, so the server may be one broker or a group whose leaders are killed. All
+random choices depend on one seed.
 """
 
 import asyncio
@@ -31,12 +31,12 @@ _AGAIN_EVERY = 5
 
 
 class MixedLoad:
-    """The clients of one broker. Use `async with`; `settle` ends them in order.
+    """The clients of one broker. Use `async with`; `settle` stops them cleanly.
 
     Args:
         broker: its name.
         addresses: `host:port` of all its nodes.
-        seed: of all that is drawn.
+        seed: of all random choices.
     """
 
     def __init__(self, broker, addresses, seed):
@@ -53,11 +53,11 @@ class MixedLoad:
 
     @property
     def acknowledged(self):
-        """How many messages were acknowledged so far."""
+        """Number of messages acknowledged so far."""
         return self.history.acknowledged
 
     async def start(self):
-        """Create the topic, and begin."""
+        """Create the topic and start all clients."""
         route = TopicQueues(TOPIC, QUEUES, QUEUES, 6)
         nodes = tuple(BrokerNode(f"n{number}", address) for number, address in enumerate(self._addresses))
         registration = Registration(self._broker, "c", 0, 0, nodes[0].id, nodes, (route,))
@@ -83,7 +83,7 @@ class MixedLoad:
         await self.until(f"{count} more messages acknowledged", lambda: self.acknowledged >= goal, timeout_s)
 
     async def until(self, claim, condition, timeout_s=PATIENCE_S):
-        """Return when `condition` holds; raise what a client raises meanwhile."""
+        """Return when `condition` holds; re-raise an error of a client."""
 
         def holds():
             for task in self._tasks:
@@ -94,7 +94,7 @@ class MixedLoad:
         await until(holds, lambda: f"{claim} ({self.history.summary()})", timeout_s)
 
     async def settle(self):
-        """Send no more; let readers and consumers come to the end of all queues, and end."""
+        """Stop sending, wait until readers and consumers reach the end of all queues, and stop."""
         self._is_stopping = True
         senders = self._tasks[:4]
         async with asyncio.timeout(2 * PATIENCE_S):
@@ -106,7 +106,7 @@ class MixedLoad:
             await asyncio.gather(*self._tasks)
 
     async def stop(self):
-        """End it in any state."""
+        """Stop all clients in any state."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -122,14 +122,14 @@ class MixedLoad:
     # ---------------------------------------------------------------------------------------------------- producers
 
     async def _send_singly(self):
-        """One message after the other, to any queue; what is unknown stays unknown."""
+        """Send single messages sequentially to any queue; do not retry after an unknown outcome."""
         async with Producer(self._endpoints, batch_messages_max=1) as producer:
             for number in self._numbers():
                 message = self._message(f"single-{number}")
                 await self._sent("single", [message], producer.send_many([message]))
 
     async def _send_batches(self):
-        """Batches to one queue each, one after the other."""
+        """Send batches sequentially, each to one queue."""
         draw = random.Random(self._draw.random())
         async with Producer(self._endpoints) as producer:
             for number in self._numbers():
@@ -139,7 +139,7 @@ class MixedLoad:
                 await self._sent("batch", messages, producer.send_many(messages, queue_id=queue_id))
 
     async def _send_again(self):
-        """One after the other; what is unknown is sent until it is known, and some of what is known is sent again."""
+        """Send sequentially; retry until the outcome is known, and send some acknowledged messages again."""
         draw = random.Random(self._draw.random())
         async with Producer(self._endpoints, is_unknown_retried=True, deadline_s=PATIENCE_S) as producer:
             for number in self._numbers():
@@ -154,7 +154,7 @@ class MixedLoad:
                     self.history.retried.append((first.places, places_of(again)))
 
     async def _send_bursts(self):
-        """Many at once, in several batches under way."""
+        """Send many messages concurrently, with several batches in flight."""
         async with Producer(self._endpoints, batch_messages_max=7) as producer:
             for number in self._numbers():
                 messages = [self._message(f"burst-{number}-{place}") for place in range(_BURST)]
@@ -173,7 +173,7 @@ class MixedLoad:
         return OutgoingMessage(TOPIC, body, self._draw.choice(["odd", "even"]), ["all"], {"UNIQ_KEY": key})
 
     async def _sent(self, sender, messages, sending):
-        """Await a send and write down what became of it."""
+        """Await a send and record its outcome."""
         keys = tuple(message.properties["UNIQ_KEY"] for message in messages)
         places = ()
         try:
@@ -190,7 +190,7 @@ class MixedLoad:
     # ------------------------------------------------------------------------------------------------------ readers
 
     async def _read(self, mode):
-        """Read all queues from their begin on, at the leader, or at any node."""
+        """Read all queues from their begin, at the leader or at any node."""
         name = f"reader {ReadMode.Name(mode)}"
         offsets = dict.fromkeys(range(QUEUES), 0)
         addresses = itertools.cycle(self._addresses)
@@ -205,7 +205,7 @@ class MixedLoad:
             await asyncio.sleep(0.02)
 
     async def _get(self, request, address=""):
-        """Return the records of one answer; none when there is no answer."""
+        """Return the records of one response; empty if there is no response."""
         method = lambda stub: stub.Get  # noqa: E731
         try:
             if address:
@@ -223,7 +223,7 @@ class MixedLoad:
         into.append(Seen(reader, TOPIC, record.queue_id, record.queue_offset, key))
 
     async def _check_reads(self):
-        """Read a message acknowledged a moment ago, at its offset, linearizable."""
+        """Read a recently acknowledged message at its offset, with a linearizable read."""
         while not self._is_stopping:
             newest = next((sent for sent in reversed(self.history.sent) if sent.fate is Fate.APPENDED), None)
             if newest is not None:
@@ -276,12 +276,12 @@ class MixedLoad:
 
 
 def places_of(appended):
-    """Return the places of an answer."""
+    """Return the locations in a response."""
     return tuple(Place(each.queue_id, each.queue_offset, each.physical_offset, each.message_id) for each in appended)
 
 
 def records_of(records):
-    """Split records that are back to back."""
+    """Split concatenated records."""
     view, position, found = memoryview(records), 0, []
     while position < len(view):
         found.append(decode(view, position))

@@ -1,4 +1,4 @@
-"""What tests of message stores share: opening one on any file system, what it holds, what its derived files hold."""
+"""Helpers for tests of message stores: open a store on any file system, and read its messages and derived files."""
 
 import shutil
 from dataclasses import replace
@@ -13,7 +13,7 @@ from store.model.config import MessageStoreConfig
 from store.model.message import Message
 
 DERIVED = ("consumequeue", "index")
-# As the fixtures have it: see tests/fixtures/README.md.
+# The value of the fixtures: see tests/fixtures/README.md.
 SMALL = PlainStoreConfig(
     log=CommitLogConfig(mapped_file_size=65536, is_flush_sync=False),
     store=MessageStoreConfig(
@@ -23,7 +23,7 @@ SMALL = PlainStoreConfig(
 
 
 class Clock:
-    """Clocks that a test moves."""
+    """Clocks that a test sets."""
 
     def __init__(self, wall_s=1_700_000_000.0, hour=12):
         self.wall_s = wall_s
@@ -51,7 +51,7 @@ def open_small(root, config=SMALL, *, files=None, clock=None, **arguments):
 
 
 def numbered(number, topic="TopicTest", queues=4, body_size=100, tag=None, keys=None, **fields):
-    """Make a message with its number in each field by which it can be found."""
+    """Return a message with its number in each field that can be queried."""
     properties = {"UNIQ_KEY": f"U{number}", "KEYS": keys or f"k{number} all"}
     if tag:
         properties["TAGS"] = tag
@@ -60,12 +60,12 @@ def numbered(number, topic="TopicTest", queues=4, body_size=100, tag=None, keys=
 
 
 def numbers(result):
-    """Return the numbers of the messages that were found (`numbered`)."""
+    """Return the numbers of the messages in a result (`numbered`)."""
     return [int(message.body.split(b":")[0]) for message in result.messages]
 
 
 def queued(store, count_max=32):
-    """Return all messages by queue: {(topic, queue id): [records]}, as `get` gives them from the queue's begin on."""
+    """Return all messages by queue: {(topic, queue id): [records]}, read with `get` from the begin of the queue."""
     messages = store.messages
     found = {}
     for topic, queue_id in sorted(messages.derived.queues):
@@ -81,7 +81,7 @@ def queued(store, count_max=32):
 
 
 def change_checkpoint(root, **changes):
-    """Let the checkpoint of a store say something else, with a seal that fits."""
+    """Change values in the checkpoint of a store, and update its seal."""
     path = Path(root) / "checkpoint"
     page = path.read_bytes()
     head = encode_checkpoint(decode_checkpoint(page)._replace(**changes))
@@ -100,7 +100,7 @@ def derived_files(root, directories=DERIVED):
 
 
 def rebuilt_files(root, other, config=SMALL, directories=DERIVED):
-    """Return the derived files that are built from the log of a (closed) store alone, in another directory."""
+    """Return the derived files that are rebuilt from the log of a closed store, in another directory."""
     shutil.copytree(Path(root) / "commitlog", Path(other) / "commitlog")
     open_small(other, config).close()
     return derived_files(other, directories)

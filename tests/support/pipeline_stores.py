@@ -1,4 +1,4 @@
-"""Small stores for tests of slices, plain and replicated, and what each message of them must be read as."""
+"""Small stores for tests of slices, plain and replicated, and the expected columns of their messages."""
 
 from commitlog.offline.directory import find_store
 from commitlog.offline.rebuild import Layout, Rebuild
@@ -21,7 +21,7 @@ LAYOUT = Layout(1000, IndexLayout(100, 400))
 
 
 def message(number, body_size=60, topics=TOPICS, queues=4):
-    """Return a message that its number makes; each seventh is half of a transaction, which no consumer gets."""
+    """Return a message for a number; each seventh is a prepared message, which no consumer receives."""
     return Message(
         topics[number * 7 % len(topics)],
         f"{number}:".encode().ljust(body_size + number * 13 % 50, b"."),
@@ -33,7 +33,7 @@ def message(number, body_size=60, topics=TOPICS, queues=4):
 
 
 def make_plain(root, count, **shape):
-    """Make a plain store that was closed cleanly."""
+    """Create a plain store that was closed cleanly."""
     clock = Clock()
     store = open_small(root, clock=clock)
     for number in range(count):
@@ -45,7 +45,7 @@ def make_plain(root, count, **shape):
 
 
 def make_replicated(root, count, *, batch=5, file_size=65536, **shape):
-    """Make the store of a node that was closed cleanly: terms change, and leaders write entries of their own."""
+    """Create the store of a node that was closed cleanly, with several terms and no-ops of leaders."""
     node = EntryStore.open(OsFiles(), f"{root}/dledger-n0", EntryStoreConfig(file_size, 32 * 512))
     encoder, codec = RecordEncoder(Host(b"\x0a\0\0\1", 10911)), MessageEntryCodec(lambda: now)
     offsets = {}
@@ -69,7 +69,7 @@ def make_replicated(root, count, *, batch=5, file_size=65536, **shape):
 
 
 def append_uncommitted(folder, count, term, committed=None):
-    """Append entries to a node's log, as a leader of this term without followers."""
+    """Append entries to a node's log, like a leader of this term without followers."""
     codec = MessageEntryCodec(lambda: 0)
     node = EntryStore.open(OsFiles(), f"{folder}/dledger-n0", EntryStoreConfig(65536, 32 * 512), codec)
     records = RecordEncoder(Host(b"\x0a\0\0\1", 10911)).prepare([message(number) for number in range(count)])
@@ -84,5 +84,5 @@ MAKERS = {"plain": make_plain, "replicated": make_replicated}
 
 
 def run_here(groups, task):
-    """Run all tasks of an archive in this process, one after the other."""
+    """Run all tasks of an archive sequentially in this process."""
     return [file for group in groups for file in stage(group, task)]

@@ -1,4 +1,4 @@
-"""A host that is switched off, as its clients see it: no answer comes, not even a refusal."""
+"""A host that does not respond to connection attempts, like one that is switched off."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# A backlog of none holds one connection; connections after the second are not answered.
+# A backlog of 0 holds one connection; connection attempts after the second get no response.
 _FILLING = 3
 
 

@@ -1,4 +1,4 @@
-"""`dledger spark`, run in the process of a test."""
+"""Runs `dledger spark` in the process of a test."""
 
 from typer.testing import CliRunner
 
@@ -6,5 +6,5 @@ from cluster.cli.app import app
 
 
 def run(*words):
-    """Run a command of `dledger spark`; return what it printed and its exit code."""
+    """Run a command of `dledger spark`; return its output and exit code."""
     return CliRunner().invoke(app, ["spark", *map(str, words)], catch_exceptions=False)

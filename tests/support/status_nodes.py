@@ -1,4 +1,4 @@
-"""Nodes of a broker that answer `Status` as a test says, for name servers that ask them."""
+"""Nodes of a broker that answer `Status` with values set by a test, for tests of name servers."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class StatusNode(BrokerServiceServicer):
     Attributes:
         node: its id and address.
         term: of the group.
-        leader: of the group; None: it knows none.
+        leader: of the group; None: not known.
         life_digests: of the lives with which it registers its broker.
-        asked_count: how often it was asked.
+        asked_count: number of calls.
     """
 
     def __init__(self, node_id: str) -> None:
@@ -39,17 +39,17 @@ class StatusNode(BrokerServiceServicer):
         add_BrokerServiceServicer_to_server(self, self._server)
 
     async def start(self) -> None:
-        """Serve, on a port of its own."""
+        """Start the server on a free port."""
         port = self._server.add_insecure_port("127.0.0.1:0")
         self.node = BrokerNode(self.node.id, f"127.0.0.1:{port}")
         await self._server.start()
 
     async def stop(self) -> None:
-        """End, as a process that is killed does; harmless when done twice."""
+        """Stop the server at once; may be called twice."""
         await self._server.stop(None)
 
     async def Status(self, request: pb.BrokerStatusRequest, context: Any) -> pb.BrokerStatusResponse:  # noqa: N802
-        """Answer a name server."""
+        """Answer a status request."""
         self.asked_count += 1
         leader = self.leader or BrokerNode("", "")
         return pb.BrokerStatusResponse(
@@ -76,7 +76,7 @@ async def status_nodes(*ids: str) -> AsyncIterator[list[StatusNode]]:
 
 
 def lead(nodes: Sequence[StatusNode], leader: StatusNode, term: int, *lives: bytes) -> None:
-    """Give all of the nodes a leader and a term, and the leader these lives for its registrations."""
+    """Set leader and term of all nodes, and the lives with which the leader registers."""
     leader.life_digests = [life_digest(life) for life in lives]
     for node in nodes:
         node.term, node.leader = term, leader.node

@@ -1,4 +1,4 @@
-"""What may become of a store of messages between two openings."""
+"""Changes the files of a message store between two openings."""
 
 from store.dispatch.checkpoint import read_checkpoint
 from store.fs.linux.files import OsFiles

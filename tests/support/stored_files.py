@@ -1,6 +1,6 @@
-"""What the files of a broker that does not run hold, seen by the offline code alone, and by three lines of `struct`.
+"""Reads the files of a stopped broker, only with the offline code and a few calls of `struct`.
 
-Nothing here opens a store as a broker does. So what a broker says can be held against what it wrote.
+Nothing here opens a store like a broker does, so answers of a broker can be compared with its files independently.
 """
 
 import shutil
@@ -33,7 +33,7 @@ UNIT = struct.Struct(">qiq")
 
 
 class Stored(NamedTuple):
-    """A message as it is in a log; not a leader's own."""
+    """A message of a log, without no-ops of leaders."""
 
     topic: str
     queue_id: int
@@ -52,7 +52,7 @@ class Stored(NamedTuple):
 
     @property
     def place(self):
-        """Its place, as in a broker's answer to a put."""
+        """Its location, as in a broker's response to a put."""
         return self.queue_id, self.queue_offset, self.physical_offset, self.message_id
 
 
@@ -62,7 +62,7 @@ class StoredFiles:
 
     Attributes:
         root: its directory.
-        messages: all of its log, in its order.
+        messages: all messages in log order.
         derived: content of queues and index by path.
         entries: of a replicated log: (index, term, channel, body).
     """
@@ -76,7 +76,7 @@ class StoredFiles:
         return f"{self.root.name}: {len(self.messages)} messages"
 
     def queues(self):
-        """Return the messages of each queue in the order of the log: {(topic, queue id): [messages]}."""
+        """Return the messages of each queue in log order: {(topic, queue id): [messages]}."""
         found = defaultdict(list)
         for message in self.messages:
             if message.is_queued:
@@ -84,7 +84,7 @@ class StoredFiles:
         return dict(found)
 
     def state(self, last_index=None):
-        """Return broker state as the commands in the log make it, up to and with an entry."""
+        """Return the broker state after the commands of the log up to an entry (inclusive)."""
         state = BrokerState(system_body)
         for index, _, channel, body in self.entries:
             if channel == STATE_CHANNEL and (last_index is None or index <= last_index):
@@ -92,7 +92,7 @@ class StoredFiles:
         return state
 
     def topics(self):
-        """Return the topics that the commands in the log make."""
+        """Return the topics that commands in the log create."""
         return self.state().topics
 
 
@@ -101,13 +101,12 @@ class _Entry(NamedTuple):
 
 
 def check_states(replicas):
-    """Broker state is the same on all replicas: each snapshot is, byte for byte, what the log's commands make.
+    """Check that each snapshot of broker state equals the result of the log's commands, byte for byte.
 
-    After its snapshot a node applies the commands of its log, which is the same on all. What a snapshot says of queues
-    is how many messages of each the log holds below its place.
+    After its snapshot a node applies the commands of its log, which is equal on all nodes. The snapshot has, for each
+    queue, the number of messages in the log before the snapshot.
 
-    Returns:
-        how many snapshots there were.
+    Returns: the number of snapshots.
     """
     count = 0
     for stored in replicas:
@@ -123,7 +122,7 @@ def check_states(replicas):
 
 
 def check_snapshot(stored, index, content):
-    """Hold one snapshot against the log."""
+    """Compare one snapshot with the log."""
     state = BrokerState(system_body)
     machine = ReplicatedState(state, queue_ends=None, applied_index=None)
     machine.snapshot_load(content)
@@ -133,7 +132,7 @@ def check_snapshot(stored, index, content):
         queue: sum(message.physical_offset < place for message in messages)
         for queue, messages in stored.queues().items()
     }
-    # A queue that was cut to nothing, and not dispatched again yet, may be named or not.
+    # A queue that was truncated completely and not dispatched again yet may be missing.
     found = {tuple(key): next_offset for key, next_offset in next_offsets.items() if next_offset}
     assert found == {queue: count for queue, count in expected.items() if count}, f"{stored}: queues below {place}"
 
@@ -144,9 +143,9 @@ def saved(state):
 
 
 def read_files(root):
-    """Return the content of a store that is not open; every record and entry must be good.
+    """Return the content of a closed store; every record and entry must be valid.
 
-    A torn tail is good: the last write of a process that was killed.
+    A torn tail is allowed: the last write of a killed process.
     """
     directory = find_store(ReadOnlyFiles(), str(root))
     parts = StoreParts(ReadOnlyFiles(), directory)
@@ -185,11 +184,10 @@ def derived_files(root):
 
 
 def check_closed(root, other, directories=DERIVED):
-    """Hold a store that was closed cleanly against itself; `other` is a directory for copies.
+    """Check the consistency of a store that was closed cleanly; `other` is a directory for copies.
 
-    1. `dledger verify` finds nothing. 2. Queues and index, or which of them is named, are byte for byte what a rebuild
-    makes of the log alone. 3. Each unit of a queue is what its record says, without blanks: every queue offset is
-    there, once.
+    1. `dledger verify` finds nothing. 2. Queues and index (or those in `directories`) equal a rebuild from the log,
+       byte for byte. 3. Each queue unit matches its record, and each queue offset exists exactly once, without blanks.
     """
     directory = find_store(ReadOnlyFiles(), str(root))
     parts = StoreParts(ReadOnlyFiles(), directory)
@@ -206,7 +204,7 @@ def _within(files, directories):
 
 
 def check_units(stored):
-    """Hold the units of all queues against the records, without the code that writes or reads them."""
+    """Compare the units of all queues with the records, without the code that writes or reads them."""
     units = defaultdict(dict)
     for path, content in stored.derived.items():
         kind, topic, *rest = Path(path).parts
@@ -226,12 +224,12 @@ def check_units(stored):
 
 
 def rebuilt_files(root, other):
-    """Return the files that `dledger rebuild` makes of a copy of the log, in `other`, which is removed again."""
+    """Return the files that `dledger rebuild` writes for a copy of the log in `other`, which is deleted afterwards."""
     root, other = Path(root), Path(other)
     for path in root.iterdir():
         if path.name == "commitlog" or path.name.startswith("dledger-"):
             shutil.copytree(path, other / path.name, ignore=shutil.ignore_patterns("snapshot*"))
-    # Sizes of files are not to be known from a log.
+    # File sizes are not recorded in the log.
     copied = StoreParts(ReadOnlyFiles(), find_store(ReadOnlyFiles(), str(root)))
     layout = Layout(_queue_file_size(root), _index_layout(copied))
     Rebuild(OsFiles(), StoreParts(ReadOnlyFiles(), find_store(ReadOnlyFiles(), str(other))), layout).run()

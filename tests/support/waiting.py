@@ -1,4 +1,4 @@
-"""Waiting for conditions, long enough that a busy machine is no failure."""
+"""Waits for conditions, with time limits that suffice on a busy machine."""
 
 import asyncio
 import functools
@@ -10,7 +10,7 @@ from typing import Any
 
 from dledger.event_loop import new_event_loop
 
-# What takes a second here may take twenty where many programs share two cores.
+# An operation of one second may take twenty on a loaded machine with two cores.
 PATIENCE_S = float(os.environ.get("DLEDGER_TEST_PATIENCE_S", "60"))
 STORY_S = 4 * PATIENCE_S
 _PAUSE_MIN_S, _PAUSE_MAX_S = 0.002, 0.05
@@ -20,7 +20,7 @@ What = str | Callable[[], str]
 
 
 async def until(question: Callable[[], Any], what: What = "the condition", limit_s: float = PATIENCE_S) -> Any:
-    """Return the first true answer; the other tasks of the loop run meanwhile."""
+    """Wait until `question` returns a true value, and return it; other tasks of the loop run meanwhile."""
     deadline, pause_s = time.monotonic() + limit_s, _PAUSE_MIN_S
     while not (answer := question()):
         assert time.monotonic() < deadline, f"not within {limit_s} s: {what if isinstance(what, str) else what()}"
@@ -48,7 +48,7 @@ async def counting_turns() -> AsyncIterator[Callable[[], int]]:
 
 
 def wait_until(question: Callable[[], Any], what: What = "the condition", limit_s: float = PATIENCE_S) -> Any:
-    """Return the first true answer; other threads and processes run meanwhile."""
+    """Wait until `question` returns a true value, and return it; other threads and processes run meanwhile."""
     deadline, pause_s = time.monotonic() + limit_s, _PAUSE_MIN_S
     while not (answer := question()):
         assert time.monotonic() < deadline, f"not within {limit_s} s: {what if isinstance(what, str) else what()}"
@@ -58,7 +58,7 @@ def wait_until(question: Callable[[], Any], what: What = "the condition", limit_
 
 
 def run(story: Coroutine[Any, Any, Any], limit_s: float = STORY_S) -> Any:
-    """Run a coroutine in the event loop that ships, for some minutes at most."""
+    """Run a coroutine in the production event loop, for some minutes at most."""
 
     async def limited() -> Any:
         async with asyncio.timeout(limit_s):
@@ -69,7 +69,7 @@ def run(story: Coroutine[Any, Any, Any], limit_s: float = STORY_S) -> Any:
 
 
 def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run an asynchronous test in an event loop of its own."""
+    """Run an asynchronous test in a new event loop."""
 
     @functools.wraps(test)
     def run_test(**fixtures: Any) -> None:

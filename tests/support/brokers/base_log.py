@@ -1,4 +1,4 @@
-"""The base log agreed on without peers: for a group of one, and where all nodes are known to hold the same."""
+"""Bootstrap of the base log without peers: for a group of one, or if all nodes are known to be equal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cluster.replica.local_base_log import LocalBaseLog
 
 
 def bootstrap_alone(files, config, codec, *, has_property_crc=False):
-    """Settle the base log of one directory, and ask no other node."""
+    """Bootstrap the base log of one directory without contacting other nodes."""
     local = LocalBaseLog(files, config, codec, has_property_crc=has_property_crc)
     with ExitStack() as stack:
         stack.callback(local.lock().release)

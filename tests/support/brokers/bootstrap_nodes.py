@@ -40,7 +40,7 @@ def bootstrapped(config, files=None, registry=None):
 
 
 async def bootstrap_all(configs):
-    """Bootstrap all at once; each answers the others as a node that takes part would, until all have ended."""
+    """Bootstrap all nodes concurrently. Each answers the others like a member of the group, until all have finished."""
     barrier = asyncio.Barrier(len(configs))
 
     async def bootstrap_one(config):
@@ -90,7 +90,7 @@ async def stop(*bootstrapping):
 
 
 async def group_with_base_log(tmp_path, **settings):
-    """Settle three nodes on the plain store of n0; return their settings."""
+    """Bootstrap three nodes with the plain store of n0; return their settings."""
     configs = configs_in(tmp_path, **settings)
     write_plain(old_root(configs[0].node))
     await bootstrap_all([config.node for config in configs])
@@ -98,7 +98,7 @@ async def group_with_base_log(tmp_path, **settings):
 
 
 async def source_and_newcomer(tmp_path):
-    """Settle three nodes on an old store; return the settings of one, and of another one that has lost everything."""
+    """Bootstrap three nodes with an old store; return the settings of one, and of another with an empty directory."""
     source, newcomer, _ = await group_with_base_log(tmp_path)
     shutil.rmtree(newcomer.node.store_base_dir)
     return source.node, newcomer.node

@@ -1,7 +1,7 @@
-"""A consumer in a process of its own that writes down what it gets, and how a test runs it.
+"""A consumer in a separate process that prints the messages it receives, and a class to run it in a test.
 
 Lines of its output, each with the machine's monotonic time in ns: `<time> share <queue>,<queue>` at each change of its
-queues; `<time> message <queue> <offset>` for each message, as it is handed out. SIGTERM ends it in order.
+queues; `<time> message <queue> <offset>` for each message, when it is delivered. SIGTERM stops it cleanly.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from tests.support.waiting import PATIENCE_S
 
 
 class ConsumerProcess:
-    """One consumer of group `g` and topic `orders`, and what it wrote.
+    """One consumer of group `g` and topic `orders`, and its output.
 
     Args:
         path: of its output.
         client_id: its name.
-        options: of `cluster.Consumer`; `beat_s`: how often it says to its group that it lives; `work_s`: how long it
-            works on each message before it writes it down.
+        options: of `cluster.Consumer`; `beat_s`: heartbeat interval; `work_s`: seconds of processing before it prints a
+            message.
     """
 
     def __init__(self, path: Path, client_id: str, **options: Any) -> None:
@@ -43,7 +43,7 @@ class ConsumerProcess:
         return [line.split() for line in text[: text.rfind("\n") + 1].splitlines()]
 
     def share(self) -> set[int]:
-        """Return the queues that it has now."""
+        """Return its current queues."""
         shares = [line[2] for line in self.lines() if line[1] == "share"]
         return {int(each) for each in shares[-1].split(",")} if shares and shares[-1] != "-" else set()
 
@@ -60,12 +60,12 @@ class ConsumerProcess:
         self._process.send_signal(signal.SIGCONT)
 
     def end(self) -> None:
-        """End it in order."""
+        """Stop it cleanly."""
         self._process.terminate()
         assert self._process.wait(PATIENCE_S) == 0
 
     def kill(self) -> None:
-        """End it as a crash would; harmless when it has ended."""
+        """Kill it. Does nothing if it has exited."""
         self._process.kill()
         self._process.wait()
 
@@ -99,7 +99,7 @@ async def main(client_id: str, options: dict[str, Any]) -> None:
             for message in messages:
                 await asyncio.sleep(work_s)
                 say("message", message.queue_id, message.queue_offset)
-            # So that no message comes again if it is stopped now.
+            # So that no message is delivered again if it is stopped now.
             consumer.acknowledge(messages)
 
 

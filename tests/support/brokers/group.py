@@ -1,4 +1,4 @@
-"""A broker of several real processes for tests: its leader, equal replicas, and the places of their files."""
+"""A broker of several real processes for tests."""
 
 from pathlib import Path
 
@@ -38,7 +38,7 @@ class BrokerGroup:
 
     @property
     def addresses(self):
-        """Where each node serves."""
+        """Addresses of all nodes."""
         return [self.cluster.endpoint_of(node_id) for node_id in self.ids]
 
     @property
@@ -52,7 +52,7 @@ class BrokerGroup:
             return BrokerServiceStub(channel).Status(pb.BrokerStatusRequest(), timeout=PATIENCE_S)
 
     def leader(self):
-        """Wait for a node that takes puts; return (its id, its term)."""
+        """Wait for a node that accepts puts; return (its id, its term)."""
 
         def serving():
             for node_id in self.cluster.running_ids:
@@ -64,7 +64,7 @@ class BrokerGroup:
         return wait_until(serving, "a node takes puts")
 
     def wait_equal(self):
-        """Wait until all nodes have dispatched as much of the log, which grows no more."""
+        """Wait until all nodes have dispatched the whole log. The log must not grow meanwhile."""
 
         found = []
 
@@ -76,7 +76,7 @@ class BrokerGroup:
         wait_until(is_equal, lambda: f"all nodes hold the same: {found}")
 
     def kill(self, *node_ids):
-        """End nodes by SIGKILL, all unless some are named."""
+        """Kill nodes with SIGKILL; all by default."""
         for node_id in node_ids or self.ids:
             self.cluster.kill(node_id)
 

@@ -1,4 +1,4 @@
-"""A broker without a group as a process of its own, for tests that kill it."""
+"""A standalone broker in a separate process, for tests that kill it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 class BrokerProcess:
-    """One `dledger broker --standalone` that may be killed and started again at its address.
+    """One `dledger broker --standalone` that can be killed and restarted at its address.
 
     Args:
-        path: of its store; its log is next to it.
+        path: of its store; the log file is next to it.
         name: of the broker.
-        name_servers: where it registers, if anywhere.
+        name_servers: where it registers; may be empty.
         options: of its command.
-        settings: what it is given by `--set`.
+        settings: passed with `--set`.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class BrokerProcess:
             self._process = start_child(command, stdout=subprocess.PIPE, stderr=output, text=True)
 
     def wait_until_ready(self) -> None:
-        """Wait until it serves, or has ended instead."""
+        """Wait until it serves or has exited."""
         assert self._process is not None
         assert self._process.stdout is not None
         ready = self._process.stdout.readline()
@@ -65,14 +65,14 @@ class BrokerProcess:
         assert ready == f"ready broker={self.name} grpc={self.address} metrics=\n", said
 
     def kill(self) -> None:
-        """End it as a crash would; harmless when it has ended."""
+        """Kill it. Does nothing if it has exited."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
             process.communicate(timeout=PATIENCE_S)
 
     def stop(self) -> int:
-        """End it in order; return its exit code."""
+        """Stop it cleanly; return its exit code."""
         process, self._process = self._process, None
         assert process is not None
         process.terminate()

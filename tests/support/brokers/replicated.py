@@ -37,10 +37,10 @@ STORE = MessageStoreConfig(
     checkpoint_interval_ms=20,
     clean_resource_interval_ms=50,
 )
-# What takes long on a busy machine is not given up, and so nothing is left open that a test would have to look for.
+# Long time limits, so that a slow machine leaves no operation unfinished.
 WAIT_ACK_MS = int(1000 * PATIENCE_S)
 RAFT = RaftConfig(heart_beat_time_interval_ms=50, min_election_timeout_ms=300, max_election_timeout_ms=600)
-# Of a leader that must keep the leadership however the machine stalls.
+# Election timeouts of a leader that must stay leader even if the machine stalls.
 STEADY_MS = WAIT_ACK_MS
 
 
@@ -49,7 +49,7 @@ def free_port():
 
 
 class WallClock:
-    """Clocks whose wall time is set by the test; the monotonic clock runs."""
+    """A clock whose wall time is set by the test; its monotonic time runs."""
 
     def __init__(self, wall_s=1_700_000_000.0):
         self.wall_s = wall_s
@@ -100,7 +100,7 @@ class Group:
         config = self.configs[name]
         metrics = NodeMetrics(CollectorRegistry(), config.node.group, name)
         files = self._files.get(name) or OsFiles()
-        # No node is asked: the stores of a test's nodes are equal, unless it says otherwise.
+        # No other node is contacted: the stores of a test's nodes are equal by default.
         bootstrap_alone(files, config.node, MessageEntryCodec(lambda: 0))
         replica = ReplicatedReplica.open(files, config, metrics, clocks=self._clocks)
         self.open[name] = replica
@@ -115,7 +115,7 @@ class Group:
             await self.open.pop(name).stop()
 
     async def leader(self):
-        """Return the replica that takes puts, when there is one."""
+        """Wait for a replica that accepts puts, and return it."""
         serving = lambda: [each for each in self.open.values() if each.status().is_serving_puts]  # noqa: E731
         return (await until(serving, "a node takes puts"))[0]
 
@@ -127,13 +127,13 @@ class Group:
         return [each for each in self.open.values() if each is not leader]
 
     async def of_leader(self, ask, limit_s=PATIENCE_S):
-        """Return (the leader, its answer to `ask`); after a change of leader the new one is asked.
+        """Return (the leader, the result of `ask`); retry with the new leader after a change.
 
-        One that lost its quorum just now still believes that it leads. While it is asked, no stall deposes it: what it
-        has taken in by then would have an unknown outcome.
+        A leader that has just lost its quorum still acts as leader. During the call no stall can depose it, which would
+        leave requests with an unknown outcome.
 
         Args:
-            ask: is given the leader; what it awaits may raise, where it has changed nothing.
+            ask: called with the leader; may raise if it has changed nothing.
             limit_s: seconds after which a refusal is raised.
         """
         deadline = asyncio.get_running_loop().time() + limit_s
@@ -148,10 +148,10 @@ class Group:
 
     @asynccontextmanager
     async def steady_leader(self, name=""):
-        """Yield the leader, or the node of that name: it leads however machine and disk stall in the block."""
+        """Yield the leader, or the named node, which stays leader during the block even if machine or disk stall."""
         while True:
             leader = await (self.lead(name) if name else self.leader())
-            # Between this look and the block no message is taken in.
+            # No message is received between this check and the block.
             if self._is_followed_by_all(leader):
                 break
             await asyncio.sleep(0.005)
@@ -184,11 +184,11 @@ class Group:
         return [each for each in self.open.values() if each._is_started and not each.failure.done()]
 
     async def put(self, *messages):
-        """Put messages at the leader; return (the leader, their offsets)."""
+        """Put messages to the leader; return (the leader, their offsets)."""
         return await self.of_leader(lambda leader: put(leader, *messages))
 
     async def lead(self, name):
-        """Make a node lead and accept puts; the leader is asked to transfer until it does."""
+        """Make a node the leader, by leadership transfers, until it accepts puts."""
         replica, deadline = self.open[name], asyncio.get_running_loop().time() + PATIENCE_S
         while (leader := await self.leader()) is not replica:
             assert asyncio.get_running_loop().time() < deadline, f"{name} did not get the lead in time"
@@ -197,7 +197,7 @@ class Group:
         return replica
 
     async def level(self):
-        """Wait until all that are open have applied and dispatched the same, and the leader's all."""
+        """Wait until all open nodes have applied and dispatched the whole log of the leader."""
 
         async def committed(leader):
             await leader.confirm(ReadMode.LINEARIZABLE)
@@ -217,9 +217,9 @@ class Group:
         return leader
 
     async def durable(self):
-        """Wait until all that are open have dispatched the same, and hold queues and index of all messages durably.
+        """Wait until all open nodes have dispatched the same messages, and queues and index are durable.
 
-        After the last message the log may have a new leader's own entries, which are in no queue.
+        The log may have no-ops of a new leader after the last message, which are in no queue.
         """
         await self.level()
         for each in self.open.values():
@@ -229,7 +229,7 @@ class Group:
 
 @asynccontextmanager
 async def running_group(configs, **options):
-    """Yield a `Group`, of which nothing runs yet; stop at the end what is open then."""
+    """Yield a `Group` without running nodes; stop all running nodes at the end."""
     group = Group(configs, **options)
     try:
         yield group
@@ -243,8 +243,7 @@ async def running_group(configs, **options):
 async def put(replica, *messages):
     """Put messages; return their offsets.
 
-    Raises:
-        cluster.protocol.errors.RequestFailed: the node refuses them; nothing was put.
+    Raises: cluster.protocol.errors.RequestFailed: the node refuses the messages; nothing was stored.
     """
     outcome = await replica.serving_puts().begin_put(messages)
     if outcome.certainty is Certainty.NOT_APPENDED:
@@ -254,7 +253,7 @@ async def put(replica, *messages):
 
 
 def numbered(numbers, topic="T", queue_id=0, size=300):
-    """Return messages with their number in the body, with a key each."""
+    """Return messages with their number in the body and one key each."""
     return [
         Message(topic, b"%d " % number + b"x" * size, queue_id=queue_id, properties={"KEYS": f"key-{number}"})
         for number in numbers
@@ -262,7 +261,7 @@ def numbered(numbers, topic="T", queue_id=0, size=300):
 
 
 def read_queue(replica, topic="T", queue_id=0, begin=None):
-    """Return (queue offset, first word of the body) of all messages of a queue."""
+    """Return (queue offset, first word of the body) for all messages of a queue."""
     store, found = replica.store, []
     offset = store.min_offset(topic, queue_id) if begin is None else begin
     while messages := store.get(topic, queue_id, offset, 1000).messages:

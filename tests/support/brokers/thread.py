@@ -1,4 +1,4 @@
-"""A broker without a group in a thread of its own, for tests whose clients block."""
+"""A standalone broker in a separate thread, for tests with blocking clients."""
 
 import asyncio
 from contextlib import contextmanager
@@ -23,7 +23,7 @@ from tests.support.waiting import wait_until
 
 
 class BrokerThread:
-    """Serves the store in `path`; may be ended and begun again. All methods block."""
+    """Serves the store in `path`; can be stopped and started again. All methods block."""
 
     def __init__(self, path, name_servers="", security=PLAIN, **store_settings):
         self.path = path
@@ -74,7 +74,7 @@ class BrokerThread:
         self._thread.run(self.broker.core.change(command))
 
     def wait_dispatched(self):
-        """Wait until queues and index hold all messages; without a waiting reader that takes 0.1 s."""
+        """Wait until queues and index have all messages; takes 0.1 s if no reader waits."""
         store = self.replica.store
         wait_until(lambda: store.derived.dispatcher.offset >= store.log.end_offset, "all is dispatched")
 
