@@ -1,4 +1,4 @@
-"""Passes every disk that a crash may leave to a judge; some are crashed once more while they are judged.
+"""Passes every possible disk after a crash to a check; some crash again during the check.
 
 Most operations change little of what a crash may leave: equal disks, of which the same is expected, are judged once.
 """
@@ -64,7 +64,7 @@ class Crashes:
                 raise AssertionError(f"{place}: {image.label}: {type(error).__name__}: {error}") from error
 
     def give_up(self, damage):
-        """A node keeps its vote through every crash of the disk that is assumed: it writes whole sectors."""
+        """Raise: on a disk that writes sectors atomically, a node keeps its vote through every crash."""
         if not any(TORN_IN_A_SECTOR in label for label in self.labels):
             raise damage.refusal()
         self.counts["votes given up"] += 1
@@ -97,5 +97,5 @@ class Crashes:
 
     @staticmethod
     def _sample(images, begin, stride):
-        """Yield every `stride`-th item, other ones for another `begin`."""
+        """Yield every `stride`-th item, starting at a position that depends on `begin`."""
         return (image for at, image in enumerate(images, begin) if at % stride == 0)

@@ -1,8 +1,8 @@
-"""What a disk may hold after a crash: every class of what was not yet synced, as disks of their own.
+"""Creates the possible disks after a crash: one for each class of lost unsynced writes.
 
-A crash leaves, of the writes that no sync has covered, any sectors, each in the state after some of the writes that
-touched it; of the names that no directory sync has covered, any. That is too much to try out, so classes are tried
-(docs/testing.md lists them). Method: ALICE (Pillai et al., OSDI 2014), CrashMonkey (Mohan et al., OSDI 2018).
+After a crash, each unsynced sector has the state after any of the writes to it, and any unsynced names may be lost.
+There are too many combinations, so classes of them are tested (docs/testing.md lists them). Method: ALICE (Pillai et
+al., OSDI 2014), CrashMonkey (Mohan et al., OSDI 2018).
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from dledger.testing.disk.disk import SECTOR_SIZE_BYTES, Directory, SimDisk
 from dledger.testing.disk.inode import Inode
 from dledger.testing.faults import FaultCounts
 
-# Where headers, checksums and bodies begin and end: the bytes at which a torn write tests most.
+# Begin and end of headers, checksums and bodies: the most important positions of torn writes.
 TELLING_BYTES = (1, 4, 8, 16, 36, 40, 44, 47, 48, 49, 56)
 # What the label of an image says in which a sector is not written whole: less than the disk that is assumed promises.
 TORN_IN_A_SECTOR = "torn inside a sector"
@@ -22,10 +22,10 @@ TORN_IN_A_SECTOR = "torn inside a sector"
 
 @dataclass(frozen=True)
 class Image:
-    """One possible disk; `label` says which class of which operations it is.
+    """One possible disk; `label` names the class and the operation.
 
-    The disk is built when it is first asked for: most tests look at a sample of the images only. Images with equal keys
-    are equal disks; None: it is not known.
+    The disk is built at the first use, because most tests use only a sample of the images. Images with equal keys are
+    equal disks; None: not known.
     """
 
     label: str
@@ -38,7 +38,7 @@ class Image:
 
 
 class Settled:
-    """Contents of all files after a crash: as durable, except where a class says otherwise."""
+    """Contents of all files after a crash: the durable contents, changed by the class."""
 
     def __init__(self, inodes):
         self.inodes = inodes
@@ -50,7 +50,7 @@ class Settled:
         return {id(inode): bytes(inode.cache) for inode in self.inodes}
 
     def sectors(self, is_kept, *, is_older_kept):
-        """Settle each sector by which of the writes to it are kept.
+        """Compute each sector from the writes to it that are kept.
 
         A sector holds what all writes up to some point made of it: up to the last one that is kept (`is_older_kept`),
         or up to the first one that is not.
@@ -178,7 +178,7 @@ def _names(disk, is_kept, *, is_size_lost=False):
 
 
 def reachable(disk):
-    """Return every file that may have a name after a crash, once, in an order that is always the same."""
+    """Return every file that may have a name after a crash, once, in a deterministic order."""
     found = {}
     for _, entries in sorted(disk.directories.items()):
         waiting = [inode for change in entries.pending for inode in change.values()]
@@ -189,7 +189,7 @@ def reachable(disk):
 
 
 def crash_images(disk, *, is_every_byte=False):
-    """Yield the different disks that a power cut may leave of `disk`, which stays as it is."""
+    """Yield the distinct disks that are possible after a power cut; `disk` is not changed."""
     for label, without in _without_new_directories(disk):
         for image in crash_images(without, is_every_byte=is_every_byte):
             yield Image(f"{image.label}, {label}", image.build, image.key)
@@ -252,7 +252,7 @@ def _inode(content):
 
 
 def killed(disk):
-    """Return the disk as the death of the process leaves it: programs see everything, and nothing more is durable."""
+    """Return the disk after a kill of the process: programs see all writes, and no further writes are durable."""
     image = SimDisk(Random(0), FaultCounts())
     copies = {}
 

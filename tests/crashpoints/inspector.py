@@ -1,4 +1,4 @@
-"""Opens every disk that a crash may leave, and compares what is found with what was promised."""
+"""Opens every possible disk after a crash, and compares its content with the guarantees."""
 
 from functools import partial
 
@@ -17,7 +17,7 @@ SECOND_CRASH_STRIDE = 5 if IS_LONG else 17
 
 
 class Inspector:
-    """Opens every image that it is shown, and compares with the promises."""
+    """Opens every image and compares it with the guarantees."""
 
     def __init__(self, codec=RAW_ENTRY_CODEC):
         self.codec = codec
@@ -49,7 +49,7 @@ class Inspector:
         self.counts["repairs"] += bool(store.recovery_notes)
 
     def _check_aside(self, files, promised):
-        """The log that a reset replaced can be opened like any other."""
+        """Check that the log that a reset replaced can be opened."""
         store = EntryStore.open(files, f"{DIRECTORY}/aside", CONFIG, self.codec, self.crashes.give_up)
         found = [store.get(index) for index in range(store.begin_index, store.last_index + 1)]
         entries = tuple((entry.term, (entry.magic, entry.channel), unstamped(entry)) for entry in found)
@@ -57,7 +57,7 @@ class Inspector:
         self.counts["logs set aside"] += 1
 
     def _check_memberships(self, saved, store, log, promises):
-        """What the file says, without what the log does not hold, is what the log says."""
+        """Check that the memberships in the file, restricted to entries of the log, equal those in the log."""
         assert saved in promises.memberships
         if saved is None:
             return

@@ -1,5 +1,4 @@
-"""One node of a broker on a simulated disk: bootstrapped and opened as a process does it, and driven without a
-network."""
+"""One node of a broker on a simulated disk, bootstrapped and opened as in production, and run without a network."""
 
 from collections import Counter
 from dataclasses import replace
@@ -41,18 +40,18 @@ PLAIN = PlainStoreConfig(log=CommitLogConfig(mapped_file_size=FILE_SIZE), store=
 METRICS = NodeMetrics(CollectorRegistry(), NODE.group, NODE.self_id)
 # Files about the process that has the store open; they hold no data.
 OF_THE_PROCESS = ("/s/lock", "/s/abort", "/s/dledger-n0/lock")
-# Says how often the node was started, with numbers that each start draws.
+# Contains the number of starts, and random numbers of each start.
 IDENTITY = "/s/dledger-n0/identity"
 
 
 class OpenedBroker:
-    """Everything that a node opens, whose log is then led by a node without a network: the test is its quorum.
+    """All stores of a node; the log has a leader without a network, and the test acts as its quorum.
 
     Args:
         files: of one process.
-        clock: stamps records.
-        end_opening: called when nothing is left to be opened.
-        is_adopting: entries without the file `identity` are this node's.
+        clock: for store timestamps.
+        end_opening: called after everything is open.
+        is_adopting: accept entries without the file `identity`.
     """
 
     def __init__(self, files, clock, end_opening=lambda: None, *, is_adopting=False):
@@ -67,7 +66,7 @@ class OpenedBroker:
         self.parts.log._node = self.node
 
     def lead(self, term):
-        """Begin a term, in which all that is here is committed and dispatched."""
+        """Begin a term, in which all entries are committed and dispatched."""
         self.node.lead(term)
         self.commit()
         self.messages.recover_queue_offsets()
@@ -92,7 +91,7 @@ class OpenedBroker:
         self.parts.lifecycle.save_checkpoint()
 
     def close(self):
-        """End in order."""
+        """Close cleanly."""
         self.commit()
         self.parts.lifecycle.flush()
         self.parts.entries.begin_checkpoint(self.node.commit_index).save()
@@ -101,7 +100,7 @@ class OpenedBroker:
         self.parts.log.close()
 
     def found(self):
-        """Return all messages of the log, in its order."""
+        """Return all messages in log order."""
         log, found, offset = self.parts.log, [], self.parts.log.begin_offset
         while (batch := log.scan(offset, 1 << 20, is_body_checked=True)) is not None:
             assert not batch.skipped
@@ -128,12 +127,12 @@ def write_plain(disk, clock, *, is_closed):
 
 
 def contents(disk):
-    """Return all files of a disk as a program sees them, except those about the processes that opened it."""
+    """Return all files of a disk as programs see them, except files about the processes that opened it."""
     return {path: data for path, data in _files(disk) if path not in (*OF_THE_PROCESS, IDENTITY)}
 
 
 def identity_on(disk):
-    """Return (node, group, directory, starts) as a directory says; before the first start (None, None, None, 0)."""
+    """Return (node, group, directory, starts) of the file `identity`; before the first start (None, None, None, 0)."""
     content = dict(_files(disk)).get(IDENTITY)
     found = {} if content is None else parse_checked(content)
     return (*(found.get(key) for key in ("nodeId", "group", "directoryId")), int(found.get("starts", 0)))

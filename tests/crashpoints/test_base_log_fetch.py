@@ -1,7 +1,8 @@
-"""A node that lacks the base log of its group crashes while it fetches it, begins its entries, opens: wherever that
-is, its next start ends with the files of the group, fetched once, and in the same state.
+"""A node without the base log of its group crashes while it fetches the base log, creates its entries or opens.
 
-All that ships runs but the network: questions are answered by a bootstrapped node within this process.
+After any crash its next start ends with the files of the group, fetched once, and in the same state.
+
+Production code runs, except for the network: a bootstrapped node in this process answers requests.
 """
 
 import asyncio
@@ -39,7 +40,7 @@ CODEC = MessageEntryCodec(lambda: 0)
 
 
 class Source:
-    """A node that takes part, as the asking end of a bootstrap connection and as what it asks."""
+    """A bootstrapped node, with the client end of a bootstrap connection to it."""
 
     answers = None
 
@@ -61,7 +62,7 @@ class Source:
 
 
 class NoServer:
-    """No peer asks the node that is starting."""
+    """No peer connects to the starting node."""
 
     handshake = None
 
@@ -76,7 +77,7 @@ class NoServer:
 
 @pytest.fixture
 def source(monkeypatch):
-    """Return (disk of the source, its messages); what is asked is answered from it."""
+    """Return (disk of the source, its messages); requests are answered from it."""
     clock, disk = Clock(), SimDisk(Random(2), FaultCounts())
     messages = write_plain(disk, clock, is_closed=True)
     files = files_on(disk)
@@ -92,7 +93,7 @@ def source(monkeypatch):
 
 
 def write_config(files):
-    """Write the topics of RocketMQ and of a standalone broker; the former are not read here."""
+    """Write the topics files of RocketMQ and of a standalone broker; the former are not read here."""
     files.make_directory(f"{ROOT}/config/broker")
     files.create_from(f"{ROOT}/config/topics.json", [bytes(2 * CHUNK + 1)])
     files.create_from(f"{ROOT}/config/consumerOffset.json.bak", [b"{}"])
@@ -108,11 +109,11 @@ def config_in(found):
 
 
 class Newcomer:
-    """Starts a node without files, and again on every disk that a crash meanwhile may leave."""
+    """Starts a node without files, and again on every disk that is possible after a crash meanwhile."""
 
     def __init__(self, source_disk, messages):
         self.crashes = Crashes(SECOND_CRASH_STRIDE, stride=STRIDE, second_stride=37)
-        # Starts by how many bytes they fetched.
+        # Number of starts by bytes fetched.
         self.fetched = Counter()
         self.config = replace(NODE, peers=(*NODE.peers, Peer("n1", Address("127.0.0.1", 3))))
         self.base_log = {path: data for path, data in contents(source_disk).items() if "/commitlog/" in path}
@@ -122,7 +123,7 @@ class Newcomer:
         self.expected = self.finish(SimDisk(Random(1), FaultCounts()))
 
     def bootstrapped(self, files):
-        # In a loop and a thread of its own: this may be called within an operation of another start.
+        # In a separate loop and thread: this may be called during an operation of another start.
         with ThreadPoolExecutor(1) as thread:
             bootstrapping = bootstrap_base_log(files, self.config, CODEC, CollectorRegistry())
             return thread.submit(asyncio.run, bootstrapping).result()
@@ -138,7 +139,7 @@ class Newcomer:
         assert self.finish(disk, before_operation) == self.expected
 
     def finish(self, disk, before_operation=nothing):
-        """Start on a disk; return what is on it when the node has opened its store and ended in order."""
+        """Start on a disk; return its content after the node has opened its store and stopped cleanly."""
         agreed = self.bootstrapped(files_on(disk, before_operation))
         self.fetched[agreed.fetched_bytes] += 1
         assert (
@@ -166,7 +167,7 @@ def test_fetch_of_a_base_log_that_was_interrupted_anywhere_ends_in_the_same_stat
         counts = newcomer.crashes.counts | newcomer.fetched
         print(f"\ncrash points of a fetch of the base log, and by bytes fetched: {dict(counts)}")
     total = sum(map(len, newcomer.base_log.values()))
-    # The fetch was resumed: on some disks little was fetched, and on none more than exists.
+    # The fetch was resumed: few bytes were fetched on some disks, and never more than exist.
     assert (min(newcomer.fetched), max(newcomer.fetched)) == (0, total)
     assert len(newcomer.fetched) > total // CHUNK // 2
 

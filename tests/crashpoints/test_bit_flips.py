@@ -1,7 +1,7 @@
-"""One byte of a store is not what was written: it is never served, never pushed, and takes no promise with it.
+"""One byte of a store is changed: it is never served or pushed, and no guarantee is violated.
 
-Every byte of every file, in several patterns, before the store is opened and while it is open. The short form flips
-one bit of each byte and sets the byte to 0 and to 0xff; `make bit-flips` runs the long form with every bit.
+Every byte of every file, in several patterns, before the store is opened and while it is open. The short form flips one
+bit of each byte and sets the byte to 0 and to 0xff; `make bit-flips` runs the long form with every bit.
 """
 
 import os
@@ -25,10 +25,10 @@ from tests.crashpoints.images import killed
 from tests.crashpoints.workload import CONFIG, DIRECTORY, Workload, files_on, unstamped
 
 IS_LONG = os.environ.get("DLEDGER_BIT_FLIPS") == "long"
-# What a node draws that loses its vote.
+# The random incarnation of a node that loses its vote.
 INCARNATION = 77
 KINDS = ("data", "index", "currterm", "checkpoint", "loghead", "membership")
-# After its text the membership file is filled with spaces: one byte in this many is tried.
+# The membership file is padded with spaces after its text; one byte in this many is changed.
 FILLER_STRIDE = 1 if IS_LONG else 211
 
 
@@ -41,7 +41,7 @@ def what_is(entry):
 
 
 class SmallStore:
-    """Entries of three terms in two data files, others deleted before; a checkpoint in the second; all durable."""
+    """Entries of three terms in two data files after deleted ones; a checkpoint in the second; all durable."""
 
     def __init__(self, codec=RAW_ENTRY_CODEC):
         self.codec = codec
@@ -92,7 +92,7 @@ def flip(disk, path, name, position, value):
 
 
 def open_damaged(disk, codec=RAW_ENTRY_CODEC):
-    """Return the result of opening a disk with production code: (store, hard state, memberships), or its refusal."""
+    """Open a disk with production code; return (store, hard state, memberships), or the error."""
     files = files_on(disk)
     give_up = VoteGivenUp(files, DIRECTORY, self_id="n0", settings=Membership(), draw=lambda *_: INCARNATION)
     try:
@@ -115,10 +115,9 @@ def terms_of(store):
 
 
 def read_in_every_way(store, log):
-    """Read all that clients and peers can get; return how often that was refused.
+    """Read all that clients and peers can read; return the number of refusals.
 
-    Raises:
-        AssertionError: something else than what was written was served.
+    Raises: AssertionError: other bytes than the written ones were served.
     """
     refused = 0
     for index in range(store.begin_index, store.last_index + 1):
@@ -146,7 +145,7 @@ def is_read_by_client(store, index, log):
 
 
 def is_pushed(store, index, log):
-    """Say whether the entries from `index` on would leave for a peer."""
+    """Return whether the entries from `index` on would be sent to a peer."""
     try:
         span = store.fit(index, store.last_index, 1 << 20)
         payload = store.read_span(span)
@@ -191,8 +190,7 @@ def test_changed_byte_of_a_stopped_node_is_refused_or_repaired(kind, codec, caps
 def judge(opened, small):
     """Return the outcome of the damage.
 
-    Raises:
-        AssertionError: a promise was broken.
+    Raises: AssertionError: a guarantee was violated.
     """
     if isinstance(opened, StoreError):
         assert opened.path.startswith(DIRECTORY), opened

@@ -1,4 +1,4 @@
-"""One node of three starts with one changed byte: nothing that was acknowledged is lost, and the node comes back whole.
+"""One node of three starts with one changed byte: no acknowledged entry is lost, and the node is repaired.
 
 The damaged node refuses to start, or stops when it reads the damage, or continues with intact entries; it never serves,
 pushes or votes on the changed byte. A node that cannot continue is wiped: it is re-synced, readmitted and counted. The
@@ -33,12 +33,12 @@ SETTINGS = Settings(
     data_file_size_bytes=2048,
     index_file_size_bytes=256,
 )
-# Time enough for an election, and for two readmissions.
+# Long enough for an election, and for two readmissions.
 PATIENCE_MS = 1_500
 
 
 class Group:
-    """Three nodes on disks that may have a past."""
+    """Three nodes on disks that may have data."""
 
     def __init__(self, disks=None):
         self.cluster = Cluster(SETTINGS)
@@ -51,7 +51,7 @@ class Group:
         return self.cluster.machines[node_id]
 
     def run(self, until):
-        """Let time pass until something is so; say whether it became so."""
+        """Advance time until a condition holds; return whether it holds."""
         machines = list(self.cluster.machines.values())
         for _ in range(0, PATIENCE_MS, 10):
             self.cluster.pass_time(machines, 10, lambda: self.cluster.settle(NODES))
@@ -71,7 +71,7 @@ class Group:
         return None
 
     def append(self, *bodies):
-        """Have entries acknowledged."""
+        """Append entries and wait for the acknowledgements."""
         assert self.run(lambda: self.leader() is not None), "no leader"
         leader = self.leader()
         before = leader.node.store.last_index
@@ -187,14 +187,14 @@ def flip(disk, place):
 
 
 def try_damage(disks, entries, damaged_id, place):
-    """Start three nodes, one of them damaged; return what became of it."""
+    """Start three nodes, one of them damaged; return the outcome."""
     disks = {node_id: killed(disk).disk for node_id, disk in disks.items()}
     flip(disks[damaged_id], place)
     return repair(Group(disks), entries, damaged_id)
 
 
 def repair(group, entries, damaged_id):
-    """Continue with the damaged node or without it; wipe it if necessary; check all entries, and that it counts."""
+    """Continue with or without the damaged node; wipe it if necessary; check all entries, and that its vote counts."""
     damaged = group.machine(damaged_id)
     end = "was right" if damaged.node is not None else "did not start"
     group.append(b"after the damage")
@@ -224,7 +224,7 @@ def is_readable(store):
 
 
 def check_that_it_counts(group, repaired_id):
-    """Without one of the others, the repaired node makes the majority."""
+    """Without one of the others, the repaired node is needed for the majority."""
     other_id = next(node_id for node_id in NODES if node_id != repaired_id)
     group.machine(other_id).crash(None)
     group.append(b"with the repaired node")

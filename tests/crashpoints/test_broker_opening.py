@@ -1,5 +1,7 @@
-"""A node of a broker is opened, and crashes: after every operation on files and every class of lost writes the next
-opening ends in the same state as one that was never interrupted, and holds all that was acknowledged.
+"""A node of a broker crashes while it opens.
+
+After every file operation and every class of lost writes the next opening ends in the same state as an uninterrupted
+one, and has all acknowledged messages.
 
 The three cases of `commitlog.conversion.divide`: entries, a plain store to convert, nothing.
 """
@@ -22,7 +24,7 @@ SECOND_CRASH_STRIDE = 29 if IS_LONG else 23
 
 
 def nothing(disk, clock):
-    """Nothing is there: the log begins at 0."""
+    """An empty directory: the log begins at 0."""
     del disk, clock
     return []
 
@@ -74,7 +76,7 @@ def entries_killed_after_a_base_log(disk, clock):
 
 
 def entries_of_java(disk, clock):
-    """Entries that no node of ours ever opened, closed cleanly, with a queue and an index that lack something."""
+    """Entries written by Java, closed cleanly, with an incomplete queue and index."""
     messages = write_plain(disk, clock, is_closed=True)
     _entries(disk, clock, messages).close()
     places = CONFIG.places

@@ -1,4 +1,4 @@
-"""After every operation on files and every class of lost writes, the log opens and holds all that was promised.
+"""After every file operation and every class of lost writes, the log opens and satisfies all guarantees.
 
 The short form runs every operation with every class; a second crash, within the recovery from the first, only for a
 sample. `make crashpoints` runs the long form: every byte of the newest write, more second crashes.
@@ -19,7 +19,7 @@ CODEC = MessageEntryCodec(clock=lambda: 1_700_000_000_000)
     ("name", "codec"),
     [
         *((name, RAW_ENTRY_CODEC) for name in WORKLOADS),
-        # Those in which leaders write entries of their own.
+        # Workloads in which leaders append no-ops.
         *(pytest.param(name, CODEC, id=f"{name} of messages") for name in ("vote_and_lead", "change_members")),
     ],
 )

@@ -1,6 +1,6 @@
-"""After every operation on files and every class of lost writes, queues and index become what the log says.
+"""After every file operation and every class of lost writes, queues and index are recovered to match the log.
 
-Flushed units exist without another dispatch; after them there are no units that a crash invented.
+Flushed units exist without another dispatch; after them there are no invalid units.
 """
 
 from random import Random

@@ -1,5 +1,8 @@
-"""A plain log becomes a replicated one: after every operation on files and every class of lost writes it opens again,
-holds every message of the plain log and all that was appended after it, and ends at the same divide."""
+"""Converts a plain log to a replicated one, with a crash at every file operation.
+
+After every file operation and every class of lost writes the log opens, has every message of the plain log and every
+later one, and has the same divide.
+"""
 
 from random import Random
 
@@ -20,7 +23,7 @@ FILE_SIZE = 2048
 SIZES = EntryStoreConfig(FILE_SIZE, 32 * 8)
 NOW = 1_700_000_000_000
 
-# Sizes of the bodies in the plain log, whether all of it was flushed, and whether the next file was made ahead.
+# Sizes of the bodies in the plain log, whether all of it was flushed, and whether the next file was preallocated.
 SHAPES = {
     "in the middle of a file": ((300, 900, 1200, 200), True, False),
     "with the next file made ahead": ((300, 900, 500), True, True),
@@ -30,7 +33,7 @@ SHAPES = {
 
 
 class Conversion:
-    """One plain log on its way."""
+    """The conversion of one plain log."""
 
     def __init__(self, sizes, is_flushed, is_next_made):
         self.crashes = Crashes(SECOND_CRASH_STRIDE)
@@ -52,7 +55,7 @@ class Conversion:
             job.make()
             log._queue.adopt_next()
         log.abandon("killed")
-        # What a crash may take of the plain log: what was not flushed.
+        # A crash may lose the unflushed part of the plain log.
         self.kept_min = len(self.bodies) if is_flushed else len(self.bodies) - 1
         self.promised = 0
         self.divide = None

@@ -1,7 +1,6 @@
-"""After every operation on files and every class of lost writes, a message store opens and holds all that was flushed.
+"""After every file operation and every class of lost writes, a message store opens and has all flushed messages.
 
-Whatever is found, queues and index are those that are built from the log alone, byte for byte, and the next messages
-get the next queue offsets.
+Queues and index equal a rebuild from the log, byte for byte, and the next messages get the next queue offsets.
 """
 
 from collections import Counter
@@ -82,7 +81,7 @@ class Workload:
         self.flushed_count = count
 
     def flush_while_dispatching(self):
-        """The tickets of queues and index are out while more is dispatched; then comes a checkpoint."""
+        """Messages are dispatched while a flush of queues and index is in progress; then a checkpoint is saved."""
         self.step = "flush while dispatching"
         ticket = self.store.messages.begin_flush()
         self.dispatch()
@@ -179,7 +178,7 @@ REBUILT = {}
 
 
 def rebuilt(disk):
-    """Return the derived files that the log of a disk gives alone."""
+    """Return the derived files that are rebuilt from the log of a disk."""
     log = tuple((name, bytes(inode.cache)) for name, inode in disk.directories[f"{ROOT}/commitlog"].cached.items())
     if log not in REBUILT:
         REBUILT[log] = built_from(log)
@@ -249,7 +248,7 @@ def expire_and_go_on(work):
 
 
 def checkpoint_behind_dispatch(work):
-    """What is dispatched, but not synced, must not be in the checkpoint."""
+    """Dispatched but unsynced messages must not be in the checkpoint."""
     work.put(100, 100)
     work.flush()
     for topic in "BCA":  # no later message of its queue shows that a unit is missing

@@ -1,4 +1,4 @@
-"""After every operation on files and every class of lost writes, the plain log opens and holds all that was flushed."""
+"""After every file operation and every class of lost writes, the plain log opens and has all flushed messages."""
 
 from random import Random
 
@@ -19,10 +19,10 @@ SECOND_CRASH_STRIDE = 5 if IS_LONG else 17
 
 
 class Workload:
-    """One life of a log, or several; before each operation on files all disks that a crash may leave are opened.
+    """One or several processes on a log; before each file operation all possible disks after a crash are opened.
 
     Attributes:
-        bodies: of the messages that the log holds, oldest first: what a crash may leave is a beginning of these.
+        bodies: of the messages of the log, oldest first; a crash leaves a prefix of these.
     """
 
     def __init__(self):
@@ -30,10 +30,10 @@ class Workload:
         self.counts = self.crashes.counts
         self.disk = SimDisk(Random(1), FaultCounts())
         self.bodies = []
-        # The durable messages: this many, and, during a cut, also fewer.
+        # Number of durable messages; during a truncation also fewer.
         self.flushed_count = 0
         self.deleted_counts = (0,)
-        # Timestamps that the checkpoint may hold.
+        # Timestamps that the checkpoint may have.
         self.checkpoint = 0
         self.now_ms = 1_700_000_000_000
         self._random = Random(2)
@@ -50,7 +50,7 @@ class Workload:
         self.flushed_count = len(self.bodies)
 
     def append(self, *sizes, later_ms=0):
-        """Append one batch; `later_ms` after the one before, which may be in the very same millisecond."""
+        """Append one batch, `later_ms` (0 or more) after the previous one."""
         self._step = f"append {sizes}"
         self.now_ms += later_ms
         bodies = [self._body(size) for size in sizes]
@@ -66,12 +66,12 @@ class Workload:
         pending.when_done(ended)
 
     def _properties(self, body):
-        """Make properties that follow from the body, large ones for some: no checksum covers them."""
+        """Return properties derived from the body, sometimes large: no checksum covers them."""
         repeats = {10: 60, 330: 200, 600: 40}.get(len(body), 0)
         return {"KEYS": str(len(body)) * repeats} if repeats else {}
 
     def _body(self, size):
-        """Make a body; some hold long runs of zeros, which look like what never reached the disk."""
+        """Return a body; some have long runs of zeros, which look like unwritten sectors."""
         return self._random.randbytes(size) if self._random.random() < 0.7 else bytes(size)
 
     def flush(self, *sizes):
@@ -91,7 +91,7 @@ class Workload:
         self.log.prepare_next_file().make()
 
     def truncate(self, count):
-        """Cut all but the first `count` messages; the checkpoint is lowered first."""
+        """Truncate the log to `count` messages; the checkpoint is lowered first."""
         self._step = f"truncate {count}"
         places = [offset for offset, _ in scanned(self.log)]
         offset = places[count - self.deleted_counts[0]]
@@ -105,7 +105,7 @@ class Workload:
         places = [at for at, _ in scanned(self.log)]
         begin = min(offset, places[-1]) // 2048 * 2048
         old = self.deleted_counts[0]
-        # Files go one by one.
+        # Files are deleted one by one.
         self.deleted_counts = tuple(old + sum(at < border for at in places) for border in range(0, begin + 1, 2048))
         self.log.delete_before(offset)
         self.deleted_counts = self.deleted_counts[-1:]
@@ -145,7 +145,7 @@ class Workload:
             self._write_on(log, found)
 
     def _check_files(self, directory, log):
-        """After the log's end all is zero, and the recovered log is durable, names and bytes."""
+        """All bytes after the log's end are zero, and names and bytes of the recovered log are durable."""
         assert directory.cached == directory.durable
         for name, inode in directory.cached.items():
             assert not any(inode.cache[max(0, log.end_offset - int(name)) :]), name

@@ -1,4 +1,4 @@
-"""A process is killed, the next one starts and makes promises on what it found, and then the power is cut.
+"""A process is killed, the next one starts and votes or acknowledges, and then the power is cut.
 
 What the killed process wrote may be in the page cache only. The next one sees all of it and promises it to others by
 its answers: so its start must have made it durable. Crashes of the disk alone, or within a start, do not show that.
@@ -28,7 +28,7 @@ def refuse(damage):
 
 
 class Life:
-    """A process that starts on a disk: what it finds, and what it promises."""
+    """A process that starts on a disk, votes and acknowledges entries."""
 
     def __init__(self, disk):
         files = files_on(disk)
@@ -39,7 +39,7 @@ class Life:
         assert self.store.durable_index == self.store.last_index
 
     def found(self):
-        """Return all that a start finds, to be compared with that of the next one."""
+        """Return the recovered state, for comparison with the next start."""
         store = self.store
         entries = [(store.term_at(at), store.get(at).body) for at in range(store.begin_index, store.last_index + 1)]
         aside = store.aside
@@ -47,12 +47,12 @@ class Life:
         return store.begin_index, store.begin_prev_term, entries, self.hard_state, self.memberships, kept
 
     def vote(self):
-        """Promise a vote."""
+        """Save a vote."""
         self.hard_state = HardState(self.hard_state.term + 10, "n2")
         self.hard_state_file.save(self.hard_state)
 
     def acknowledge(self):
-        """Promise entries."""
+        """Append entries and make them durable."""
         term = max(self.hard_state.term, 100)
         self.store.append([b"x" * 40, b"y" * 600], self.store.last_index + 1, term)
         ticket = self.store.begin_flush()

@@ -1,7 +1,7 @@
-"""Replacing a small file on the real file system: killed, or cut off from power, at any of its system calls.
+"""Replacing a small file on the real file system, with a kill or a power cut at any of its system calls.
 
-The simulated disk takes `replace` for one step; here it is what `store.fs.linux.files` makes of it. Names change in the
-order in which they were changed (a journal), as far as the crash let them; of unsynced contents nothing, or all.
+`replace` is atomic on the simulated disk; here the implementation in `store.fs.linux.files` is tested. A crash keeps a
+prefix of the changes of names (a journal), and all or nothing of unsynced contents.
 """
 
 import os
@@ -30,8 +30,8 @@ class Moment:
 
     Attributes:
         names: inode numbers by name.
-        contents: by inode number, as programs see them.
-        synced: the same, as far as they are durable.
+        contents: by inode number, as seen by programs.
+        synced: the durable contents.
         is_directory_synced: all names are durable.
     """
 
@@ -88,7 +88,7 @@ class Recorder:
 
 
 def power_cuts(moments):
-    """Yield (names, contents) that a power cut after the last of `moments` may leave."""
+    """Yield all (names, contents) that are possible after a power cut after the last of `moments`."""
     now = moments[-1]
     since = max(number for number, moment in enumerate(moments) if moment.is_directory_synced)
     for moment in moments[since:]:

@@ -1,4 +1,4 @@
-"""Workloads of file operations, and what was promised at each moment of them.
+"""Workloads of file operations, with the guarantees at each moment.
 
 A workload calls production code on a simulated disk. Before each operation that changes the disk, and at the end, it
 passes the disk and the promises of that moment to the observer that simulates crashes there.
@@ -23,7 +23,7 @@ CONFIG = EntryStoreConfig(data_file_size_bytes=2048, index_file_size_bytes=32 * 
 
 @dataclass(frozen=True)
 class Log:
-    """A log as its owner sees it; `entries` are (term, (magic, channel), body) from `begin_index` on."""
+    """The expected content of a log; `entries` are (term, (magic, channel), body) from `begin_index` on."""
 
     begin_index: int
     prev_term: int
@@ -31,7 +31,7 @@ class Log:
     durable_index: int
 
     def may_leave(self, found):
-        """Say whether a crash may leave `found` of this log: a beginning of it, with all that was durable."""
+        """Return whether `found` is possible after a crash: a prefix of this log with all durable entries."""
         return (
             (found.begin_index, found.prev_term) == (self.begin_index, self.prev_term)
             and found.entries == self.entries[: len(found.entries)]
@@ -58,7 +58,7 @@ def unstamped(entry):
 
 
 class Recorder:
-    """Takes the place of the crash point of a `SimFiles`, and sees every operation before it happens."""
+    """Replaces the crash point of a `SimFiles`, and is called before every operation."""
 
     def __init__(self, before_operation):
         self.is_dead = False
@@ -79,7 +79,7 @@ def files_on(disk, before_operation=lambda _: None):
 
 
 class Workload:
-    """One life of a store, a hard state and a membership file, or several.
+    """One or several processes on a store, a hard state and a membership file.
 
     Args:
         see: called with (name of the step and operation, disk, promises).
@@ -127,7 +127,7 @@ class Workload:
         self._store.append(bodies, first_index, self.term)
 
     def _append_own(self, entry):
-        """Append a leader's own entry; of what is stamped the log remembers zeros."""
+        """Append an entry of a leader; stamped fields are recorded as zeros."""
         magic, channel, body, stamp_at = entry
         self._step = f"append of kind {magic}, {channel}"
         self.log.append((self.term, (magic, channel), body))
@@ -165,7 +165,7 @@ class Workload:
         self.term += 1
 
     def delete_before(self, index):
-        """Delete files; how many entries go with them is the store's business."""
+        """Delete files; the store decides how many entries are deleted."""
         self._step = f"delete before {index}"
         position = self._store.position_of(index)
         begin_index = self._store.index_at_position(position - position % CONFIG.data_file_size_bytes)
@@ -186,7 +186,7 @@ class Workload:
         self._other_log = None
 
     def catch_up(self):
-        """Delete the log that was set aside, as the driver does when the new one has caught up."""
+        """Delete the log that was set aside, as the driver does after the new log has caught up."""
         self._step, self._aside = "delete what was set aside", None
         for now_ms in range(0, 100_000, 1_000):
             self._store.aside.advance(self._next_index - 1, now_ms)
@@ -218,13 +218,13 @@ class Workload:
         self._store = None
 
     def kill(self):
-        """End the process; the page cache stays."""
+        """Kill the process; the page cache is kept."""
         self._durable_index = self._store.durable_index
         self._store.abandon()
         self._store = None
 
     def end(self):
-        """Show the disk once more, after the last operation."""
+        """Pass the disk to the observer once more, after the last operation."""
         self._step = "end"
         self._before_operation(0)
 
@@ -242,7 +242,7 @@ class Workload:
         return Log(self.begin_index, self.prev_term, tuple(self.log), durable_index)
 
     def _seen_old_log(self):
-        """Return the log from before the step; what the step gives up is no promise once the store says so."""
+        """Return the log from before the step, without entries that the step has already removed."""
         return replace(self._other_log, durable_index=min(self._other_log.durable_index, self._live_durable_index()))
 
     def _live_durable_index(self):
@@ -359,7 +359,7 @@ def delete_and_begin_anew(work):
 
 
 def restart_log(work):
-    """A reset soon after the beginning: what is wrong with resets is found within little work."""
+    """A reset soon after the start, so that defects of resets are found in a short workload."""
     work.append(300, 300)
     work.flush()
     work.reset(100, 10_240, 4)

@@ -1,4 +1,4 @@
-"""`docs/divergence.md` answers for every known weakness, and what it names as proof exists."""
+"""`docs/divergence.md` covers every known weakness, and the tests that it names exist."""
 
 from __future__ import annotations
 

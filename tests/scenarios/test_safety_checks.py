@@ -1,4 +1,4 @@
-"""The checks after every command of a script find each violation, whatever the written trace has."""
+"""The checks after every command of a script find each violation, independent of the recorded trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs every script of this folder and compares the story that happens with the one that is written there.
+"""Runs every script of this folder and compares the trace with the recorded one.
 
 `python -m pytest tests/scenarios --rewrite` writes the traces again; see README.md before committing that.
 """

@@ -1,9 +1,8 @@
-"""Prints the hashes of some runs of the shell's simulator, in a process whose objects hash unlike those of any other.
+"""Prints the hashes of some runs of the shell's simulator, in a process in which objects have other hashes.
 
     python -m tests.simulation.shell_hashes SALT SEED[:SHAPE] ...
 
-Sets and dictionaries of objects that hash by their address are walked through in another order here, wherever the
-memory lies: nothing of a run may hang on that order.
+Sets of objects that hash by address are iterated in another order here. No run may depend on that order.
 """
 
 import asyncio
@@ -24,7 +23,7 @@ def hash_of(run):
 
 
 def salt_hashes(salt):
-    """Let all that hashes by its address hash otherwise: tasks, futures, and the classes of the product."""
+    """Change the hashes of all objects that hash by address: tasks, futures, and our classes."""
 
     def salted(self):
         return hash((salt, id(self) >> 4))
@@ -41,6 +40,6 @@ def salt_hashes(salt):
 
 if __name__ == "__main__":
     salt_hashes(int(sys.argv[1]))
-    # What is collected later is finalized later.
+    # Keep the objects alive, so that finalizers do not run during the runs.
     gc.set_threshold(50)
     print(*map(hash_of, sys.argv[2:]))

@@ -1,4 +1,4 @@
-"""Branches that simulated runs take are measured rightly, and those that few take are listed with a reason."""
+"""The branches that simulated runs take are measured correctly, and rare branches are listed with a reason."""
 
 from pathlib import Path
 
@@ -34,7 +34,7 @@ def choose(a, b, items):
 
 
 def taken_by(*arguments) -> tuple[object, list[str]]:
-    """Return the result of `choose`, and the branches that it took, in their order."""
+    """Return the result of `choose`, and the branches that it took, in order."""
     found: list[Branch] = []
     code = compile_with_probes("module", SOURCE.encode(), "module.py", found)
     hits = BranchHits()
@@ -95,7 +95,7 @@ def test_outermost_of_rare_branches_represents_those_within_it():
         census.add(Result(1, None, "", None, "", bytes(branch.text in taken for branch in found)))
         return [line.partition("choose: ")[2] for line in census.unlisted({})]
 
-    # The list of the comprehension is made in the only case, which no run took; `b` is looked at where `a` is true.
+    # The comprehension is in the only case, which no run took; `b` is evaluated only if `a` is true.
     ends = ["while a -> true", "while a -> false", "for item in items -> item", "for item in items -> end"]
     rest = ["match value: no case", "items[value] if b else None: b -> true", "items[value] if b else None: b -> false"]
     value = ["a or b: a -> true", "a or b: a -> false"]
@@ -118,5 +118,5 @@ def test_list_needs_a_reason_for_each_branch():
 
 
 def test_listed_branches_are_there():
-    """A name that is in no source any more hides the branch that took its place."""
+    """A name that is no longer in any source could hide a new branch."""
     assert sorted(set(read_list(LIST.read_text())) - {branch.name for branch in branches()}) == []

@@ -1,4 +1,4 @@
-"""What the checks of clients call a violation of a linearizable read."""
+"""The checks of clients detect violations of linearizable reads."""
 
 import pytest
 

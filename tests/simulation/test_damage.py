@@ -1,4 +1,4 @@
-"""When a simulated disk may be damaged, and when a node that lost something counts again."""
+"""When a simulated disk may be damaged, and when the vote of a node that lost data counts again."""
 
 from random import Random
 from types import SimpleNamespace
@@ -18,7 +18,7 @@ def members(count: int, **incarnations: int) -> Membership:
 
 
 class Group:
-    """Nodes of which only that is there which `Damage` looks at."""
+    """Nodes with only the attributes that `Damage` reads."""
 
     def __init__(self, count: int) -> None:
         self.counts = FaultCounts()

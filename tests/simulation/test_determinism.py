@@ -1,4 +1,4 @@
-"""A seed is a whole run: the same on every machine and in every process."""
+"""A seed determines a complete run: the same on every machine and in every process."""
 
 import os
 import subprocess

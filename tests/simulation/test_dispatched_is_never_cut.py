@@ -1,7 +1,7 @@
-"""What a node may dispatch is never cut off its log afterwards: not by a new leader, not by a crash, not in a new life.
+"""An entry that a node may have dispatched is never truncated: not by a new leader, by a crash, or after a restart.
 
-In each simulated process a `DLedgerCommitLog` uses its entry store, as in a broker. Its end, below which
-messages are dispatched, is noted after every event batch; every cut must be after it.
+In each simulated process a `DLedgerCommitLog` uses the entry store, as in a broker. The end up to which messages are
+dispatched is recorded after every event batch; every truncation must be after it.
 """
 
 from dataclasses import replace
@@ -24,10 +24,10 @@ class DispatchedWasCut(AssertionError):
 
 
 class WatchedDriver(Driver):
-    """A driver whose node has a message store's log over it.
+    """A driver whose entry store is used by a message store's log.
 
     Attributes:
-        cuts: how many there were in all runs.
+        cuts: number of truncations in all runs.
     """
 
     cuts = 0

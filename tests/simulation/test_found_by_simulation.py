@@ -1,4 +1,4 @@
-"""Bugs that simulated runs found, each as the shortest test that shows it; the seed is of the run that found it."""
+"""Bugs found by simulated runs, each with the shortest test that shows it, and the seed that found it."""
 
 from contextlib import nullcontext
 from random import Random
@@ -21,7 +21,7 @@ CONFIG = EntryStoreConfig(data_file_size_bytes=1024, index_file_size_bytes=512)
 
 
 class Machine:
-    """A disk, and the processes that start and end on it."""
+    """A disk, and its successive processes."""
 
     def __init__(self, seed: int = 0) -> None:
         self.random = Random(seed)
@@ -42,7 +42,7 @@ def flush(store: EntryStore) -> None:
 
 @pytest.mark.parametrize("visible", [20, 24, 32, 33, 36])
 def test_no_op_that_was_torn_before_its_checksums_is_cut(visible):
-    """Seeds 255 and 422: it read as an entry of the Java program, which gives no checksums."""
+    """Seeds 255 and 422: it was taken for an entry of the Java program, which writes no checksums."""
     machine = Machine()
     store = machine.open_store()
     no_op_at = SECTOR_SIZE_BYTES - visible
@@ -73,7 +73,7 @@ def test_no_op_at_the_end_is_kept_when_it_is_whole():
 
 @pytest.mark.parametrize("seed", range(40))
 def test_power_cut_after_a_burst_over_several_files_leaves_a_beginning_of_the_log(seed):
-    """Seed 10280 of the mutants: a later file survived, the end of an earlier one did not, and recovery trusted it."""
+    """Seed 10280 of the mutants: a later file survived, the end of an earlier one did not, and recovery accepted it."""
     machine = Machine(seed)
     store = machine.open_store()
     bodies = [bytes([number]) * machine.random.randint(100, 400) for number in range(1, 25)]
@@ -89,7 +89,7 @@ def test_power_cut_after_a_burst_over_several_files_leaves_a_beginning_of_the_lo
 @pytest.mark.parametrize("operations", range(1, 9))
 @pytest.mark.parametrize("seed", range(20))
 def test_what_is_found_after_a_kill_survives_a_power_cut(seed, operations):
-    """Seeds 157, 252 and 749: the name of a data file was known to the page cache only."""
+    """Seeds 157, 252 and 749: the name of a data file was only in the page cache."""
     machine = Machine(seed)
     files = machine.new_process()
     store = machine.open_store(files)
@@ -112,7 +112,7 @@ def test_what_is_found_after_a_kill_survives_a_power_cut(seed, operations):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_vote_that_is_found_after_a_kill_survives_a_power_cut(seed):
-    """Seed 371: a node showed a term of which the power cut knew nothing."""
+    """Seed 371: a node sent a term that was not durable and was lost in a power cut."""
     machine = Machine(seed)
     files = machine.new_process()
     hard_state = HardStateFile.open(files, DIRECTORY)
@@ -153,7 +153,7 @@ def test_wiped_node_may_vote_again_only_where_its_vote_is_not_counted(is_foundin
 
 @pytest.mark.parametrize("seed", [5442, 6150])
 def test_log_of_hundreds_of_files_may_take_minutes_to_be_deleted(seed):
-    """In the first run a node has more files aside than it deletes in a minute; in the other one, two nodes do."""
+    """In the first run one node has set aside more files than it deletes in a minute; in the other run, two nodes."""
     (result,) = run_seeds([seed], jobs=1)
 
     assert not result.failure, result.failure
@@ -161,9 +161,9 @@ def test_log_of_hundreds_of_files_may_take_minutes_to_be_deleted(seed):
 
 @pytest.mark.parametrize("seed", [35634, 36370, 40851, 47974])
 def test_commit_of_an_interrupted_step_is_checked_before_the_node_restarts(seed):
-    """Node 4 (then node 1) died after the file named a membership as committed, and before the event batch ended.
+    """Node 4 (then node 1) was killed between the save of a committed membership and the end of the event batch.
 
-    In the others, a node died before the step had written what it took for committed, or in a truncation.
+    In the others, a node was killed before the step had written a committed entry, or during a truncation.
     """
     (result,) = run_seeds([seed], jobs=1)
 
@@ -171,14 +171,14 @@ def test_commit_of_an_interrupted_step_is_checked_before_the_node_restarts(seed)
 
 
 def test_log_of_a_leader_that_was_deposed_at_once_is_no_sign_of_lost_entries():
-    """Node 3 alone held the no-op of term 10, and node 2 learned in term 11 of commits that follow in term 9."""
+    """Only node 3 had the no-op of term 10, and node 2 received in term 11 commits of term 9."""
     (result,) = run_seeds([43359], jobs=1)
 
     assert not result.failure, result.failure
 
 
 def test_leaders_entry_whose_channel_changes_on_the_way_is_not_taken_for_a_clients():
-    """The codec of the simulator did not look at entries of channel 0, as that of messages does."""
+    """The codec of the simulator did not check entries of channel 0, unlike the codec of messages."""
     (result,) = run_seeds([61901], jobs=1)
 
     assert not result.failure, result.failure
@@ -191,14 +191,14 @@ def test_damaged_push_may_arrive_after_the_disk_that_it_came_from_was_repaired()
 
 
 def test_changed_bit_in_the_leaders_index_makes_no_follower_begin_where_no_other_log_does():
-    """Node 0 resets the log of node 1, and its index has another position of its own first entry than its note."""
+    """Node 0 resets the log of node 1, and the position of its first entry differs between its index and `loghead`."""
     (result,) = run_seeds([94094], jobs=1)
 
     assert not result.failure, result.failure
 
 
 def test_founding_by_five_voters_may_take_many_elections_where_messages_are_lost():
-    """A tenth of the messages is lost: no election of the first five seconds got the votes of all five voters."""
+    """A tenth of the messages is lost: no election in the first five seconds received the votes of all five voters."""
     (result,) = run_seeds([119664], jobs=1)
 
     assert not result.failure, result.failure

@@ -1,4 +1,4 @@
-"""Reads by lease are safe as long as clocks keep to the stated bound, and the checks notice when they do not."""
+"""Lease reads are safe as long as clocks keep the stated bound, and the checks detect stale reads if they do not."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ NOTICED_SEEDS = 20
 
 
 def with_lease_reads(seed: int, rates_ppm: tuple[int, ...], drift_ppm: int):
-    """Shape a run in which leaders are cut off again and again, and all clients read from them by lease."""
+    """Set the options of a run in which leaders are partitioned repeatedly, and all clients use lease reads."""
     options = draw_options(seed, 3, is_focused=False)
     return replace(
         options,
@@ -59,7 +59,7 @@ def test_lease_holds_with_clocks_at_the_bound(rates_ppm):
 
 @pytest.mark.slow
 def test_stale_read_of_a_clock_beyond_the_bound_is_detected():
-    """A leader whose clock is slow thinks that its lease lasts while the others have long elected another one."""
+    """The lease of a leader with a slow clock is still valid on its clock when the others have elected a new leader."""
     for seed in range(FIRST_SEED, FIRST_SEED + NOTICED_SEEDS):
         options = with_lease_reads(seed, (600_000, 1_600_000, 1_600_000), drift_ppm=0)
         _, failure = run_options(options)

@@ -1,4 +1,4 @@
-"""Runs whose log is one of messages, with the codec that ships: elections, members, crashes, as for raw logs."""
+"""Runs with a log of messages and the production codec: elections, membership changes and crashes, as for raw logs."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ SEEDS = range(60_000, 60_040)
 
 
 class ForClients(MessageEntryCodec):
-    """Gives the simulator's state machine what its clients write, which are no records."""
+    """Passes the bodies that simulated clients write, which are not records, to the state machine."""
 
     applied_channel = 0
 

@@ -1,4 +1,4 @@
-"""A process that is stopped by a signal takes requests only when it runs again: it does not even refuse one."""
+"""A process that is stopped by a signal handles no request until it is resumed, and does not refuse requests either."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ APPENDS = 60
 
 
 def test_paused_leader_refuses_nothing_before_it_is_resumed(monkeypatch):
-    """Seed 4484: a paused leader with a full queue refused each append at once, so its client asked no other node."""
+    """Seed 4484: a paused leader with a full queue refused each append at once, so its client called no other node."""
     answers: list[OperationOutcome] = []
     machines: dict[str, SimMachine] = {}
     boot = SimMachine.boot

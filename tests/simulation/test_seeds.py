@@ -1,4 +1,4 @@
-"""A thousand simulated runs: no invariant is violated, the faults bit, and the groups did what groups can do.
+"""A thousand simulated runs: no invariant is violated, and every kind of fault and operation took effect.
 
 Split over two processes; `python -m dledger.testing --seed N --trace` prints the trace of one.
 """
@@ -15,7 +15,7 @@ JOBS = 2
 
 
 @pytest.mark.slow
-# With what the processor has to spare beside Spark's tests; alone on two cores it takes some minutes.
+# Runs at low priority next to Spark's tests; alone on two cores it takes some minutes.
 @pytest.mark.timeout(3600)
 def test_thousand_seeds_violate_no_invariant():
     faults = dict.fromkeys((fault.value for fault in Fault), 0)

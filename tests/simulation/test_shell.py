@@ -1,4 +1,4 @@
-"""Clients, connections, nodes and disks as they ship, on simulated loops: no promise is broken, and the faults bit.
+"""Production clients, connections and nodes on simulated loops: no guarantee is violated, and faults took effect.
 
 `python -m dledger.testing --shell --seed N --trace` prints the trace of one run.
 """
@@ -15,7 +15,7 @@ SEEDS = 100
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_runs_of_the_shell_break_no_promise():
-    """Split over two processes; some 60 s of processor time."""
+    """Split over two processes; about 60 s of CPU time."""
     faults = dict.fromkeys((fault.value for fault in ShellFault), 0)
     work: dict[str, int] = {}
     failed = []

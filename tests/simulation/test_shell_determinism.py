@@ -1,4 +1,4 @@
-"""A run of the shell follows from its seed alone: twice here, and in a process with other hashes and addresses."""
+"""A run of the shell depends only on its seed: run twice here, and in a process with other hashes and addresses."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ import sys
 from tests.simulation.shell_hashes import hash_of
 from tests.support.waiting import STORY_S
 
-# The last one has a client that cancels several calls at once, in the order of a set until that was mended.
+# The last seed has a client that cancels several calls at once; a fixed bug did so in the order of a set.
 RUNS = ("3", "14", "12", "10037:with_elections")
 
 

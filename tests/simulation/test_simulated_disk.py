@@ -1,4 +1,4 @@
-"""The simulated disk loses what a power cut may lose, and nothing else."""
+"""The simulated disk loses unsynced data at a power cut, and nothing else."""
 
 from random import Random
 
@@ -13,7 +13,7 @@ SIZE = 8 * SECTOR_SIZE_BYTES
 
 
 class Machine:
-    """A disk with one directory, and the processes that start and end on it."""
+    """A disk with one directory, and its successive processes."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)

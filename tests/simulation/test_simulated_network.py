@@ -1,4 +1,4 @@
-"""The simulated network loses, doubles, delays, reorders and repeats as its options say, and only then."""
+"""The simulated network loses, duplicates, delays, reorders and repeats messages only if its options say so."""
 
 from dataclasses import replace
 from random import Random

@@ -1,4 +1,4 @@
-"""Many runs come to one table and one line of the ledger."""
+"""The results of many runs are combined into one table and one line of the ledger."""
 
 from dledger.testing.__main__ import main
 from dledger.testing.runner import Result, run_seed
