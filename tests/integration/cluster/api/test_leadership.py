@@ -130,7 +130,7 @@ def test_a_new_leader_waits_for_the_consumers_of_a_group_before_it_assigns_queue
 
             refused = (await lock(stub, "a", 0)).answer
             assert refused.reason == "LEADER_NOT_READY"
-            assert "ask again" in refused.message
+            assert "retry then" in refused.message
             first, second = await join(stub, "a"), await join(stub, "b", 2)
             now_ms += 2_999
             assert (await lock(stub, "a", 0)).answer.reason == "LEADER_NOT_READY"
