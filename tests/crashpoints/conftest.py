@@ -11,7 +11,7 @@ _LONG_S = 7_200.0
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give the tests of this folder the time that the long forms need."""
+    """Set the time limits of the tests in this folder to those of the long forms."""
     here = Path(__file__).parent
     if "long" in (os.environ.get("DLEDGER_CRASH_POINTS"), os.environ.get("DLEDGER_BIT_FLIPS")):
         for item in items:

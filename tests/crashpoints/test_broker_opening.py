@@ -111,10 +111,10 @@ STORES = {
 
 
 class Opening:
-    """Opens one store, and every disk that a crash meanwhile may leave.
+    """Opens one store, and every possible disk after a crash meanwhile.
 
     Attributes:
-        acknowledged: messages that every image must give.
+        acknowledged: messages that every image must have.
     """
 
     def __init__(self, write, stride):
@@ -147,7 +147,7 @@ class Opening:
         assert self.finish(disk, before_operation) == self.expected
 
     def finish(self, disk, before_operation=lambda _: None):
-        """Open a disk, check its content, append, close cleanly; return its files then."""
+        """Open a disk, check its content, append, close cleanly; return its files."""
         *_, directory_id, starts = identity_on(disk)
         clock = deepcopy(self.clock)
         broker = self.open(files_on(disk, before_operation), disk, clock)

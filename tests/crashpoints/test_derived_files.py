@@ -35,7 +35,7 @@ def files_of(disk):
 
 
 class Derived:
-    """Queues and index as one process has them open."""
+    """The open queues and index of one process."""
 
     def __init__(self, disk, before_operation=lambda _: None):
         self.files = files_on(disk, before_operation)
@@ -55,7 +55,7 @@ class Derived:
         self.index.flush()
 
     def truncate(self, queues_end, index_end):
-        """Cut both; return where dispatching must continue."""
+        """Truncate both; return the offset at which dispatch must continue."""
         self.queues.truncate(queues_end, lambda *unit: unit in UNITS)
         return min(queues_end, self.index.truncate(index_end, lambda offset: NOON + offset // 1000 * 700))
 
@@ -64,7 +64,7 @@ UNITS = {((topic, number), *place) for topic, number, *place in (message[:5] for
 
 
 class Work:
-    """A life of derived files; at each operation every crash is tried."""
+    """A process that writes derived files; at each operation every crash is tested."""
 
     def __init__(self):
         self.disk = SimDisk(Random(1), FaultCounts())
@@ -93,12 +93,12 @@ class Work:
         self.derived.append(begin, self.count)
 
     def reopen(self):
-        """Die, and recover: every crash within that is tried, too."""
+        """Kill the process and recover; every crash during recovery is tested too."""
         queues_end, index_end = self.derived.queues.flushed.offset, self.derived.index.flushed.offset
         self.derived = Derived(self.disk, lambda _: self.look_at_recovery(queues_end, index_end))
         begin = self.derived.truncate(queues_end, index_end)
         self.derived.files.crash_point = files_on(self.disk, self.look).crash_point
-        self.is_looking = False  # nothing is promised until it was flushed again
+        self.is_looking = False  # nothing is durable until the next flush
         self.derived.append(begin // 1000, self.count)
         self.derived.flush()
         self.is_looking = True
@@ -118,7 +118,7 @@ BUILT = {}
 
 
 def built(count):
-    """Return the files that the first `count` messages make when they are built from nothing."""
+    """Return the files that are built from the first `count` messages."""
     if count not in BUILT:
         disk = SimDisk(Random(0), FaultCounts())
         derived = Derived(disk)

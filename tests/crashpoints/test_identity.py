@@ -1,7 +1,7 @@
-"""The files `identity` and `peers`: whatever operation of their writes is the last, the directory starts again.
+"""The files `identity` and `peers`: after a crash at any operation of their writes, the directory starts again.
 
-Nothing that was sent is forgotten: the id of the directory, the starts and lives that a greeting carried, and the lives
-of peers that were met. What else is in the directory has its crash points in `test_crash_points.py`.
+Values that were sent are not lost: the id of the directory, the starts and lives in greetings, and the known lives of
+peers. The other files of the directory are tested in `test_crash_points.py`.
 """
 
 from functools import partial
@@ -22,7 +22,7 @@ MEMBERS = (MembershipEntry(0, Membership(tuple(Member(f"n{number}") for number i
 
 
 def start(files, draw):
-    """Begin a life as `NodeFiles.open` does, and vote: what comes after it has state."""
+    """Start a node like `NodeFiles.open` does, and vote, so that later starts find state."""
     identity_file = IdentityFile.check(files, DIRECTORY, "n0", "g")
     files.make_directory(DIRECTORY)
     hard_state = HardStateFile.open(files, DIRECTORY)
@@ -33,7 +33,7 @@ def start(files, draw):
 
 
 class Workload:
-    """Starts a node again and again; between the starts it meets two peers, which start again, too."""
+    """Restarts a node several times; between the starts two peers connect, which also restart."""
 
     def __init__(self, see):
         self.see = see
@@ -63,7 +63,7 @@ class Workload:
 
 
 class Inspector:
-    """Starts a node on what a crash left, without `--adopt`."""
+    """Starts a node on the disk after a crash, without `--adopt`."""
 
     def __init__(self):
         self.crashes = Crashes(SECOND_CRASH_STRIDE)

@@ -32,12 +32,12 @@ SECOND_CRASH_STRIDE = 29 if IS_LONG else 101
 
 
 class Workload:
-    """One life of a store, or several; before each operation on files the disks that a crash may leave are opened.
+    """One or several processes on a store; before each file operation the possible disks after a crash are opened.
 
     Attributes:
-        puts: messages in the order of the log: what a crash may leave is a beginning of these.
-        flushed_count: how many of them are flushed.
-        has_expired: older ones may be gone.
+        puts: messages in log order; a crash leaves a prefix of these.
+        flushed_count: number of flushed messages.
+        has_expired: whether older messages may have been deleted.
     """
 
     def __init__(self):
@@ -116,7 +116,7 @@ class Workload:
         self.crashes.see(f"{self.step}, operation {number}", self.disk, self.inspect, is_end=number == 0)
 
     def inspect(self, disk, before_operation):
-        """Open a disk; compare what is found with what was put."""
+        """Open a disk and compare its messages with those that were put."""
         files = files_on(disk, before_operation)
         store = open_plain_store(files, ROOT, CONFIG, process_id=1, clocks=self.clock)
         files.crash_point = files_on(disk).crash_point

@@ -1,6 +1,6 @@
-"""`dledger rebuild` stopped at every operation on files: the store has its old queues and index, its new ones, or none.
+"""`dledger rebuild` killed at every file operation: the store has its old queues and index, the new ones, or none.
 
-The second half opens the store after the stop, as a node would, and asks for the messages.
+The second part opens the store afterwards, like a node, and reads the messages.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OPERATIONS_MAX = 400
 
 
 class Stopped(Exception):
-    """The process is killed here."""
+    """Simulates the kill of the process."""
 
 
 class StoppingFiles(OsFiles):
@@ -74,7 +74,7 @@ class StoppingFiles(OsFiles):
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """Return a store whose queues have been damaged, so that old and new ones differ."""
+    """Return a store with damaged queues, so that old and new queues differ."""
     folder = tmp_path / "store"
     opened = open_plain_store(OsFiles(), str(folder), CONFIG)
     for number in range(COUNT):

@@ -1,6 +1,6 @@
-"""Snapshots of the state machine: after any crash the newest one promised is there, and a transfer continues.
+"""Snapshots of the state machine: after any crash the newest durable snapshot exists, and a transfer continues.
 
-And with any byte changed: a damaged snapshot is never loaded, never sent; the one before it serves.
+With any byte changed: a damaged snapshot is never loaded or sent; the previous one is used.
 """
 
 from collections import Counter
@@ -37,7 +37,7 @@ class Sender:
 
 
 class Workload:
-    """Saves, receives and deletes snapshots, and remembers what it was promised."""
+    """Saves, receives and deletes snapshots, and records which of them are durable."""
 
     def __init__(self, see):
         self.see = see
@@ -100,7 +100,7 @@ class Workload:
 
 
 class Inspector:
-    """Opens what a crash left."""
+    """Opens the disks after a crash."""
 
     def __init__(self):
         self.crashes = Crashes(SECOND_CRASH_STRIDE)

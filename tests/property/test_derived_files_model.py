@@ -1,4 +1,4 @@
-"""Queues and index against the list of messages that they are made of, over crashes, cuts and expiry.
+"""Compares queues and index with the list of messages, through crashes, truncations and expiry.
 
 The log is a list that nothing happens to, but cuts at its ends. Whatever is appended, flushed, expired, killed and
 lost: what was flushed is there after a crash, nothing is there that the log does not hold, and when the rest is
@@ -30,7 +30,7 @@ ALL_TIME = (0, 1 << 50)
 
 
 def files_of(disk):
-    """Return the content of every file that a disk shows to programs."""
+    """Return the content of every file of a disk as programs see it."""
     return {
         f"{path}/{name}": bytes(inode.cache)
         for path, directory in disk.directories.items()
@@ -39,7 +39,7 @@ def files_of(disk):
 
 
 class Derived:
-    """Queues and index on one disk: processes on it come and go."""
+    """Queues and index on one disk, and the successive processes on it."""
 
     def __init__(self, random):
         self.random = random
@@ -145,7 +145,7 @@ class DerivedFiles(RuleBasedStateMachine):
 
     @rule(is_power_cut=st.booleans(), is_log_cut=st.booleans(), count=st.integers(0, 20), at=st.integers(0, 25))
     def crash(self, is_power_cut, is_log_cut, count, at):
-        """Die within an append, or between; lose of the log what was not yet flushed, or nothing of it."""
+        """Kill the process during or between appends; lose the unflushed part of the log, or nothing."""
         queues_end = self.derived.queues.flushed.offset
         index_end = self.derived.index.flushed.offset
         if at:

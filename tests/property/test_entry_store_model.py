@@ -1,10 +1,10 @@
-"""Two stores against a list: whatever is appended, pushed, cut, synced, closed, killed and lost, they hold the list.
+"""Compares two entry stores with a list, through appends, pushes, truncations, syncs, restarts, kills and power cuts.
 
-`local` leads now and then and `peer` the other times; each takes the other's entries by pushes. A power cut may take
-what was not synced, sector by sector; what was durable must be there, and what is there must be a prefix of the list.
+`local` and `peer` lead alternately; each receives the other's entries in pushes. A power cut may lose unsynced sectors;
+durable entries must exist, and the entries must be a prefix of the list.
 
-Each store deletes old files, or resets to an entry of the other one, independently; the process may die in the
-middle of it. Both hold the list from where they begin. Only what was durable in both is ever deleted.
+Each store deletes old files, or resets to an entry of the other one, independently; the process may die in the middle
+of it. Both hold the list from where they begin. Only what was durable in both is ever deleted.
 """
 
 from random import Random
@@ -34,7 +34,7 @@ DIRECTORY = "/n0"
 
 
 class Node:
-    """A machine with one store: processes on it come and go."""
+    """A machine with one store, and its successive processes."""
 
     def __init__(self, random):
         self.random = random
@@ -59,7 +59,7 @@ class Node:
         return b"".join(parts).rstrip(b"\0")
 
     def flush(self):
-        """Make everything durable, with all tickets that are out."""
+        """Make everything durable and complete all pending flushes."""
         for ticket in [*self.tickets, self.store.begin_flush()]:
             ticket.sync()
             self.store.end_flush(ticket)
@@ -79,7 +79,7 @@ class TwoStores(RuleBasedStateMachine):
         self.begins = [0, 0]
 
     def body(self, size):
-        """Make a body; some hold long runs of zeros, which look like what never reached the disk."""
+        """Return a body; some have long runs of zeros, which look like unwritten sectors."""
         return self.random.randbytes(size) if self.random.random() < 0.8 else bytes(size)
 
     @rule(
@@ -147,7 +147,7 @@ class TwoStores(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 1), data=st.data())
     def end_flush(self, number, data):
-        """Sync any of the tickets that are out, not always the oldest."""
+        """Complete any of the pending flushes, not always the oldest."""
         node = self.nodes[number]
         if node.tickets:
             ticket = node.tickets.pop(data.draw(st.integers(0, len(node.tickets) - 1)))
@@ -206,7 +206,7 @@ class TwoStores(RuleBasedStateMachine):
         node.flush()
 
     def survives(self, node, operation, dies_in, is_power_cut):
-        """Run `operation`; return whether it ended. If the process died (`dies_in` > 0), another one runs then."""
+        """Run `operation`; return whether it completed. After a kill (`dies_in` > 0), start another one."""
         durable_index = node.store.durable_index
         if dies_in:
             node.files.crash_point.arm(dies_in)
@@ -234,7 +234,7 @@ class TwoStores(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 1))
     def kill(self, number):
-        """The process dies: the page cache, and so every entry, survives."""
+        """Kill the process: the page cache, and so every entry, survives."""
         self.nodes[number].store.abandon()
         self.nodes[number].start()
         assert self.nodes[number].store.durable_index == len(self.model) - 1

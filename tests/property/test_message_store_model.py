@@ -1,4 +1,4 @@
-"""A message store against a list: whatever is put, dispatched, synced, expired, killed and lost, it holds the list.
+"""Compares a message store with a list, through puts, dispatch, syncs, expiry, kills and power cuts.
 
 The process may die within any operation on files, and the power may fail, which takes what was not synced, sector by
 sector. What is found after that is the list up to some message, with everything that was durable; queues and index are,
@@ -84,7 +84,7 @@ class OneStore(RuleBasedStateMachine):
         self.adopt()
 
     def adopt(self):
-        """Take over what is found after a start."""
+        """Update the model with the messages found after a start."""
         log = self.store.log
         end = log.written_offset
         self.begin_offset = log.begin_offset

@@ -1,4 +1,4 @@
-"""A plain log against a list: appends, flushes in any order, cuts, deletions, kills, power cuts, checkpoints."""
+"""Compares a plain log with a list: appends, flushes in any order, truncations, deletions, kills, power cuts."""
 
 from random import Random
 
@@ -83,7 +83,7 @@ class OneLog(RuleBasedStateMachine):
         self.files.crash_point.disarm()
 
     def recover(self, at_least=()):
-        """Open what a dead process left: with the power cut or without."""
+        """Open the log after a kill, with or without a power cut."""
         is_power_cut = self.random.random() < 0.5
         if is_power_cut:
             self.disk.cut_power()
@@ -104,7 +104,7 @@ class OneLog(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def end_flush(self, data):
-        """Sync any of the tickets that are out, not always the oldest."""
+        """Complete any of the pending flushes, not always the oldest."""
         if self.tickets:
             ticket = self.tickets.pop(data.draw(st.integers(0, len(self.tickets) - 1)))
             ticket.sync()
@@ -208,7 +208,7 @@ class OneLog(RuleBasedStateMachine):
     # ------------------------------------------------------------------------------------------------ what must hold
 
     def places(self):
-        """Return offset and size of each record that may be read."""
+        """Return offset and size of each readable record."""
         offset, found = self.log.begin_offset, []
         while (batch := self.log.scan(offset, 1 << 20, is_body_checked=True)) is not None:
             assert batch.skipped == ()
