@@ -4,32 +4,29 @@ A restarted name server has no registrations; it answers every broker's next hea
 "register again". Until then clients keep their routes, and answers have a flag that topics may be missing.
 
 Not here: the registrations (`cluster.nameserver.registered_brokers`), the sender of registrations
-(`cluster.nameserver.registration`).
+(`cluster.nameserver.registration`), the process (`cluster.server.name_server`).
 """
 
 # ruff: noqa: ARG002, N802  (gRPC prescribes names and arguments of the methods)
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 import grpc.aio
 
-from cluster.api.name_server_links import ask_leader
+from cluster.api.name_servers.gate import names_of_certificate
+from cluster.api.name_servers.links import ask_leader
 from cluster.nameserver.registered_brokers import HeartbeatAnswer, RegisterResult, RouteTable
 from cluster.nameserver.registration import HEARTBEAT_INTERVAL_S
 from cluster.nameserver.registration_checks import RegistrationChecker
 from cluster.process.cooperative import run_cooperatively
-from cluster.process.serving import GRACE_S, print_ready, run_process, wait_end
 from cluster.protocol.request_bounds import NAME_SERVER_BOUNDS
 from cluster.protocol.route_table import (
-    SCAN_INTERVAL_MS,
     BrokerRoute,
     Registration,
     StaleRegistration,
@@ -39,24 +36,22 @@ from cluster.protocol.wire.answers import answer_of
 from cluster.protocol.wire.routes import extent_of, registered_broker, registration_of, route_response
 from cluster.v1 import answer_pb2, nameserver_pb2, nameserver_pb2_grpc
 from dledger.errors import DLedgerError
-from dledger.service.grpc_server import Served, start_grpc_server
+from dledger.service.grpc_server import Served
 from dledger.service.request_guard import Guard
 from store.errors import IllegalRequest, StoreError
 
 if TYPE_CHECKING:
-    import signal
     from collections.abc import Callable, Iterable, Iterator
 
     from google.protobuf.message import Message
 
-    from dledger.config import Address
+    from cluster.nameserver.ports import AskLeader
     from store.queues.merge_by_offset import Steps
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
 # Within this time every broker has registered with a restarted name server: one heartbeat, and one retry.
 YOUNG_MS = int(HEARTBEAT_INTERVAL_S * 1000) + 5_000
-_CALLS_MAX = 1_024
 # Topics in one answer of ListTopics: at most 2.5 MiB.
 TOPICS_PER_PAGE = 10_000
 _NAMES_PER_STEP = 10_000
@@ -76,11 +71,16 @@ class NameServer(nameserver_pb2_grpc.NameServerServicer):
 
     Args:
         clock_ms: a monotonic clock.
+        ask: asks a node of a broker whether it leads.
     """
 
-    def __init__(self, clock_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000) -> None:
+    def __init__(
+        self,
+        clock_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
+        ask: AskLeader = ask_leader,
+    ) -> None:
         self._table = RouteTable()
-        self._registration_checker = RegistrationChecker(ask_leader)
+        self._registration_checker = RegistrationChecker(ask)
         self._clock_ms = clock_ms
         self._begin_ms = clock_ms()
 
@@ -109,7 +109,9 @@ class NameServer(nameserver_pb2_grpc.NameServerServicer):
         response = nameserver_pb2.RegisterResponse()
         with _answered(response):
             registration = registration_of(request)
-            await self._confirm(registration, is_difference=request.HasField("since_sequence"))
+            # The gate has compared a certificate with the registration: it needs no other confirmation.
+            if not names_of_certificate(context):
+                await self._confirm(registration, is_difference=request.HasField("since_sequence"))
             taken = self._table.register(registration, self._clock_ms(), extent_of(request))
             response.wants_all = taken is RegisterResult.WANTS_ALL
             if taken is RegisterResult.CHANGED:
@@ -240,26 +242,3 @@ def _answered(response: _Response) -> Iterator[None]:
         if isinstance(error, StaleRegistration | UnconfirmedRegistration):
             logger.info("refused: %s", error)
         response.answer.CopyFrom(answer_of(error))
-
-
-def run_name_server(address: Address) -> int:
-    """Run a name server until it receives a signal to stop; return the exit code of the process."""
-    return run_process("nameserver", partial(_serve, address))
-
-
-async def _serve(address: Address, stopped: asyncio.Future[signal.Signals]) -> None:
-    """Serve, and drop silent brokers, until a signal to stop.
-
-    Raises:
-        ServerNotStarted: the address is taken or wrong.
-    """
-    service = NameServer()
-    server = await start_grpc_server(address, [service.served()], calls_max=_CALLS_MAX)
-    print_ready(nameserver=address)
-    try:
-        while not stopped.done():
-            await asyncio.wait([stopped], timeout=SCAN_INTERVAL_MS / 1000)
-            service.scan()
-        await wait_end(stopped)
-    finally:
-        await server.stop(GRACE_S)

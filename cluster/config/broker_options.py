@@ -6,7 +6,7 @@ already has under another name, such as retention, are not repeated.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -42,6 +42,12 @@ class ServerOptions(NodeOptions):
         default="",
         description="Name servers with which the leader registers the broker: host:port, separated by commas; empty: "
         "none. Not read from the environment, where DLEDGER_NAME_SERVERS is for clients.",
+    )
+    name_server_tls: Literal["off", "on"] = Field(
+        default="off",
+        description="on: connections to name servers use TLS with the certificate of this node, which must name the "
+        "broker and self_id, and trust tls_authority_file. Needed with client_tls. Equal on all name servers; see "
+        "`dledger nameserver --plain-listen` for a change.",
     )
     auto_create_topic_enable: bool = Field(default=False, description="true: a put to an unknown topic creates it.")
     default_topic_queue_nums: int = Field(

@@ -116,6 +116,8 @@ def _tls_has_files(options: ServerOptions) -> Iterator[tuple[str, str]]:
     users = []
     if "tls" in (options.peer_security, options.peer_security_also):
         users.append("TLS between nodes")
+    if options.name_server_tls == "on":
+        users.append("name_server_tls = 'on'")
     is_authority_needed = bool(users) or options.client_tls == "mutual"
     if options.client_tls != "off":
         users.append(f"client_tls = {options.client_tls!r}")
@@ -145,12 +147,9 @@ def _kinds_of_peers_differ(options: ServerOptions) -> Iterator[tuple[str, str]]:
 
 
 def _name_servers_reach_clients_port(options: ServerOptions) -> Iterator[tuple[str, str]]:
-    """Name servers query the leader at the client port of a broker's nodes."""
-    if options.client_tls != "off" and options.name_servers:
-        yield (
-            "client_tls",
-            "expected off with name_servers, which do not support TLS yet; give clients the nodes' addresses",
-        )
+    """Clients dial name servers, and the nodes that these name, with the same security; so do name servers."""
+    if options.client_tls != "off" and options.name_servers and options.name_server_tls == "off":
+        yield "name_server_tls", f"expected on with name_servers and client_tls = {options.client_tls!r}, found off"
 
 
 _CHECKS: tuple[tuple[frozenset[str], Check], ...] = (
@@ -167,6 +166,7 @@ _CHECKS: tuple[tuple[frozenset[str], Check], ...] = (
         frozenset(
             {
                 "client_tls",
+                "name_server_tls",
                 "peer_security",
                 "peer_security_also",
                 "tls_certificate_file",
@@ -193,6 +193,6 @@ _CHECKS: tuple[tuple[frozenset[str], Check], ...] = (
         _exposed_ports_are_meant,
     ),
     (frozenset({"peer_security", "peer_security_also", "peer_secret_file"}), _secret_has_file),
-    (frozenset({"client_tls", "name_servers"}), _name_servers_reach_clients_port),
+    (frozenset({"client_tls", "name_servers", "name_server_tls"}), _name_servers_reach_clients_port),
     (frozenset({"max_in_flight_size_bytes", "max_in_flight_total_size_bytes"}), _bounds_nest),
 )

@@ -6,9 +6,10 @@ is meant. Names are not resolved: only `localhost` is known to be this machine.
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from dledger.security.settings import is_loopback_host
 
 if TYPE_CHECKING:
     from cluster.config.broker_options import ServerOptions
@@ -42,10 +43,7 @@ def exposure_of(address: Address) -> str:
 
 def is_loopback(address: Address) -> bool:
     """Return whether only processes of this machine can reach an address."""
-    try:
-        return ipaddress.ip_address(address.host).is_loopback
-    except ValueError:
-        return address.host.lower() == "localhost"
+    return is_loopback_host(address.host)
 
 
 def exposed_ports(options: ServerOptions) -> tuple[ExposedPort, ...]:

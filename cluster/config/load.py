@@ -147,6 +147,7 @@ class ServerConfig:
         peer_secret_file: file with the secret of the nodes; empty: no kind needs it.
         exposed_ports: plain ports that other machines can reach; the settings allow them.
         audit: settings of the audit log.
+        name_server_certificates: files for TLS with name servers; None: plain connections.
     """
 
     node: NodeConfig
@@ -160,6 +161,7 @@ class ServerConfig:
     peer_secret_file: str = ""
     exposed_ports: tuple[ExposedPort, ...] = ()
     audit: AuditSettings = field(default_factory=AuditSettings)
+    name_server_certificates: CertificateFiles | None = None
 
 
 def load_config(file: Path | None, environment: Mapping[str, str], flags: Mapping[str, str]) -> ServerConfig:
@@ -289,6 +291,7 @@ def _config_of(options: ServerOptions) -> ServerConfig:
     # TLS without client certificates does not need the authority, whose file may be set for connections between nodes.
     authority = options.tls_authority_file if is_mutual else ""
     files = CertificateFiles(authority, options.tls_certificate_file, options.tls_key_file)
+    of_node = replace(files, authority=options.tls_authority_file)
     peer_kinds = [PeerKind(each) for each in (options.peer_security, options.peer_security_also) if each != "none"]
     return ServerConfig(
         node,
@@ -298,10 +301,11 @@ def _config_of(options: ServerOptions) -> ServerConfig:
         client_certificates=None if options.client_tls == "off" else files,
         is_client_certificate_required=is_mutual,
         peer_kinds=tuple(peer_kinds),
-        peer_certificates=replace(files, authority=options.tls_authority_file) if PeerKind.TLS in peer_kinds else None,
+        peer_certificates=of_node if PeerKind.TLS in peer_kinds else None,
         peer_secret_file=options.peer_secret_file if PeerKind.SECRET in peer_kinds else "",
         exposed_ports=exposed_ports(options),
         audit=AuditSettings(options.audit, options.audit_dir, options.audit_file_size_bytes, options.audit_files_max),
+        name_server_certificates=of_node if options.name_server_tls == "on" else None,
     )
 
 

@@ -70,8 +70,8 @@ class NodeOptions(BaseModel):
     client_tls: Literal["off", "on", "mutual"] = Field(
         default="off",
         description="TLS on client_address. off: plain connections. on: this node presents a certificate. mutual: "
-        "clients must present one of tls_authority_file, too. For connections between nodes see peer_security. Not "
-        "possible with name_servers yet.",
+        "clients must present one of tls_authority_file, too. For connections between nodes see peer_security. With "
+        "name_servers name_server_tls must be on, too.",
     )
     insecure: Literal["none", "metrics", "all"] = Field(
         default="none",

@@ -1,6 +1,6 @@
 """The network ports of registration and its confirmation: one name server, and the known nodes of a broker.
 
-The rules are independent of the wire format; `cluster.api.name_server_links` implements the ports with gRPC.
+The rules are independent of the wire format; `cluster.api.name_servers.links` implements the ports with gRPC.
 """
 
 from __future__ import annotations

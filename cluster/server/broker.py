@@ -25,7 +25,7 @@ from cluster.api.access_gate import AccessGate
 from cluster.api.access_service import AccessService
 from cluster.api.broker_service import BrokerService
 from cluster.api.call_audit import CallAudit
-from cluster.api.name_server_links import GrpcNameServer
+from cluster.api.name_servers.links import GrpcNameServer
 from cluster.api.quota_gate import QuotaGate
 from cluster.api.rights import Scope
 from cluster.broker.core import BrokerCore, BrokerOptions
@@ -46,7 +46,7 @@ from store.fs.linux.files import OsFiles
 
 if TYPE_CHECKING:
     import signal
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from prometheus_client import CollectorRegistry
 
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from cluster.replica.port import Replica
     from dledger.config import Address
     from dledger.security.server_port import PortSecurity
+    from dledger.security.settings import Security
     from dledger.service.call_gate import CallGate
 
 # The delay of a registration after a change of nodes; changes of role or topics are registered immediately.
@@ -74,6 +75,7 @@ class Broker:
         options: settings of the broker's services.
         address: address of the client port.
         name_servers: `host:port` of each name server, comma separated; empty: none.
+        name_server_security: returns the security of the next connection to a name server.
         registry: registry of the metrics; None: no metrics.
         beside: further services on the same port.
         first_user: user to create if the broker has none; until then all calls are refused.
@@ -88,6 +90,7 @@ class Broker:
         address: Address,
         *,
         name_servers: str = "",
+        name_server_security: Callable[[], Security] = lambda: PLAIN,
         registry: CollectorRegistry | None = None,
         beside: Sequence[Served] = (),
         first_user: UserSettings | None = None,
@@ -119,7 +122,8 @@ class Broker:
         if not options.quotas.is_unlimited:
             self._gate = QuotaGate(gate, Quotas(options.quotas, time.monotonic), self._metrics)
         self._first_user = first_user
-        self._registrar = Registrar(name_servers, GrpcNameServer) if name_servers else None
+        dial = partial(GrpcNameServer, security=name_server_security)
+        self._registrar = Registrar(name_servers, dial) if name_servers else None
         self._changed = asyncio.Event()
         self._stack = AsyncExitStack()
 

@@ -181,6 +181,7 @@ async def _serve_messages(
         options,
         node_config.client_address,
         name_servers=settings.name_servers,
+        name_server_security=security.name_servers,
         registry=registry,
         beside=log_services(replica.node, append_refusal=_APPEND_REFUSAL),
         first_user=first_user_of(settings.first_user_file, replica.state),

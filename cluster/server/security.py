@@ -16,12 +16,14 @@ from dledger.security.settings import PLAIN
 from dledger.security.shared_secret import SharedSecret
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import AsyncExitStack
 
     from prometheus_client import CollectorRegistry
 
     from cluster.config.load import ServerConfig
     from dledger.security.server_port import PortSecurity
+    from dledger.security.settings import Security
 
 logger = logging.getLogger(__name__)
 
@@ -33,10 +35,12 @@ class NodeSecurity:
     Attributes:
         clients: of the port for clients.
         peers: of connections with other nodes.
+        name_servers: returns that of the next connection to a name server.
     """
 
     clients: PortSecurity = PLAIN
     peers: PeerSecurity = PLAIN_PEERS
+    name_servers: Callable[[], Security] = lambda: PLAIN
 
 
 async def node_security(config: ServerConfig, registry: CollectorRegistry, stack: AsyncExitStack) -> NodeSecurity:
@@ -52,9 +56,10 @@ async def node_security(config: ServerConfig, registry: CollectorRegistry, stack
         used["clients"] = await asyncio.to_thread(
             Credentials, config.client_certificates, is_certificate_required=config.is_client_certificate_required
         )
-    if config.peer_certificates is not None:
-        own = CertificateIdentity(config.node.group, IdentityKind.NODE, config.node.self_id)
-        used["peers"] = await asyncio.to_thread(Credentials, config.peer_certificates, expected=own)
+    own = CertificateIdentity(config.node.group, IdentityKind.NODE, config.node.self_id)
+    for use, files in (("peers", config.peer_certificates), ("name_servers", config.name_server_certificates)):
+        if files is not None:
+            used[use] = await asyncio.to_thread(Credentials, files, expected=own)
     if used:
         CertificateMetrics(registry, used)
     for use, credentials in used.items():
@@ -63,7 +68,7 @@ async def node_security(config: ServerConfig, registry: CollectorRegistry, stack
         if use == "clients":
             logger.info("client_tls mutual=%s expires=%s", config.is_client_certificate_required, expires)
         else:
-            logger.info("peer_tls expires=%s", expires)
+            logger.info("%s expires=%s", "peer_tls" if use == "peers" else "name_server_tls", expires)
     secret: SharedSecret | None = None
     if config.peer_secret_file:
         secret = await asyncio.to_thread(SharedSecret, config.peer_secret_file)
@@ -72,6 +77,7 @@ async def node_security(config: ServerConfig, registry: CollectorRegistry, stack
     return NodeSecurity(
         used["clients"].current_tls if "clients" in used else PLAIN,
         _peers_of(config.peer_kinds, used.get("peers"), secret),
+        used["name_servers"].current_tls if "name_servers" in used else lambda: PLAIN,
     )
 
 

@@ -15,17 +15,28 @@ from typing import TYPE_CHECKING, Final
 import grpc
 import grpc.aio
 
+from dledger.security.settings import Tls
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from dledger.security.settings import Security
 
 
 PATIENCE_S: Final = 0.5
 # A live node answers a request for its status in a millisecond; this bounds the delay that a silent one causes.
 STATUS_TIMEOUT_S = 0.5
+# The same for a new connection with TLS: two or three round trips more, and processor time of both ends.
+TLS_STATUS_TIMEOUT_S = 2.0
 # gRPC's own time limit of an attempt to connect.
 ATTEMPT_S = 3.0
 _HEALTH_CHECK: Final = "/grpc.health.v1.Health/Check"
 _SILENT: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+
+
+def status_timeout_s(security: Security) -> float:
+    """Return the timeout of a request for the status of a node, in seconds."""
+    return TLS_STATUS_TIMEOUT_S if isinstance(security, Tls) else STATUS_TIMEOUT_S
 
 
 def next_to_ask(channels: Sequence[grpc.Channel]) -> grpc.Channel:

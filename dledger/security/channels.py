@@ -10,14 +10,13 @@ Not here: the options of a channel, which its users know (`dledger.client.failur
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 from typing import TYPE_CHECKING, Any
 
 import grpc
 import grpc.aio
 
-from dledger.security.settings import Tls
+from dledger.security.settings import Tls, is_loopback_host
 from dledger.security.token_calls import AioTokenChannel, TokenChannel
 
 if TYPE_CHECKING:
@@ -60,11 +59,7 @@ def is_on_loopback(address: str) -> bool:
     """Return whether a target of gRPC is on this machine; a name is, only if it is `localhost`."""
     if address.startswith("unix:"):
         return True
-    host = address.removeprefix("dns:///").rpartition(":")[0].strip("[]")
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return is_loopback_host(address.removeprefix("dns:///").rpartition(":")[0])
 
 
 def _token_for(address: str, security: Security) -> Token | None:

@@ -6,6 +6,7 @@ that you trust. A client's settings also have the token that it sends with each 
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -65,3 +66,11 @@ class Tls:
 
 
 Security = Plain | Tls
+
+
+def is_loopback_host(host: str) -> bool:
+    """Return whether only processes of this machine are at a host; names are not resolved, but `localhost` is known."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"

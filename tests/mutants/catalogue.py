@@ -14,6 +14,7 @@ from tests.mutants.bugs import (
     identity,
     message_store,
     modes,
+    name_servers,
     peers,
     pending_units,
     rare_places,
@@ -54,5 +55,6 @@ GROUPS = (
     peers,
     floods,
     audit,
+    name_servers,
 )
 MUTANTS = {mutant.name: mutant for group in GROUPS for mutant in group.MUTANTS}

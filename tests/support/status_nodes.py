@@ -11,10 +11,14 @@ from cluster.nameserver.registration_checks import life_digest
 from cluster.protocol.route_table import BrokerNode
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1.broker_pb2_grpc import BrokerServiceServicer, add_BrokerServiceServicer_to_server
+from dledger.security.server_port import add_server_port
+from dledger.security.settings import PLAIN
 from dledger.v1.log_pb2 import LeaderHint
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
+
+    from dledger.security.server_port import PortSecurity
 
 
 class StatusNode(BrokerServiceServicer):
@@ -28,7 +32,8 @@ class StatusNode(BrokerServiceServicer):
         asked_count: number of calls.
     """
 
-    def __init__(self, node_id: str) -> None:
+    def __init__(self, node_id: str, security: PortSecurity = PLAIN) -> None:
+        self._security = security
         self.node = BrokerNode(node_id, "")
         self.broker = "b0"
         self.term = 0
@@ -40,7 +45,7 @@ class StatusNode(BrokerServiceServicer):
 
     async def start(self) -> None:
         """Start the server on a free port."""
-        port = self._server.add_insecure_port("127.0.0.1:0")
+        port = add_server_port(self._server, "127.0.0.1:0", self._security)
         self.node = BrokerNode(self.node.id, f"127.0.0.1:{port}")
         await self._server.start()
 
@@ -63,9 +68,9 @@ class StatusNode(BrokerServiceServicer):
 
 
 @asynccontextmanager
-async def status_nodes(*ids: str) -> AsyncIterator[list[StatusNode]]:
+async def status_nodes(*ids: str, security: PortSecurity = PLAIN) -> AsyncIterator[list[StatusNode]]:
     """Yield one node for each id."""
-    nodes = [StatusNode(node_id) for node_id in ids]
+    nodes = [StatusNode(node_id, security) for node_id in ids]
     for node in nodes:
         await node.start()
     try:

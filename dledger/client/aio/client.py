@@ -18,7 +18,6 @@ from dledger.client.aio.sender import AppendSender
 from dledger.client.endpoints import parse_endpoints
 from dledger.client.limits import check_bodies
 from dledger.client.outcomes import Appended, ReadFailed, Refused, checked_status
-from dledger.client.reaching import STATUS_TIMEOUT_S
 from dledger.client.reading import ReadMode, ReadSession
 from dledger.entries.format.codec import RAW_ENTRY_CODEC, EntryChecks
 from dledger.security.settings import PLAIN
@@ -233,6 +232,6 @@ class AsyncLogClient:
         except Refused as refusal:
             raise ReadFailed(refusal.code, refusal.message) from refusal
 
-    async def statuses(self, timeout_s: float = STATUS_TIMEOUT_S) -> dict[str, StatusResponse | str]:
+    async def statuses(self, timeout_s: float | None = None) -> dict[str, StatusResponse | str]:
         """Ask all nodes at once; return each endpoint's status, or the reason why there is none."""
-        return await self._nodes.ask_all(timeout_s)
+        return await self._nodes.ask_all(self._nodes.status_timeout_s if timeout_s is None else timeout_s)

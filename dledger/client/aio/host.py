@@ -13,6 +13,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from dledger.client.failures import CHANNEL_OPTIONS
+from dledger.client.reaching import STATUS_TIMEOUT_S, status_timeout_s
 from dledger.security.channels import open_aio_channel
 from dledger.security.settings import PLAIN
 
@@ -37,13 +38,15 @@ class ClientHost:
         now_s: seconds of a monotonic clock; all deadlines are measured by it.
         random: chooses the pauses between attempts and the follower to read from.
         connect: opens a channel to `host:port`.
+        status_timeout_s: of a request for the status of a node.
     """
 
     now_s: Callable[[], float] = time.monotonic
     random: Random = field(default_factory=Random)
     connect: Callable[[str], grpc.aio.Channel] = connect
+    status_timeout_s: float = STATUS_TIMEOUT_S
 
 
 def secured_host(security: Security) -> ClientHost:
     """Return the machine's clock, randomness and connections, plain or with TLS."""
-    return ClientHost(connect=partial(connect, security=security))
+    return ClientHost(connect=partial(connect, security=security), status_timeout_s=status_timeout_s(security))

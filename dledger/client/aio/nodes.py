@@ -12,7 +12,6 @@ from dledger.client.connections import Connections
 from dledger.client.endpoints import LeaderTracker, is_enough, pick_follower, pick_leader, refusal_without_leader
 from dledger.client.failures import describe
 from dledger.client.outcomes import Refused
-from dledger.client.reaching import STATUS_TIMEOUT_S
 from dledger.errors import ResponseCode
 from dledger.v1.admin_pb2_grpc import AdminServiceStub
 from dledger.v1.log_pb2 import StatusRequest, StatusResponse
@@ -34,12 +33,16 @@ class AsyncNodes:
         endpoints: `host:port` of the nodes' LogService.
         group: the replication group.
         host: clock, randomness and connections.
+
+    Attributes:
+        status_timeout_s: of a request for the status of a node.
     """
 
     def __init__(self, endpoints: str | Iterable[str], group: str, host: ClientHost) -> None:
         self.tracker = LeaderTracker(endpoints)
         self._group = group
         self._host = host
+        self.status_timeout_s = host.status_timeout_s
         stub_of: Callable[[grpc.aio.Channel], LogServiceAsyncStub] = LogServiceStub
         self._connections = Connections(host.connect, stub_of)
 
@@ -108,7 +111,7 @@ class AsyncNodes:
 
     async def find_leader(self) -> str | None:
         """Ask the nodes for the leader; return the leader's `host:port`, None while none of them knows."""
-        leader = pick_leader(await self.ask_all(STATUS_TIMEOUT_S, is_hasty=True))
+        leader = pick_leader(await self.ask_all(self.status_timeout_s, is_hasty=True))
         return None if leader is None else self.tracker.follow(leader)
 
     async def leader(self) -> str:
@@ -119,7 +122,7 @@ class AsyncNodes:
         """
         if self.tracker.leader is not None:
             return self.tracker.leader
-        answers = await self.ask_all(STATUS_TIMEOUT_S, is_hasty=True)
+        answers = await self.ask_all(self.status_timeout_s, is_hasty=True)
         leader = pick_leader(answers)
         if leader is None:
             raise refusal_without_leader(answers)
@@ -147,7 +150,7 @@ class AsyncNodes:
         Raises:
             Refused: no node knows a leader.
         """
-        follower = pick_follower(await self.ask_all(STATUS_TIMEOUT_S, is_hasty=True), self._host.random)
+        follower = pick_follower(await self.ask_all(self.status_timeout_s, is_hasty=True), self._host.random)
         return follower or await self.leader()
 
     async def anyone(self) -> str:
@@ -156,7 +159,7 @@ class AsyncNodes:
         Raises:
             Refused: none does.
         """
-        answers = await self.ask_all(STATUS_TIMEOUT_S, is_hasty=True)
+        answers = await self.ask_all(self.status_timeout_s, is_hasty=True)
         for address, answer in answers.items():
             if not isinstance(answer, str) and answer.code == ResponseCode.SUCCESS:
                 return address

@@ -16,7 +16,6 @@ from dledger.client.aio.batching_sender import FULL_SIZE_BYTES, BatchingSender, 
 from dledger.client.failures import failure_of_append
 from dledger.client.limits import BATCH_ENTRIES_MAX, QUEUE_ENTRIES_MAX, QUEUE_SIZE_BYTES_MAX
 from dledger.client.outcomes import AppendUnknown, NotAppended, Refused, places_of, raise_outcome
-from dledger.client.reaching import STATUS_TIMEOUT_S
 from dledger.client.retry import LAST_TRY_S, Backoff
 from dledger.errors import ResponseCode
 
@@ -141,7 +140,7 @@ class AppendQueue:
     async def open(self) -> tuple[str, grpc.aio.StreamStreamCall[Any, AppendResponse]]:
         """Open a stream to the leader, after its node has answered: so that no batch is sent to a dead node."""
         address = await self._nodes.leader()
-        await self._nodes.reach(address, STATUS_TIMEOUT_S)
+        await self._nodes.reach(address, self._nodes.status_timeout_s)
         return address, self._nodes.stub(address).AppendStream()
 
     def take(self) -> Batch | None:

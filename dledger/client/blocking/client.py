@@ -17,7 +17,6 @@ from dledger.client.endpoints import parse_endpoints
 from dledger.client.failures import failure_of_append
 from dledger.client.limits import check_bodies
 from dledger.client.outcomes import Appended, NotAppended, ReadFailed, Refused, checked_status, raise_outcome
-from dledger.client.reaching import STATUS_TIMEOUT_S
 from dledger.client.reading import ReadMode, ReadSession
 from dledger.client.retry import HOPS_MAX, retrying
 from dledger.entries.format.codec import RAW_ENTRY_CODEC, EntryChecks
@@ -160,7 +159,7 @@ class LogClient:
 
     def _reach(self, address: str, deadline: float) -> None:
         try:
-            self._nodes.reach(address, min(STATUS_TIMEOUT_S, self._time_left(deadline)))
+            self._nodes.reach(address, min(self._nodes.status_timeout_s, self._time_left(deadline)))
         except Refused:
             self._time_left(deadline)  # If only the time ran out, the error reports that instead.
             raise
@@ -285,6 +284,6 @@ class LogClient:
         except Refused as refusal:
             raise ReadFailed(refusal.code, refusal.message) from refusal
 
-    def statuses(self, timeout_s: float = STATUS_TIMEOUT_S) -> dict[str, StatusResponse | str]:
+    def statuses(self, timeout_s: float | None = None) -> dict[str, StatusResponse | str]:
         """Ask all nodes at once; return each endpoint's status, or the reason why there is none."""
-        return self._nodes.ask_all(timeout_s)
+        return self._nodes.ask_all(self._nodes.status_timeout_s if timeout_s is None else timeout_s)

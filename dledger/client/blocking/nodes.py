@@ -14,7 +14,7 @@ from dledger.client.connections import Connections
 from dledger.client.endpoints import LeaderTracker, is_enough, pick_follower, pick_leader, refusal_without_leader
 from dledger.client.failures import CHANNEL_OPTIONS, describe
 from dledger.client.outcomes import Refused
-from dledger.client.reaching import STATUS_TIMEOUT_S
+from dledger.client.reaching import status_timeout_s
 from dledger.errors import ResponseCode
 from dledger.security.channels import open_channel
 from dledger.security.settings import PLAIN
@@ -36,10 +36,14 @@ class GroupConnections:
         endpoints: `host:port` of the nodes' LogService.
         group: the replication group.
         security: of the connections.
+
+    Attributes:
+        status_timeout_s: of a request for the status of a node.
     """
 
     def __init__(self, endpoints: str | Iterable[str], group: str, security: Security = PLAIN) -> None:
         self.tracker = LeaderTracker(endpoints)
+        self.status_timeout_s = status_timeout_s(security)
         self._group = group
         self._random = Random()
         self._connections = Connections(
@@ -119,7 +123,7 @@ class GroupConnections:
 
     def find_leader(self) -> str | None:
         """Ask the nodes for the leader; return the leader's `host:port`, None while none of them knows."""
-        leader = pick_leader(self.ask_all(STATUS_TIMEOUT_S, is_hasty=True))
+        leader = pick_leader(self.ask_all(self.status_timeout_s, is_hasty=True))
         return None if leader is None else self.tracker.follow(leader)
 
     def leader(self) -> str:
@@ -131,7 +135,7 @@ class GroupConnections:
         known = self.tracker.leader
         if known is not None:
             return known
-        answers = self.ask_all(STATUS_TIMEOUT_S, is_hasty=True)
+        answers = self.ask_all(self.status_timeout_s, is_hasty=True)
         leader = pick_leader(answers)
         if leader is None:
             raise refusal_without_leader(answers)
@@ -159,7 +163,7 @@ class GroupConnections:
         Raises:
             Refused: no node knows a leader.
         """
-        follower = pick_follower(self.ask_all(STATUS_TIMEOUT_S, is_hasty=True), self._random)
+        follower = pick_follower(self.ask_all(self.status_timeout_s, is_hasty=True), self._random)
         return follower or self.leader()
 
     def anyone(self) -> str:
@@ -168,7 +172,7 @@ class GroupConnections:
         Raises:
             Refused: none does.
         """
-        answers = self.ask_all(STATUS_TIMEOUT_S, is_hasty=True)
+        answers = self.ask_all(self.status_timeout_s, is_hasty=True)
         for address, answer in answers.items():
             if not isinstance(answer, str) and answer.code == ResponseCode.SUCCESS:
                 return address

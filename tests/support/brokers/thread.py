@@ -25,9 +25,10 @@ from tests.support.waiting import wait_until
 class BrokerThread:
     """Serves the store in `path`; can be stopped and started again. All methods block."""
 
-    def __init__(self, path, name_servers="", security=PLAIN, **store_settings):
+    def __init__(self, path, name_servers="", security=PLAIN, name_server_security=PLAIN, **store_settings):
         self.path = path
         self.security = security
+        self.name_server_security = name_server_security
         self.name_servers = name_servers
         self.address = Address("127.0.0.1", choose_ports(1, None)[0])
         self.endpoints = str(self.address)
@@ -120,6 +121,7 @@ class BrokerThread:
                     BrokerOptions("b"),
                     self.address,
                     name_servers=self.name_servers,
+                    name_server_security=lambda: self.name_server_security,
                     security=self.security,
                 ) as self.broker,
                 grpc.aio.insecure_channel(str(self.address)) as channel,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import grpc.aio
 
 from cluster.api.name_server import NameServer
-from cluster.api.name_server_links import GrpcNameServer
+from cluster.api.name_servers.links import GrpcNameServer
 from cluster.local.node import choose_ports
 from cluster.nameserver import registration_checks
 from cluster.nameserver.registration import Registrar

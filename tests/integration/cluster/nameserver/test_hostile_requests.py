@@ -12,7 +12,7 @@ import pytest
 
 from cluster import Consumer, Producer
 from cluster.api.name_server import TOPICS_PER_PAGE, NameServer
-from cluster.api.name_server_links import GrpcNameServer
+from cluster.api.name_servers.links import GrpcNameServer
 from cluster.local.node import choose_ports
 from cluster.nameserver.registration import Registrar
 from cluster.protocol.errors import RequestFailed

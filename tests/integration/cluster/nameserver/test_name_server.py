@@ -14,9 +14,9 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
-from cluster.api import name_server_links
 from cluster.api.name_server import YOUNG_MS, NameServer
-from cluster.api.name_server_links import GrpcNameServer
+from cluster.api.name_servers import links as name_server_links
+from cluster.api.name_servers.links import GrpcNameServer
 from cluster.client.routing import finder as route_finder
 from cluster.client.routing.finder import RouteFinder
 from cluster.nameserver.registration import Registrar

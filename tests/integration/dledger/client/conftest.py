@@ -11,10 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import pytest
 
-from dledger.client.aio import nodes as async_nodes
-from dledger.client.aio import sender as append_sender
-from dledger.client.blocking import client as sync_client
-from dledger.client.blocking import nodes as sync_nodes
+from dledger.client import reaching
 from dledger.v1 import log_pb2, log_pb2_grpc
 from tests.support.waiting import PATIENCE_S
 
@@ -115,8 +112,7 @@ class ScriptedNode(log_pb2_grpc.LogServiceServicer):
 @pytest.fixture
 def patient_search(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give nodes all the time that they need to name the leader."""
-    for module in (append_sender, async_nodes, sync_client, sync_nodes):
-        monkeypatch.setattr(module, "STATUS_TIMEOUT_S", PATIENCE_S)
+    monkeypatch.setattr(reaching, "STATUS_TIMEOUT_S", PATIENCE_S)
 
 
 @pytest.fixture

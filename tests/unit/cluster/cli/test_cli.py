@@ -19,7 +19,7 @@ from cluster.bench.workloads import Load
 from cluster.cli.app import app
 from cluster.local.cluster import LocalCluster
 from cluster.local.node import ClusterError
-from dledger.client.blocking import nodes as sync_nodes
+from dledger.client import reaching
 from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def test_server_reports_all_faults_and_starts_nothing(tmp_path: Path) -> None:
 )
 def test_error_without_a_reachable_node_has_advice(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     # A refusal that comes late on a busy machine is no silence.
-    monkeypatch.setattr(sync_nodes, "STATUS_TIMEOUT_S", PATIENCE_S)
+    monkeypatch.setattr(reaching, "STATUS_TIMEOUT_S", PATIENCE_S)
 
     result = dledger(*command, "--endpoints", UNREACHABLE, "--deadline", "0.2", stdin=b"a\n")
 

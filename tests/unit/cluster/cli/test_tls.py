@@ -19,6 +19,7 @@ from tests.support.certificates import new_authority, tls_of, user_pair
 OURS = new_authority()
 ALICE = tls_of(user_pair(OURS, "alice"), OURS)
 ENDPOINT = "127.0.0.1:1"
+FILES = ("--tls-certificate-file", "c", "--tls-key-file", "k", "--tls-authority-file", "a")
 
 
 @pytest.fixture(autouse=True)
@@ -141,3 +142,28 @@ def test_context_keeps_absolute_paths_and_refuses_others(folder: Path) -> None:
 
     file.write_text(f'[contexts.x]\nendpoints = "{ENDPOINT}"\ntls_ca = "ca"\n')
     assert "line 3: tls_ca: expected an absolute path" in dledger("status", "--context", "x").output
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        (
+            "--tls-key-file, --tls-authority-file: must be set",
+            ("--client-tls", "mutual", "--tls-certificate-file", "c"),
+        ),
+        ("--tls-certificate-file, --tls-key-file: must be set", ("--client-tls", "on")),
+        ("expected --client-tls mutual", ("--client-tls", "on", "--administrator", "dledger://g/user/a")),
+        ("for a name server with --client-tls", ("--plain-listen", "127.0.0.1:1")),
+        (
+            "expected a user, found node n0",
+            ("--client-tls", "mutual", *FILES, "--administrator", "dledger://g/node/n0"),
+        ),
+        ("expected dledger://<group>", ("--client-tls", "mutual", *FILES, "--administrator", "admin")),
+        ("--plain-listen: expected", ("--client-tls", "mutual", *FILES, "--plain-listen", "9876")),
+    ],
+)
+def test_name_server_refuses_settings_that_do_not_fit(text: str, options: tuple[str, ...]) -> None:
+    done = dledger("nameserver", *options)
+
+    assert done.exit_code == 2
+    assert text in done.output

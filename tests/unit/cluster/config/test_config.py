@@ -346,12 +346,17 @@ def test_kinds_of_peer_connections_are_in_order_of_preference() -> None:
     assert load_config(None, {}, GOOD | files).peer_certificates is None
 
 
-def test_broker_with_name_servers_has_no_tls_yet() -> None:
+def test_broker_with_tls_uses_it_with_name_servers_too() -> None:
     settings = {"tls_certificate_file": "c", "tls_key_file": "k", "client_tls": "on", "broker": "b0"}
-    load_config(None, {}, GOOD | settings)
+    named = settings | {"name_servers": "127.0.0.1:9876"}
+    assert load_config(None, {}, GOOD | settings).name_server_certificates is None
 
-    with pytest.raises(ConfigError, match=r"client_tls .*: expected off with name_servers"):
-        load_config(None, {}, GOOD | settings | {"name_servers": "127.0.0.1:9876"})
+    with pytest.raises(ConfigError, match=r"name_server_tls: expected on with name_servers and client_tls = 'on'"):
+        load_config(None, {}, GOOD | named)
+    with pytest.raises(ConfigError, match=r"tls_authority_file: must be set for name_server_tls = 'on' and client_tls"):
+        load_config(None, {}, GOOD | named | {"name_server_tls": "on"})
+    found = load_config(None, {}, GOOD | named | {"name_server_tls": "on", "tls_authority_file": "a"})
+    assert found.name_server_certificates == CertificateFiles("a", "c", "k")
 
 
 def test_variables_of_clients_are_not_settings_of_a_node() -> None:

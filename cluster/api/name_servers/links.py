@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from cluster.protocol.route_table import Extent, Registration, TopicQueues
     from cluster.v1.broker_pb2_grpc import BrokerServiceAsyncStub
     from cluster.v1.nameserver_pb2_grpc import NameServerAsyncStub
+    from dledger.security.settings import Security
 
 _CALL_TIMEOUT_S: Final = 3.0
 _LEADING: Final = ("LEADER", "STANDALONE")
@@ -39,9 +40,15 @@ class GrpcNameServer:
     Args:
         address: `host:port`.
         on_lost: called whenever a connection has ended.
+        security: returns that of the next connection. When it returns another value, the connection is opened again: a
+            channel of gRPC keeps the certificates that it began with.
     """
 
-    def __init__(self, address: str, on_lost: Callable[[], None]) -> None:
+    def __init__(
+        self, address: str, on_lost: Callable[[], None], *, security: Callable[[], Security] = lambda: PLAIN
+    ) -> None:
+        self._security = security
+        self._used: Security = PLAIN
         self._address = address
         self._on_lost = on_lost
         self._channel: grpc.aio.Channel | None = None
@@ -50,7 +57,7 @@ class GrpcNameServer:
     async def register(self, registration: Registration, topics: Sequence[TopicQueues], extent: Extent) -> bool:
         """Send a registration with these topics; return False if it changes one that the name server lacks."""
         request = register_request(registration, topics, extent)
-        response = await self._answer(self._stub().Register(request, timeout=_CALL_TIMEOUT_S))
+        response = await self._answer((await self._stub()).Register(request, timeout=_CALL_TIMEOUT_S))
         return not response.wants_all
 
     async def heartbeat(self, registration: Registration) -> bool:
@@ -61,7 +68,7 @@ class GrpcNameServer:
             sequence=registration.sequence,
             life=registration.life,
         )
-        response = await self._answer(self._stub().Heartbeat(request, timeout=_CALL_TIMEOUT_S))
+        response = await self._answer((await self._stub()).Heartbeat(request, timeout=_CALL_TIMEOUT_S))
         return bool(response.is_registered)
 
     async def unregister(self, registration: Registration) -> None:
@@ -69,7 +76,7 @@ class GrpcNameServer:
         request = nameserver_pb2.UnregisterRequest(
             broker=registration.broker, term=registration.term, life=registration.life
         )
-        await self._answer(self._stub().Unregister(request, timeout=_CALL_TIMEOUT_S))
+        await self._answer((await self._stub()).Unregister(request, timeout=_CALL_TIMEOUT_S))
 
     async def close(self) -> None:
         """End the connection."""
@@ -77,6 +84,7 @@ class GrpcNameServer:
             await end_tasks([self._watcher])
         if self._channel is not None:
             await self._channel.close()
+        self._channel = self._watcher = None
 
     async def _answer(self, call: Awaitable[Any]) -> Any:
         try:
@@ -86,10 +94,14 @@ class GrpcNameServer:
         check_answer(response.answer, self._address)
         return response
 
-    def _stub(self) -> NameServerAsyncStub:
+    async def _stub(self) -> NameServerAsyncStub:
+        security = self._security()
+        if self._channel is not None and security != self._used:
+            await self.close()
         # Created in the loop that uses it.
         if self._channel is None:
-            self._channel = open_aio_channel(self._address, PLAIN, CHANNEL_OPTIONS)
+            self._used = security
+            self._channel = open_aio_channel(self._address, security, CHANNEL_OPTIONS)
             self._watcher = asyncio.create_task(self._watch(self._channel))
         return NameServerStub(self._channel)
 
@@ -104,14 +116,14 @@ class GrpcNameServer:
             await channel.wait_for_state_change(state)
 
 
-async def ask_leader(address: str) -> LeaderReport | None:
+async def ask_leader(address: str, security: Callable[[], Security] = lambda: PLAIN) -> LeaderReport | None:
     """Request the report of the node at an address about its broker; None if it does not answer.
 
     The caller sets the timeout: cancelling the call closes its connection.
     """
     with suppress(grpc.aio.AioRpcError):
         # With an explicit scheme, so that gRPC does not parse the address as another scheme.
-        async with open_aio_channel(f"dns:///{address}", PLAIN, CHANNEL_OPTIONS) as channel:
+        async with open_aio_channel(f"dns:///{address}", security(), CHANNEL_OPTIONS) as channel:
             stub: BrokerServiceAsyncStub = BrokerServiceStub(channel)
             status = await stub.Status(BrokerStatusRequest())
             return LeaderReport(
