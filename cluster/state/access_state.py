@@ -44,8 +44,9 @@ from cluster.state.verdicts import CHANGED, UNCHANGED, Applied, CommandVerdict, 
 from dledger.authentication.verifier import keyed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
+    from cluster.access.model import Policy
     from cluster.access.rules import UserRules
     from cluster.access.users import UserSettings
     from cluster.state.compact_bytes import Reader, Writer
@@ -319,17 +320,28 @@ class AccessState:
         self.salt_key = reader.raw()
         for _ in range(reader.count()):
             role = read_role(reader)
+            _check_sources(role.policies, reader)
             self._put_role(role)
             self._policies_count += len(role.policies)
             if reader.ends_piece():
                 yield
         for _ in range(reader.count()):
             settings, epoch = read_settings(reader), reader.number()
+            _check_sources(settings.policies, reader)
             self._put(User(settings, epoch, tuple(read_token(reader) for _ in range(reader.count()))))
             self._policies_count += len(settings.policies)
             if reader.ends_piece():
                 yield
         self._renew_rules()
+
+
+def _check_sources(policies: Iterable[Policy], reader: Reader) -> None:
+    """Raise `Unreadable` unless the sources of policies are networks; commands are checked before they are proposed."""
+    try:
+        for policy in policies:
+            policy.networks()
+    except ValueError as error:
+        raise reader.fault("networks as sources of policies", str(error)) from error
 
 
 def write_access(writer: Writer, content: AccessContent) -> Iterator[None]:

@@ -65,7 +65,7 @@ def parse_properties(content: bytes) -> dict[str, str]:
     """Return the pairs of `content`.
 
     Raises:
-        ValueError: not UTF-8, a line without "=", or a repeated key.
+        ValueError: not UTF-8, a line without "=" or with characters that are not printable, or a repeated key.
     """
     properties: dict[str, str] = {}
     for line in content.decode().splitlines():
@@ -74,7 +74,7 @@ def parse_properties(content: bytes) -> dict[str, str]:
             continue
         key, separator, value = stripped.partition("=")
         key = key.strip()
-        if not separator or key in properties:
+        if not separator or key in properties or not stripped.isprintable():
             raise ValueError(f"line {line[:_SHOWN_MAX]!r} is not a new key=value")
         properties[key] = value.strip()
     return properties

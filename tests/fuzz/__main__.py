@@ -21,6 +21,8 @@ FOUND = Path("build/fuzz")
 # Of one input; the slowest takes some milliseconds.
 INPUT_S_MAX = 10
 MEMORY_MIB_MAX = 2048
+# Then a process is replaced: instrumented calls of NumPy keep some 5 KB of memory each.
+PROCESS_EXECUTIONS_MAX = 100_000
 # Inputs of one target in the repository; the smallest of those that libFuzzer wants.
 KEPT_MAX = 24
 _EXECUTED = re.compile(r"stat::number_of_executed_units:\s*(\d+)")
@@ -59,18 +61,25 @@ def fuzz(target: Target, executions: int, seed: int, *, keep: bool) -> tuple[int
     corpus = CORPUS / target.name
     corpus.mkdir(exist_ok=True)
     log = FOUND / f"{target.name}.log"
+    executed = covered = ended = 0
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for number, data in enumerate(target.seeds()):
             (folder / f"seed-{number}").write_bytes(data)
         bounds = (f"-max_len={SIZE_MAX}", f"-timeout={INPUT_S_MAX}", f"-rss_limit_mb={MEMORY_MIB_MAX}")
-        run = (f"-runs={executions}", f"-seed={seed}", "-print_final_stats=1")
-        ended = _work(target, log, *bounds, *run, f"-artifact_prefix={FOUND}/{target.name}-", folder, corpus)
+        while executed < executions and ended == 0:
+            runs = min(executions - executed, PROCESS_EXECUTIONS_MAX)
+            run = (f"-runs={runs}", f"-seed={seed + executed}", "-print_final_stats=1")
+            ended = _work(target, log, *bounds, *run, f"-artifact_prefix={FOUND}/{target.name}-", folder, corpus)
+            text = log.read_text(encoding="utf-8", errors="replace")
+            done = _EXECUTED.search(text)
+            # Without statistics it did not start.
+            ended = ended if done else 1
+            executed += int(done[1]) if done else 0
+            covered = max([covered, *map(int, _COVERED.findall(text))])
         if keep and ended == 0:
             _keep(target, corpus, folder)
-    text = log.read_text(encoding="utf-8", errors="replace")
-    executed, covered = _EXECUTED.search(text), _COVERED.findall(text)
-    return int(executed[1]) if executed else 0, int(covered[-1]) if covered else 0, ended == 0
+    return executed, covered, ended == 0
 
 
 def _work(target: Target, log: Path, *arguments: str | Path) -> int:

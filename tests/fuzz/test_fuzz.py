@@ -9,7 +9,7 @@ from tests.fuzz.target import CORPUS
 from tests.fuzz.targets import TARGETS
 
 SEED = 1
-CHANGED = 500
+CHANGED = 300
 
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
