@@ -107,7 +107,9 @@ async def start_grpc_server(
 
     Connections are bounded by what the limit of descriptors allows (`store.fs.descriptors`); more are closed at once.
     One address has at most half of them (`connections_by_address`). The calls of one connection are bounded by
-    `STREAMS_MAX`, and by half of all calls; a gRPC client delays further calls until others have ended. Calls that have
+    `STREAMS_MAX`, and by half of all calls; a gRPC client delays further calls until others have ended, but if it has
+    hundreds waiting, some are refused (UNAVAILABLE, RST_STREAM 7): gRPC's server frees the place of a call later than
+    its client counts it as free. More connections avoid this. Calls that have
     not sent a request are bounded by half of all calls (`unread_calls`), and the bytes of answers that are not read
     (`answers_under_way`).
 
