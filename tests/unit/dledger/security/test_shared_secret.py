@@ -44,6 +44,8 @@ def test_new_secret_is_read_and_never_the_same(tmp_path: Path) -> None:
         (new_secret() * 3, 0o600, SecretFileForeign),
         (b"-----BEGIN PRIVATE KEY-----\n", 0o600, SecretFileForeign),
     ],
+    # Each process must give a test the same name, and a secret is another one each time.
+    ids=["of all users", "empty", "no base64", "cut off", "too long", "another file"],
 )
 def test_file_that_is_no_secret_is_refused_without_showing_it(
     tmp_path: Path, content: bytes, mode: int, fault: type[Exception]
