@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 from commitlog.offline.directory import QUEUES_NAME
 from pipeline.common.errors import NotWritable, PipelineError
 from pipeline.rebuild.dispatch_slices import dispatch_batches
-from store.fs.linux.modes import directory_mode_in, file_mode_in
+from store.errors import StorageFailed
+from store.fs.linux.files import OsFiles
+from store.fs.linux.modes import file_mode_in
 from store.model.topics import is_storable_topic
 from store.queues.rows import Rows, rows_by_queue
 from store.queues.unit import BLANK, UNIT_SIZE
@@ -177,7 +179,7 @@ class _QueueFiles:
             size = min(len(units), self._file_size - at)
             try:
                 written = os.pwrite(self._file(key, number), units[:size], at)
-            except OSError as error:
+            except (OSError, StorageFailed) as error:
                 raise NotWritable(f"{self._directory}/{key.topic}/{key.queue_id}", str(error)) from error
             position += written
             units = units[written:]
@@ -189,8 +191,7 @@ class _QueueFiles:
         if len(self._open) >= _FILES_OPEN_MAX:
             self.close()
         directory = Path(self._directory, key.topic, str(key.queue_id))
-        for each in (directory.parent.parent, directory.parent, directory):
-            each.mkdir(directory_mode_in(str(each.parent)), exist_ok=True)
+        OsFiles().make_directory(str(directory), is_durable=False)
         path = directory / f"{number * self._file_size:0{_NAME_DIGITS}d}"
         descriptor = self._open[key, number] = os.open(path, os.O_RDWR | os.O_CREAT, file_mode_in(str(directory)))
         os.ftruncate(descriptor, self._file_size)

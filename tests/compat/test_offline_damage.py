@@ -294,7 +294,7 @@ def test_error_of_a_directory_without_a_store_names_what_was_expected_and_found(
     for command in (("inspect", "messages"), ("inspect", "queue"), ("verify",), ("rebuild",), ("export",)):
         result = dledger(*command, tmp_path)
         assert result.exit_code == 2
-        assert "looked for commitlog/ (RocketMQ), dledger-<id>/data/ (DLedger)" in result.stderr
+        assert "expected commitlog/ (RocketMQ), dledger-<id>/data/ (DLedger)" in result.stderr
         assert "found photos" in result.stderr
         assert "is not there" in dledger(*command, tmp_path / "absent").stderr
     file = tmp_path / "file"
