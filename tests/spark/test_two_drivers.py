@@ -14,7 +14,10 @@ from tests.support.waiting import wait_until
 from tests.unit.pipeline.source.test_stream_plan import put
 
 # What Spark says where one has written already what the other was to write.
-_ONE_TOO_MANY = r"concurrently using file:\S*/checkpoint/|one streaming job runs on a specific checkpoint location"
+_ONE_TOO_MANY = (
+    r"concurrently using file:\S*/checkpoint/|one streaming job runs on a specific checkpoint location"
+    r"|The checkpoint location file:\S*/checkpoint/\S* should be empty"
+)
 
 
 @pytest.mark.timeout(3 * START_S)
