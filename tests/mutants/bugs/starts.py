@@ -148,8 +148,7 @@ def non_members_of_one_address_are_not_bounded(patch):
 
 
 def connections_that_have_not_greeted_are_not_bounded(patch):
-    patch.setattr(dledger.peer.unverified_peers, "UNVERIFIED_MAX", 1 << 30)
-    patch.setattr(dledger.peer.unverified_peers, "UNVERIFIED_PER_ADDRESS_MAX", 1 << 30)
+    patch.setattr(dledger.peer.unverified_peers.UnverifiedPeers.__init__, "__defaults__", (1 << 30, 1 << 30))
 
 
 def newest_stranger_goes_instead_of_the_oldest(patch):

@@ -315,7 +315,7 @@ def test_server_refuses_a_plain_port_that_other_machines_can_reach(
     started = []
     for module, name in (
         ("server.broker", "run_broker"),
-        ("api.name_server", "run_name_server"),
+        ("server.name_server", "run_name_server"),
         ("server.node", "run_server"),
     ):
         monkeypatch.setattr(f"cluster.{module}.{name}", lambda config: started.append(config) or 0)

@@ -167,10 +167,11 @@ def test_verify_reports_a_log_that_was_set_aside(tmp_path: Path) -> None:
 
     result = dledger("verify", tmp_path)
 
+    # How the table breaks its lines depends on the length of the path.
     shown = " ".join(result.stdout.split())
     assert result.exit_code == 0, result.output
     assert "unchecked old log" in shown
-    assert "in the folder aside" in shown
+    assert "folder aside" in shown
     assert "3 entries" in shown
 
 

@@ -39,7 +39,7 @@ def test_new_secret_is_read_and_never_the_same(tmp_path: Path) -> None:
     [
         (new_secret(), 0o644, PrivateKeyExposed),
         (b" \n", 0o600, CertificateFileEmpty),
-        (b"open sesame\n", 0o600, SecretFileForeign),
+        (b"swordfish\n", 0o600, SecretFileForeign),
         (new_secret()[2:], 0o600, SecretFileForeign),
         (new_secret() * 3, 0o600, SecretFileForeign),
         (b"-----BEGIN PRIVATE KEY-----\n", 0o600, SecretFileForeign),
