@@ -100,21 +100,15 @@ class DerivedCatchUp:
         """Cut the index to its certain part; return its end in the log."""
         last, log = self._last, self._log
         self.notes += index.prove_times(self._store_timestamp_of)
-        # Without any key there is no file: that is no reason to read the whole log again.
-        is_as_recorded = last.digests.index == index.digest()
-        own_end = index.max_physical_offset
-        if last.is_clean and is_as_recorded:
-            # Both have every message that was dispatched, and this one may have had no key.
-            own_end = max(own_end, self.queues_end)
-        evidence = Evidence(bool(index.files) or is_as_recorded, last.is_clean, last.index_timestamp, own_end)
-        if last.is_clean and not is_as_recorded and last.digests.index != NO_DIGEST:
+        evidence = Evidence(bool(index.files), last.is_clean, last.index_timestamp, index.max_physical_offset)
+        if last.is_clean and last.digests.index not in (NO_DIGEST, index.digest()):
             self.notes.append("index: files changed while the store was closed; rebuilt from the log")
             evidence = replace(evidence, is_clean=False, store_timestamp=0)
         rule, end = rule_for(evidence), certain_end(evidence, log)
         if rule is CutRule.BEGIN and last.index_timestamp:
             last.withdraw()
         is_all_kept = rule is CutRule.OWN_END and evidence.own_end <= end and index.has_certain_begin
-        if index.files and not is_all_kept:
+        if evidence.has_files and not is_all_kept:
             kept = max(index.truncate(end, self._store_timestamp_of), log.begin_offset)
             if kept < end:
                 self.notes.append("index: a file was damaged, and removed; its messages are indexed again")

@@ -14,7 +14,6 @@ from commitlog.offline.rebuild import Rebuild
 from commitlog.plain.accepted_damage import AcceptedDamage, AcceptedPlace
 from commitlog.record.record import Record
 from store.dispatch.checkpoint import SealState
-from store.dispatch.derived_data import DerivedData
 from store.fs.mapped_file_queue import MappedFileQueue
 from store.fs.watched_files import WatchedFile
 from store.index.key_index import KeyIndex
@@ -107,10 +106,6 @@ def rebuild_promises_nothing_of_the_log(patch):
         self._log_end = 0
 
     patch.setattr(Rebuild, "_check_end", check)
-
-
-def index_is_recorded_as_empty_whatever_it_has(patch):
-    patch.setattr(DerivedData, "empty_index_digest", 0)
 
 
 def lost_file_is_taken_for_a_lost_write(patch):
@@ -207,14 +202,6 @@ def queues_stop_to_follow_the_log_after_one_turn(patch):
 
 
 MUTANTS = (
-    Mutant(
-        index_is_recorded_as_empty_whatever_it_has,
-        "keys of messages are found",
-        Tests(
-            "tests/unit/store/dispatch/test_recovery.py"
-            "::test_lost_index_of_a_killed_store_is_built_again_whatever_had_no_key"
-        ),
-    ),
     Mutant(
         one_bit_of_the_last_record_is_a_torn_write,
         "no durable record is cut",

@@ -7,9 +7,7 @@ import pytest
 
 from store.dispatch.recovery import CASES, CLOCK_MARGIN_MS, CutRule, Evidence, certain_end, rule_for
 from store.errors import DirectoryLocked
-from store.model.message import Message
 from tests.support.message_stores import (
-    Clock,
     change_checkpoint,
     derived_files,
     numbered,
@@ -123,54 +121,6 @@ def test_queues_and_index_equal_those_that_are_built_from_scratch(root, tmp_path
         assert hit.properties["UNIQ_KEY"] == f"U{number}"
     store.close()
     assert derived_files(root) == expected
-
-
-def put_without_keys(store, clock, count):
-    for _ in range(count):
-        clock.pass_s(1)
-        store.messages.put(Message("T", bytes(500)))
-    store.dispatch()
-
-
-@pytest.mark.parametrize("is_clean", [True, False])
-def test_log_without_any_key_is_not_read_again_at_each_start(tmp_path, is_clean):
-    """An index without files is no lost one; only what was stored since the last flush is dispatched again."""
-    clock, read = Clock(), []
-    store = open_small(tmp_path, clock=clock)
-    put_without_keys(store, clock, 200)
-    store.flush()
-    if is_clean:
-        store.close()
-    else:
-        put_without_keys(store, clock, 3)
-        store.lifecycle.abandon()
-
-    store = open_small(tmp_path, clock=clock, on_progress=lambda done, _: read.append(done))
-
-    assert max(read, default=0) <= (0 if is_clean else 8 * 600)
-    assert len(queued(store)["T", 0]) == (200 if is_clean else 203)
-    store.close()
-
-
-@pytest.mark.parametrize("has_keys_before", [True, False])
-def test_lost_index_of_a_killed_store_is_built_again_whatever_had_no_key(tmp_path, has_keys_before):
-    clock = Clock()
-    store = open_small(tmp_path, clock=clock)
-    if has_keys_before:
-        store.messages.put(numbered(0))
-    put_without_keys(store, clock, 50)
-    store.flush()
-    store.messages.put(numbered(1))
-    store.dispatch()
-    store.messages.derived.flush()  # and no checkpoint after it
-    store.lifecycle.abandon()
-    shutil.rmtree(tmp_path / "index")
-
-    store = open_small(tmp_path, clock=clock)
-
-    for number in (0, 1) if has_keys_before else (1,):
-        assert len(store.messages.query_by_key("TopicTest", f"k{number}").messages) == 1
-    store.close()
 
 
 def test_queues_that_point_past_the_log_are_cut(root, tmp_path):
