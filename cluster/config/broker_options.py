@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from cluster.config.options import NodeOptions
+from cluster.config.security_options import SecurityOptions
 from cluster.config.values import parse_addresses, parse_broker, parse_group
 from cluster.protocol.topic_config import DEFAULT_TOPIC_QUEUES, QUEUES_MAX
 from store.model.config import MessageStoreConfig
@@ -25,8 +26,9 @@ TRANSFER_COUNT = 32_767
 DEDUPE_COUNT = 200_000
 
 
-class ServerOptions(NodeOptions):
-    """The options of a node, with those of a broker's node."""
+# pydantic orders options by the last base first: `--help-config` begins with those of a node.
+class ServerOptions(SecurityOptions, NodeOptions):
+    """The options of a node, with those of its security and of a broker's node."""
 
     broker: Annotated[str, BeforeValidator(parse_broker)] = Field(
         default="",
@@ -202,4 +204,5 @@ class ServerOptions(NodeOptions):
     )
 
 
-BROKER_OPTIONS = tuple(name for name in ServerOptions.model_fields if name not in NodeOptions.model_fields)
+_OF_ALL_NODES = {*NodeOptions.model_fields, *SecurityOptions.model_fields}
+BROKER_OPTIONS = tuple(name for name in ServerOptions.model_fields if name not in _OF_ALL_NODES)

@@ -1,0 +1,86 @@
+"""The options of a node's security: TLS of its ports, other nodes, and the audit log."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from cluster.config.audit_settings import AUDIT_FILE_SIZE_BYTES, AUDIT_FILES_MAX
+
+_GIB = 1 << 30
+
+
+class SecurityOptions(BaseModel):
+    """The options; nodes of raw entries and of brokers have the same."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, validate_assignment=True)
+
+    client_tls: Literal["off", "on", "mutual"] = Field(
+        default="off",
+        description="TLS on client_address. off: plain connections. on: this node presents a certificate. mutual: "
+        "clients must present one of tls_authority_file, too. For connections between nodes see peer_security. With "
+        "name_servers name_server_tls must be on, too.",
+    )
+    insecure: Literal["none", "metrics", "all"] = Field(
+        default="none",
+        description="Which ports may be plain on an address that other machines can reach. none: the node refuses to "
+        "start. metrics: metrics_address. all, or --insecure: every port, for a network in which all are trusted.",
+    )
+    peer_security: Literal["off", "secret", "tls"] = Field(
+        default="off",
+        description="Security of connections between nodes. off: plain connections, for loopback or a network that you "
+        "trust. tls: each node presents a certificate of tls_authority_file with its name, and verifies that of the "
+        "other node. secret: both nodes prove that they know the secret of peer_secret_file, and all bytes are "
+        "encrypted; every node can then impersonate any other. Equal on all nodes, except during a change.",
+    )
+    peer_security_also: Literal["none", "off", "secret", "tls"] = Field(
+        default="none",
+        description="For a change of peer_security on one node after another: a second kind of connections that is "
+        "accepted, and dialed if the first kind fails. While one of the two is off, plain connections are possible, so "
+        "remove this option after the change.",
+    )
+    peer_secret_file: str = Field(
+        default="",
+        examples=["certs/peers.secret"],
+        description="The secret that all nodes of the group share, mode 0600; `dledger certs secret` creates it. "
+        "During a change two lines: the first is used to dial, both are accepted. Read again within ten seconds.",
+    )
+    tls_certificate_file: str = Field(
+        default="",
+        examples=["certs/default.node.n0.crt"],
+        description="Certificate of this node in PEM, with intermediate ones after it; `dledger certs node` creates "
+        "it. This file and the two others are read again within ten seconds after a change.",
+    )
+    tls_key_file: str = Field(
+        default="",
+        examples=["certs/default.node.n0.key"],
+        description="Its private key, without a password, mode 0600.",
+    )
+    tls_authority_file: str = Field(
+        default="",
+        examples=["certs/authority.crt"],
+        description="Certificates of the authority of clients and other nodes; two during a change of the authority.",
+    )
+    audit: Literal["off", "admin", "all"] = Field(
+        default="admin",
+        description="What the audit log records. admin: administration, logins and refusals. all: also calls that read "
+        "or write messages or entries, which costs speed. off: nothing.",
+    )
+    audit_dir: str = Field(
+        default="",
+        description="Directory of the audit log's files; made if absent. Empty: audit in store_base_dir.",
+    )
+    audit_file_size_bytes: int = Field(
+        default=AUDIT_FILE_SIZE_BYTES,
+        ge=64 << 10,
+        le=_GIB,
+        description="Size of one file of the audit log. There are two series of files: of administration, and of the "
+        "rest ...",
+    )
+    audit_files_max: int = Field(
+        default=AUDIT_FILES_MAX,
+        ge=2,
+        le=1_000,
+        description="... and each has this many files at most; the oldest is deleted.",
+    )
