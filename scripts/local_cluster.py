@@ -188,13 +188,13 @@ def _show(cluster: LocalCluster) -> None:
         pid = cluster.pid_of(node_id)
         endpoint = cluster.endpoint_of(node_id)
         status = statuses.get(endpoint)
-        standing = (
+        state = (
             ("-", "-", "-")
             if status is None or isinstance(status, str)
             else (status.role, str(status.term), str(status.commit_index))
         )
         process = "stopped" if pid is None else str(pid)
-        table.add_row(node_id, process, *standing, endpoint, cluster.metrics_of(node_id))
+        table.add_row(node_id, process, *state, endpoint, cluster.metrics_of(node_id))
     Console().print(table)
     print(f"Data and logs are in {cluster.folder}")
 

@@ -62,7 +62,7 @@ _MAY_COME: Final = frozenset(
     {GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE}
 )
 # Results without a message after which reading continues.
-_GOES_ON: Final = frozenset({GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_WAS_REMOVING})
+_CONTINUES: Final = frozenset({GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_WAS_REMOVING})
 
 
 class _Want(NamedTuple):
@@ -125,7 +125,7 @@ class ReadCalls:
             left_s = deadline_s - time.monotonic()
             if left_s <= 0 or result.skipped:
                 return result
-            if result.status in _GOES_ON:
+            if result.status in _CONTINUES:
                 # Long ranges without a matching tag are read in bounded parts.
                 offset = result.next_begin_offset
                 await asyncio.sleep(0)
@@ -203,13 +203,13 @@ class ReadCalls:
                         watch.wait_for(queue_id, offsets[queue_id])
                         continue
                     offsets[queue_id] = result.next_begin_offset
-                    if result.status in _GOES_ON and not result.skipped:
+                    if result.status in _CONTINUES and not result.skipped:
                         silent[queue_id] = result
                         watch.put_ready(queue_id)
                     else:
                         silent.pop(queue_id, None)
                         yield self._subscribe_response(want.topic, queue_id, result, request.form)
-                        if not result.messages and result.status not in _GOES_ON:
+                        if not result.messages and result.status not in _CONTINUES:
                             del offsets[queue_id]
                         elif result.next_begin_offset == result.max_offset:
                             watch.wait_for(queue_id, result.next_begin_offset)

@@ -44,12 +44,12 @@ def check_delivery(properties: Sequence[bytes], sys_flags: Sequence[int]) -> Non
     if not any(mark in joined for mark in _MARKS):
         return
     for number, raw in enumerate(properties):
-        wish = _wish_of(raw)
-        if wish is not None:
-            raise _unsupported(number, *wish)
+        requested = _requested_delivery(raw)
+        if requested is not None:
+            raise _unsupported(number, *requested)
 
 
-def _wish_of(raw: bytes) -> tuple[str, str] | None:
+def _requested_delivery(raw: bytes) -> tuple[str, str] | None:
     """Return the property that requests a delayed, timed or transactional delivery, and its value; None: none."""
     if not any(mark in raw for mark in _MARKS):
         return None

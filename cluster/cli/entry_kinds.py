@@ -30,7 +30,7 @@ class AnyLogChecks:
 
     kinds = frozenset(_KINDS) - {(ENTRY_NORMAL, 0)}
     # A client's entry in a raw log may have any body.
-    tell_tale_at = -1
+    marker_at = -1
 
     def __init__(self) -> None:
         self._of_messages = MessageEntryCodec(lambda: 0)

@@ -46,7 +46,7 @@ _BATCH_MAX: Final = 500
 # The retry interval after an interrupted import.
 _PAUSE_S: Final = 0.5
 # Verdicts of commands that would overwrite later decisions.
-_HONEST: Final = frozenset({CommandVerdict.TOPIC_EXISTS, CommandVerdict.GROUP_EXISTS})
+_EXISTING: Final = frozenset({CommandVerdict.TOPIC_EXISTS, CommandVerdict.GROUP_EXISTS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ class StateImport:
         for command, answer in zip(commands, answers, strict=True):
             if isinstance(answer, BaseException):
                 raise answer
-            if not answer.is_done and answer.verdict not in _HONEST:
+            if not answer.is_done and answer.verdict not in _EXISTING:
                 logger.warning(
                     "import_left_out command=%r verdict=%s detail=%r", command, answer.verdict, answer.detail
                 )

@@ -180,7 +180,7 @@ class AccessState:
         more = len(settings.policies) - (0 if known is None else len(known.settings.policies))
         is_room = known is not None or len(self._users) < USERS_MAX
         no_room = self._no_room(more) if is_room else too_much("users", USERS_MAX)
-        refused = self._refused(command) or no_room or self._lack_of(settings)
+        refused = self._refused(command) or no_room or self._fault_of(settings)
         if refused is not None:
             return refused
         self._put(User(settings, *self._kept_of(known, settings)))
@@ -190,7 +190,7 @@ class AccessState:
     def _no_room(self, policies: int) -> Applied | None:
         return too_much("policies", POLICIES_MAX) if self._policies_count + policies > POLICIES_MAX else None
 
-    def _lack_of(self, settings: UserSettings) -> Applied | None:
+    def _fault_of(self, settings: UserSettings) -> Applied | None:
         """Return the refusal of settings with an unknown role, or that leave no administrator."""
         unknown = next((role for role in settings.roles if role not in self._roles), None)
         if unknown is not None:

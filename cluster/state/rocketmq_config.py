@@ -194,7 +194,7 @@ class _Value:
             raise self.fault("a whole number", repr(self.content)[:80])
         return self.content
 
-    def truth(self, *, default: bool) -> bool:
+    def boolean(self, *, default: bool) -> bool:
         if self.content is None:
             return default
         if not isinstance(self.content, bool):
@@ -228,7 +228,7 @@ def _take_topics(found: ImportedConfig, top: _Value) -> None:
             value.get("readQueueNums").number(16),
             value.get("writeQueueNums").number(16),
             permission,
-            value.get("order").truth(default=defaults.is_ordered),
+            value.get("order").boolean(default=defaults.is_ordered),
             value.get("topicSysFlag").number(defaults.sys_flag),
             value.get("attributes").attributes(),
         )
@@ -240,10 +240,10 @@ def _take_groups(found: ImportedConfig, top: _Value) -> None:
     for name, value in top.get("subscriptionGroupTable").members():
         group = GroupConfig(
             name,
-            is_consume_enabled=value.get("consumeEnable").truth(default=True),
-            is_broadcast_enabled=value.get("consumeBroadcastEnable").truth(default=True),
-            is_from_min_enabled=value.get("consumeFromMinEnable").truth(default=True),
-            is_orderly=value.get("consumeMessageOrderly").truth(default=False),
+            is_consume_enabled=value.get("consumeEnable").boolean(default=True),
+            is_broadcast_enabled=value.get("consumeBroadcastEnable").boolean(default=True),
+            is_from_min_enabled=value.get("consumeFromMinEnable").boolean(default=True),
+            is_orderly=value.get("consumeMessageOrderly").boolean(default=False),
             retry_queues=value.get("retryQueueNums").number(1),
             retry_max_times=value.get("retryMaxTimes").number(16),
             consume_timeout_minutes=value.get("consumeTimeoutMinute").number(15),

@@ -27,7 +27,7 @@ from store.model.finding import Area, Finding
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from commitlog.offline.log_promise import LogPromise
+    from commitlog.offline.durable_part import DurablePart
     from store.fs.read_only_files import ReadOnlyFiles
     from store.model.dispatch_batch import DispatchBatch
 
@@ -46,13 +46,13 @@ class CheckpointCheck:
         files: read it.
         path: of it.
         is_unfinished: the store was not closed cleanly: messages that the checkpoint covers may be missing.
-        promise: of the checkpoint about the log.
+        durable_part: of the log, by the checkpoint.
     """
 
-    def __init__(self, files: ReadOnlyFiles, path: str, *, is_unfinished: bool, promise: LogPromise) -> None:
+    def __init__(self, files: ReadOnlyFiles, path: str, *, is_unfinished: bool, durable_part: DurablePart) -> None:
         self._path = path
         self._is_unfinished = is_unfinished
-        self._promise = promise
+        self._durable_part = durable_part
         self._unreadable: Finding | None = None
         self._content: bytes | None = None
         try:
@@ -96,13 +96,13 @@ class CheckpointCheck:
             )
         if self._content is None or self._numbers is None:
             return
-        lost = list(self._promise.lost_end(log_end, self._last_timestamp, queues))
-        promised = max(self._promise.timestamp, self._promise.derived_timestamp)
+        lost = list(self._durable_part.lost_end(log_end, self._last_timestamp, queues))
+        durable_until = max(self._durable_part.timestamp, self._durable_part.derived_timestamp)
         for number, (name, value) in enumerate(self._numbers.items()):
             is_time = number < _TIMES_COUNT
             if value in self._known:
                 continue
-            if is_time and lost and self._last_timestamp < value <= promised:
+            if is_time and lost and self._last_timestamp < value <= durable_until:
                 # The log is damaged, not the checkpoint.
                 continue
             if is_time and self._first_timestamp < 0:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from commitlog.offline.log_promise import LogPromise
+from commitlog.offline.durable_part import DurablePart
 from commitlog.record.record import HEAD
 from commitlog.record.resync import resync
 from commitlog.record.scan import Stop, blank_size, scan
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _BATCH_SIZE_BYTES = 8 << 20
 _CHUNK_SIZE_BYTES = 1 << 20
-_NO_PROMISE = LogPromise("")
+_NO_DURABLE_PART = DurablePart("")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class LogWalk:
         log_files: of the log, in order.
         is_checked: compare bodies with their checksums, and records with their property CRCs, if they have any.
         size_bytes_max: of one range.
-        promise: of the checkpoint; only for a log whose end is checked.
+        durable_part: of the log, by the checkpoint; only for a log whose end is checked.
 
     Attributes:
         end_offset: the end of the part that was scanned.
@@ -61,10 +61,10 @@ class LogWalk:
     """
 
     __slots__ = (
+        "_durable_part",
         "_is_checked",
         "_log_files",
         "_open_files",
-        "_promise",
         "_size_bytes_max",
         "end_offset",
         "last_timestamp",
@@ -80,7 +80,7 @@ class LogWalk:
         *,
         is_checked: bool,
         size_bytes_max: int = _BATCH_SIZE_BYTES,
-        promise: LogPromise = _NO_PROMISE,
+        durable_part: DurablePart = _NO_DURABLE_PART,
     ) -> None:
         self._open_files = open_files
         self._log_files = log_files
@@ -90,7 +90,7 @@ class LogWalk:
         self.tail: Skipped | None = None
         self.tail_fault = ""
         self.last_timestamp = -1
-        self._promise = promise
+        self._durable_part = durable_part
         self.leftovers: dict[int, Skipped] = {}
 
     def batches(self, begin: int = 0, position: int = 0) -> Iterator[WalkedBatch]:
@@ -128,7 +128,7 @@ class LogWalk:
             if batch.skipped and position == len(view) and not self._holds_records(number + 1):
                 self.tail = tail = batch.skipped[-1]
                 if not file.header_size:  # entries have different rules (`dledger.entries.tail`)
-                    self.tail_fault = self._promise.fault_of_tail(view, tail, self.last_timestamp)
+                    self.tail_fault = self._durable_part.fault_of_tail(view, tail, self.last_timestamp)
                 batch = replace(batch, skipped=batch.skipped[:-1])
             yield WalkedBatch(file, batch)
 

@@ -255,16 +255,16 @@ class Rebuild:
     def _check_end(self, log_end: int) -> None:
         """Refuse a log that lost its end: a rebuild would hide the missing messages."""
         self._log_end = log_end
-        promise, last_timestamp = self._parts.promise, self._last_timestamp
-        for finding in promise.lost_end(log_end, last_timestamp, self._parts.queues.values()):
+        durable_part, last_timestamp = self._parts.durable_part, self._last_timestamp
+        for finding in durable_part.lost_end(log_end, last_timestamp, self._parts.queues.values()):
             if not self._is_skipping:
                 raise LogDamaged(finding)
             self._rebuilt.notes.append(f"{finding.meaning}; it is discarded")
-        if not promise.is_clean and promise.is_missing(last_timestamp):
+        if not durable_part.is_clean and durable_part.is_missing(last_timestamp):
             # Only a note, as at a start: RocketMQ records the time first, and a crash may then lose the record.
-            expected = f"a record stored at {promise.timestamp}"
+            expected = f"a record stored at {durable_part.timestamp}"
             found = f"the log's end after one stored at {last_timestamp}"
-            self._rebuilt.notes.append(f"{promise.path}: expected {expected}, found {found}")
+            self._rebuilt.notes.append(f"{durable_part.path}: expected {expected}, found {found}")
 
     def _pass_over(self, skipped: Skipped, accepted: AcceptedPlace | None) -> None:
         """Skip bytes before valid records and accept the damage, unless it was accepted before."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from commitlog.offline.checkpoint_check import CheckpointCheck
 from commitlog.offline.directory import LogFileInfo, StoreDirectory, StoreMode
-from commitlog.offline.log_promise import RESTORE, LogPromise
+from commitlog.offline.durable_part import RESTORE, DurablePart
 from commitlog.offline.log_walk import LogWalk, WalkedBatch
 from commitlog.plain.accepted_damage import AcceptedPlace, load_accepted
 from store.check.index_against_log import IndexChecker
@@ -77,7 +77,7 @@ class StoreParts:
         findings: files that do not belong there.
         accepted: damage of the log that an operator has accepted.
         is_unfinished: it was not closed cleanly, or is open.
-        promise: the durable part by the checkpoint; empty for a store in use.
+        durable_part: of the log, by the checkpoint; empty for a store in use.
     """
 
     def __init__(self, files: ReadOnlyFiles, directory: StoreDirectory, *, is_live: bool = False) -> None:
@@ -88,7 +88,7 @@ class StoreParts:
         self.directory = self._until_now(directory) if is_live else directory
         if is_live:
             time.sleep(_LOOK_PAUSE_S)
-        self.promise = self._read_promise()
+        self.durable_part = self._read_durable_part()
         self.accepted = load_accepted(files, directory.root)
         self.findings = [problem for problem in (self.accepted.problem,) if problem is not None]
         self.queues = self._load_queues()
@@ -104,7 +104,7 @@ class StoreParts:
 
     def walk(self) -> LogWalk:
         """Return a scan of the log."""
-        return LogWalk(self.open_files, self.directory.log_files, is_checked=True, promise=self.promise)
+        return LogWalk(self.open_files, self.directory.log_files, is_checked=True, durable_part=self.durable_part)
 
     def accepted_place(self, skipped: Skipped) -> AcceptedPlace | None:
         """Return the accepted damage that covers unreadable bytes; None unless it covers all, unchanged."""
@@ -128,16 +128,16 @@ class StoreParts:
             is_live=self.is_live,
         )
 
-    def _read_promise(self) -> LogPromise:
+    def _read_durable_part(self) -> DurablePart:
         path = self.directory.checkpoint_path
         if self.is_live:
-            return LogPromise(path)
+            return DurablePart(path)
         try:
             content = self.files.read_bytes(path)
         except StorageFailed:  # `CheckpointCheck` reports it
             content = None
         is_plain = self.directory.mode is StoreMode.PLAIN
-        return LogPromise.of(path, content, is_plain=is_plain, is_clean=not self.is_unfinished)
+        return DurablePart.of(path, content, is_plain=is_plain, is_clean=not self.is_unfinished)
 
     def _load_queues(self) -> dict[QueueKey, QueueView]:
         path = self.directory.queues_path
@@ -240,7 +240,7 @@ class Verification:
         yield from self._check_structures()
         walk, queues, index = parts.walk(), parts.queue_checker(), parts.index_checker()
         checkpoint = CheckpointCheck(
-            parts.files, directory.checkpoint_path, is_unfinished=parts.is_unfinished, promise=parts.promise
+            parts.files, directory.checkpoint_path, is_unfinished=parts.is_unfinished, durable_part=parts.durable_part
         )
         self.counts.items = index.item_count
         for walked in walk.batches():

@@ -316,8 +316,8 @@ def _scan(files: Sequence[MappedFile], at: _Cursor, checks: _Checks) -> _Cursor:
     while number < len(files):
         file = files[number]
         view, file_size = file.view(), file.file.size
-        is_going_on = True
-        while is_going_on:
+        has_more = True
+        while has_more:
             found = walk(view, position, file_size - END_SIZE_MIN)
             good, store_timestamps = count_good(
                 view,
@@ -331,7 +331,7 @@ def _scan(files: Sequence[MappedFile], at: _Cursor, checks: _Checks) -> _Cursor:
             if good:
                 position = found.starts[good - 1] + found.sizes[good - 1]
                 store_timestamp = int(store_timestamps[good - 1])
-            is_going_on = 0 < good == len(found.starts)
+            has_more = 0 < good == len(found.starts)
         if position > file_size - BLANK_SIZE_MIN:
             break
         if HEAD.unpack_from(view, position) != (file_size - position, BLANK_MAGIC):

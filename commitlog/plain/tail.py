@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 SECTOR_SIZE_BYTES: Final = 512
 # If a record begins this close to a sector's end, its bytes in that sector are zero anyway, because its size is small.
-_TELLING_SIZE: Final = 3
+_ZERO_PIECE_SIZE_MIN: Final = 3
 _SIZE_SIZE: Final = 4
 _MAGIC_SIZE: Final = 4
 _PROPERTIES_LENGTH_SIZE: Final = 2
@@ -328,7 +328,7 @@ def _has_zero_sector(place: BadRecordPlace, good: GoodRecord) -> bool:
                 end = good.position
         while begin < end:
             sector_end = min(begin - begin % SECTOR_SIZE_BYTES + SECTOR_SIZE_BYTES, end)
-            if sector_end - begin >= _TELLING_SIZE and not bytes(view[begin:sector_end]).strip(b"\0"):
+            if sector_end - begin >= _ZERO_PIECE_SIZE_MIN and not bytes(view[begin:sector_end]).strip(b"\0"):
                 return True
             begin = sector_end
     return False

@@ -61,7 +61,7 @@ class MessageEntryCodec:
     )
     applied_channel = STATE_CHANNEL
     # The low byte of the sysFlag, which contains the transaction type.
-    tell_tale_at = SYS_FLAG_POSITION + 3
+    marker_at = SYS_FLAG_POSITION + 3
 
     def __init__(self, clock: Callable[[], int], store_host: Host = LOOPBACK) -> None:
         self._clock = clock

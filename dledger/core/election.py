@@ -140,7 +140,7 @@ def on_vote_request(state: State, sender: str, request: VoteRequest) -> None:
     )
     if is_granted:
         transitions.vote_for(state, sender)
-        voting_rights.promise_group(state, request.group_id)
+        voting_rights.agree_to_group(state, request.group_id)
     _answer(state, sender, request, term=state.term, is_granted=is_granted)
 
 

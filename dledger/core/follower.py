@@ -110,7 +110,7 @@ def note_leader_contact(state: State, sender: str, *, is_founding: bool = False)
     # Messages of a second leader were already rejected (`core.trust`).
     assert state.leader_id in (None, sender), (state.leader_id, sender)
     follow(state, sender)
-    voting_rights.meet_leader(state, sender, is_founding=is_founding)
+    voting_rights.end_founding(state, sender, is_founding=is_founding)
     office = state.follower
     office.contact_ms = state.now_ms
     office.deadline_ms = state.now_ms + waiting_time_ms(state.config, state.draw)

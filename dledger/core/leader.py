@@ -10,7 +10,7 @@ from dledger.core.commits import advance_commit
 from dledger.core.events import AppendMembership, AppendProposal, MessageRejected, Refuse, RejectReason
 from dledger.core.messages import HeartbeatResponse, PushAccepted, PushRefused, SnapshotProgress
 from dledger.core.state import membership, voting_rights
-from dledger.core.transitions import resign, take_lead
+from dledger.core.transitions import resign, win_election
 from dledger.errors import ResponseCode
 from dledger.types import GROUP_ID_END, NO_GROUP, NO_INDEX, NO_TERM, MembershipEntry, Role
 
@@ -30,7 +30,7 @@ def become_leader(state: State, *, is_founding: bool) -> None:
 
     `is_founding`: the group begins with this election; founding voters are informed (ADR 7).
     """
-    take_lead(state, frozenset(state.voters) if is_founding else frozenset())
+    win_election(state, frozenset(state.voters) if is_founding else frozenset())
     membership_changes.refresh_followers(state)
     if state.group_id == NO_GROUP:
         _found(state)
@@ -69,7 +69,7 @@ def tick(state: State) -> None:
     if state.now_ms >= state.leader.heartbeat_due_ms:
         replication.broadcast_heartbeat(state)
         transfer.ask_target(state)
-    is_parting = False
+    has_removed_peer = False
     for peer, progress in state.leader.progress.items():
         if progress.commit_sent < progress.commit_due:
             replication.send_heartbeat(state, peer, progress)
@@ -78,10 +78,10 @@ def tick(state: State) -> None:
             replication.retry(state, peer, progress)
         elif progress.is_throttled:
             replication.push(state, peer)
-        is_parting |= progress.leaves_ms >= 0
-    if is_parting:
-        membership_changes.part(state)
-    transfer.look_for_room(state)
+        has_removed_peer |= progress.leaves_ms >= 0
+    if has_removed_peer:
+        membership_changes.forget_removed_peers(state)
+    transfer.check_full_disk(state)
     transfer.look_for_preferred(state)
 
 
@@ -197,7 +197,7 @@ def _pause_if_overtaken(state: State, progress: Progress) -> None:
 
 def _next_to_try(state: State, progress: Progress, response: PushRefused) -> int:
     """Return the first index of the next push; below our begin if the follower lacks entries that we deleted."""
-    next_index = max(_meeting_point(state, response), progress.match_index + 1)
+    next_index = max(_next_after_conflict(state, response), progress.match_index + 1)
     begin_index = state.log.begin_index
     if next_index < begin_index <= min(response.last_index + 1, response.rejected_prev_index):
         # The logs may agree up to our begin; before it we know only the term of one entry.
@@ -205,7 +205,7 @@ def _next_to_try(state: State, progress: Progress, response: PushRefused) -> int
     return next_index
 
 
-def _meeting_point(state: State, response: PushRefused) -> int:
+def _next_after_conflict(state: State, response: PushRefused) -> int:
     """Return the greatest index that the follower may accept next, given its answer."""
     log = state.log
     if response.conflict_term == NO_TERM:

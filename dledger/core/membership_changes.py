@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dledger.core.state.progress import Progress
 
 # Election timeouts for which a removed member still receives messages, so that it learns of its removal.
-_FAREWELL_TIMEOUTS = 4
+_REMOVED_PEER_TIMEOUTS = 4
 
 
 def on_change(state: State, event: ChangeMembership) -> None:
@@ -161,10 +161,10 @@ def refresh_followers(state: State) -> None:
     ids = {member.id for member in members}
     for peer, progress in state.leader.progress.items():
         if peer not in ids and progress.leaves_ms < 0:
-            progress.leaves_ms = state.now_ms + _FAREWELL_TIMEOUTS * state.config.max_election_timeout_ms
+            progress.leaves_ms = state.now_ms + _REMOVED_PEER_TIMEOUTS * state.config.max_election_timeout_ms
 
 
-def part(state: State) -> None:
+def forget_removed_peers(state: State) -> None:
     """End the replication to removed members that have received their removal, or after a time limit."""
     index = state.memberships[-1].index
     gone = [

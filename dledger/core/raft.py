@@ -164,10 +164,10 @@ class Raft(RaftStatus):
             case PushNotTaken():
                 follower.on_push_not_taken(state, event.sender, event.push, is_corrupt=event.is_corrupt)
             case _:
-                self._happen_seldom(event)
+                self._step_rare_event(event)
         return self._finish()
 
-    def _happen_seldom(self, event: Event) -> None:
+    def _step_rare_event(self, event: Event) -> None:
         state = self.state
         match event:
             case TransferLeadership():
@@ -205,7 +205,7 @@ class Raft(RaftStatus):
         assert now_ms >= self.state.now_ms, (now_ms, self.state.now_ms)
         self.state.now_ms = now_ms
 
-    def is_believed(self, sender: str, message: Message) -> bool:
+    def is_acceptable(self, sender: str, message: Message) -> bool:
         """Return whether `message` would be passed to its rule; entries are not checked. False for an old term."""
         return message.term >= self.state.term and trust.fault_of(self.state, sender, message) is None
 
@@ -265,7 +265,7 @@ class Raft(RaftStatus):
             if isinstance(message, ReadIndexResponse):
                 reads.on_response(state, sender, replace(message, index=NO_INDEX))
                 return
-            if isinstance(message, ReadIndexRequest) or (not is_leader and not self._knows(sender)):
+            if isinstance(message, ReadIndexRequest) or (not is_leader and not self._is_known(sender)):
                 return
             transitions.see_term(state, message.term, sender if is_leader else None)
         if message.term < state.term:
@@ -281,7 +281,7 @@ class Raft(RaftStatus):
         elif isinstance(state.office, Leader) and sender in state.office.progress:
             self._lead(sender, message)
 
-    def _knows(self, sender: str) -> bool:
+    def _is_known(self, sender: str) -> bool:
         return self.state.progress_of(sender) is not None or self.membership.get(sender) is not None
 
     def _answer_old_term(self, sender: str, message: Message) -> None:

@@ -137,7 +137,7 @@ def look_for_preferred(state: State) -> None:
             return
 
 
-def look_for_room(state: State) -> None:
+def check_full_disk(state: State) -> None:
     """As a leader whose disk is full, check regularly for a voter whose disk is not."""
     office = state.leader
     if state.is_disk_full and state.now_ms >= office.preferred_due_ms:
@@ -152,13 +152,13 @@ def leave_full_disk(state: State) -> None:
         return
     progress = office.progress
     index_min = state.log.last_index - state.config.max_leadership_transfer_wait_index
-    with_room = [
+    with_free_space = [
         voter
         for voter in state.voters
         if voter != state.self_id and _is_fit(state, voter) and progress[voter].match_index >= index_min
     ]
-    if with_room:
-        _begin(state, max(with_room, key=lambda voter: progress[voter].match_index), None)
+    if with_free_space:
+        _begin(state, max(with_free_space, key=lambda voter: progress[voter].match_index), None)
 
 
 def hand_over(state: State) -> None:

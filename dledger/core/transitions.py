@@ -123,7 +123,7 @@ def ask_votes(state: State, *, is_asked_to_campaign: bool) -> None:
     _enter(state, TransitionCause.VOTE, Candidate(False, is_asked_to_campaign, deadline_ms))
 
 
-def take_lead(state: State, founders: frozenset[str]) -> None:
+def win_election(state: State, founders: frozenset[str]) -> None:
     """Become the leader of the term; `founders` are the voters, if this election founds the group."""
     due_ms = state.now_ms + state.config.preferred_leader_interval_ms
     _enter(state, TransitionCause.ELECTED, Leader(founders, state.log.last_index + 1, due_ms), state.self_id)

@@ -58,7 +58,7 @@ def _is_too_far(state: State, reset: ResetLog) -> bool:
 
 
 def _fault_of_group(state: State, sender: str, message: Grouped) -> RejectReason | None:
-    known = voting_rights.believed_group_id(state)
+    known = voting_rights.accepted_group_id(state)
     if known == NO_GROUP:
         # A node that sends the group id of our log belongs to it, committed or not: the id is sent only to members.
         is_proven = message.group_id != NO_GROUP and message.group_id == state.group_id

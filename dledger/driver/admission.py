@@ -103,7 +103,7 @@ class Admission:
 
     def _admit_message(self, event: Received) -> Event | None:
         message = event.message
-        if isinstance(message, LEADERS_MESSAGES) and not self._raft.is_believed(event.sender, message):
+        if isinstance(message, LEADERS_MESSAGES) and not self._raft.is_acceptable(event.sender, message):
             # The core drops it, or answers that its term is old: no need to check its bytes or to reserve space.
             return event
         match message:

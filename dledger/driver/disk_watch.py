@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 # A disk counts as healthy again after this many times the limit without a stall.
-_CONVALESCENCE = 10
+_RECOVERY_FACTOR = 10
 
 
 class DiskWatch:
@@ -44,7 +44,7 @@ class DiskWatch:
     def is_stalled(self, now_ms: int) -> bool:
         """Return whether a sync stalls, or did recently."""
         if self.is_stalling(now_ms):
-            self._stalled_until_ms = now_ms + _CONVALESCENCE * self._limit_ms
+            self._stalled_until_ms = now_ms + _RECOVERY_FACTOR * self._limit_ms
         return now_ms < self._stalled_until_ms
 
     def is_stalling(self, now_ms: int) -> bool:

@@ -157,7 +157,7 @@ class Driver:
         if not self.raft.is_disk_stalled:
             held_index = min(self.raft.commit_index, self._store.durable_index)
             self._store.aside.advance(held_index, tick.now_ms)
-        if self.raft.has_company or self._admission.can_lead():
+        if self.raft.needs_other_votes or self._admission.can_lead():
             # The clock may have advanced while the tick waited in the inbox.
             self._step(Tick(max(tick.now_ms, self.raft.now_ms)))
 
@@ -268,9 +268,9 @@ class Driver:
             case ReadRefused():
                 self._observer.on_read_refused(effect.read_id)
             case _:
-                self._execute_seldom(effect)
+                self._execute_rare_effect(effect)
 
-    def _execute_seldom(self, effect: Effect) -> None:
+    def _execute_rare_effect(self, effect: Effect) -> None:
         match effect:
             case SaveMemberships():
                 self._memberships.save(effect.memberships)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from store.fs.ports import DirectoryLock, Files
 
 # Followed by the position of the first existing file: an operator gives up the entries before it.
-_LEAVE_NAME = "begin-at"
+_PERMISSION_NAME = "begin-at"
 
 
 def open_log(files: Files, directory: str, config: EntryStoreConfig, codec: EntryCodec, give_up: GiveUp) -> OpenLog:
@@ -113,8 +113,8 @@ def _check_beginning(files: Files, directory: str, data: MappedFileQueue, head_f
         # If another program began the log, its first entries may have been deleted before this program ran here.
         _, _, _, _, _, _, chain_crc, body_crc, _ = HEADER.unpack_from(data.mapped_files[0].view(), 0)
         is_ours = bool(chain_crc or body_crc)
-    leave = f"{directory}/{_LEAVE_NAME}.{data.begin_offset}"
-    if not is_ours or files.exists(leave):
+    permission = f"{directory}/{_PERMISSION_NAME}.{data.begin_offset}"
+    if not is_ours or files.exists(permission):
         return
     raise CorruptData(
         data.directory,
@@ -122,7 +122,7 @@ def _check_beginning(files: Files, directory: str, data: MappedFileQueue, head_f
         f"the file that holds position {begin_position}, where the log begins",
         f"no file before position {data.begin_offset}",
         f", or give the node an empty directory: it is re-synced. If the files were deleted on purpose, and "
-        f"these entries are not needed, create the empty file {leave} and start the node",
+        f"these entries are not needed, create the empty file {permission} and start the node",
     )
 
 

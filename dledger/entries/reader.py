@@ -12,7 +12,7 @@ import numpy as np
 
 from dledger.entries.errors import EntryNotFound
 from dledger.entries.format.entry import CHANNEL_OFFSET, HEADER, HEADER_SIZE, Entry, decode
-from dledger.entries.format.walk import TELL_TALE, TELL_TALE_MASK, WalkState, describe_fault, walk
+from dledger.entries.format.walk import MARKER, MARKER_MASK, WalkState, describe_fault, walk
 from store.errors import CorruptData
 
 if TYPE_CHECKING:
@@ -150,23 +150,23 @@ class EntryReader:
         content = np.frombuffer(file.view(), np.uint8)
         ends = content[offsets + _CHANNEL_END]
         is_found = ends == channel & _BYTE_MAX
-        if self._codec.tell_tale_at >= 0:
-            tales = content[np.minimum(offsets + (HEADER_SIZE + self._codec.tell_tale_at), len(content) - 1)]
-            is_found |= (tales & TELL_TALE_MASK == TELL_TALE) & ~np.isin(ends, self._own_ends)
+        if self._codec.marker_at >= 0:
+            markers = content[np.minimum(offsets + (HEADER_SIZE + self._codec.marker_at), len(content) - 1)]
+            is_found |= (markers & MARKER_MASK == MARKER) & ~np.isin(ends, self._own_ends)
         found: list[int] = (np.flatnonzero(is_found) + first_index).tolist()
         return found
 
     def _find_few_of_channel(self, first_index: int, last_index: int, channel: int) -> list[int]:
         """Find them from the headers, one by one: for a few entries a tenth of the work."""
-        tell_tale_at, found = self._codec.tell_tale_at, []
+        marker_at, found = self._codec.marker_at, []
         for index in range(first_index, last_index + 1):
             _, position, size, _, _ = self.proven(index)
             file = self._file_with(index, position, size)
             view, offset = file.view(), position - file.begin_offset
-            end, tale = view[offset + _CHANNEL_END], 0
-            if 0 <= tell_tale_at < size - HEADER_SIZE:
-                tale = view[offset + HEADER_SIZE + tell_tale_at]
-            is_lost = tale & TELL_TALE_MASK == TELL_TALE and end not in self._own_ends
+            end, marker = view[offset + _CHANNEL_END], 0
+            if 0 <= marker_at < size - HEADER_SIZE:
+                marker = view[offset + HEADER_SIZE + marker_at]
+            is_lost = marker & MARKER_MASK == MARKER and end not in self._own_ends
             if end == channel & _BYTE_MAX or is_lost:
                 found.append(index)
         return found

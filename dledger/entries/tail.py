@@ -125,7 +125,7 @@ def find_good_after(place: BadEntryPlace) -> int | None:
 
 def is_ours(place: BadEntryPlace) -> bool:
     """Return whether this program wrote the log at the place, so that all unwritten bytes are zero."""
-    return place.is_after_ours or _gives_right_chain(place)
+    return place.is_after_ours or _fits_chain(place)
 
 
 def is_unfinished_step(place: BadEntryPlace) -> bool:
@@ -251,7 +251,7 @@ def _chained(place: BadEntryPlace, magic: int, index: int, term: int, body_crc: 
     return CHAIN.pack(max(place.state.chain_crc, NO_CHAIN), magic, index, term, body_crc)
 
 
-def _gives_right_chain(place: BadEntryPlace) -> bool:
+def _fits_chain(place: BadEntryPlace) -> bool:
     view, begin = place.file.view(), place.offset
     if place.state.chain_crc == UNKNOWN or begin + HEADER_SIZE > len(view):
         return False

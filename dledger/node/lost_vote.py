@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_LEAVE_NAME = "give-up"
-_VOTE_LEAVE_NAME = "take-back-voice"
+_PERMISSION_NAME = "give-up"
+_VOTE_PERMISSION_NAME = "take-back-voice"
 
 
 class VoteGivenUp:
@@ -65,7 +65,7 @@ class VoteGivenUp:
         voters = self._membership_before(damage.index).voters
         others = [voter for voter in voters if voter != self._self_id]
         if len(others) < quorum_of(len(voters)):
-            return self._ask_for_leave(damage)
+            return self._check_permission(damage)
         kept = self._keep(damage)
         hard_state = HardStateFile.open(self._files, self._directory)
         saved = hard_state.load()
@@ -81,19 +81,19 @@ class VoteGivenUp:
             return self._settings
         return next((entry for entry in reversed(entries) if entry.index < index), entries[0]).membership
 
-    def _ask_for_leave(self, damage: DamagedTail) -> str:
+    def _check_permission(self, damage: DamagedTail) -> str:
         """Give the tail up only if an operator created the file whose name contains the index of the entry."""
-        leave = f"{self._directory}/{_LEAVE_NAME}.{damage.index}"
-        if not self._files.exists(leave):
+        permission = f"{self._directory}/{_PERMISSION_NAME}.{damage.index}"
+        if not self._files.exists(permission):
             raise damage.refusal(
                 "; the other voters alone have no majority, and cannot send it again. If there is no copy "
-                f"of it anywhere, create the empty file {leave} and start the node: it then discards that entry"
+                f"of it anywhere, create the empty file {permission} and start the node: it then discards that entry"
             )
         kept = self._keep(damage)
         # Removed before the cut, so that the file cannot permit a second loss.
-        self._files.remove(leave)
+        self._files.remove(permission)
         self._files.sync_directory(self._directory)
-        return f"{kept}{leave} permits the node to discard it"
+        return f"{kept}{permission} permits the node to discard it"
 
     def _keep(self, damage: DamagedTail) -> str:
         """Save the truncated bytes for inspection, if they fit on the disk."""
@@ -120,14 +120,14 @@ def take_back_vote(
             start.
     """
     saved = hard_state.load()
-    leave = f"{directory}/{_VOTE_LEAVE_NAME}.{saved.incarnation}"
-    if not files.exists(leave):
+    permission = f"{directory}/{_VOTE_PERMISSION_NAME}.{saved.incarnation}"
+    if not files.exists(permission):
         return
     entries = memberships.load()
     member = entries[0].membership.get(self_id) if entries else None
     if member is not None and member.is_voter and not saved.is_founding:
         # Saved before the file is removed: if the file survives a crash, its incarnation is never used again.
         hard_state.save(replace(saved, incarnation=member.incarnation))
-        logger.warning("voice_taken_back self_id=%s incarnation=%d leave=%r", self_id, saved.incarnation, leave)
-    files.remove(leave)
+        logger.warning("voice_taken_back self_id=%s incarnation=%d leave=%r", self_id, saved.incarnation, permission)
+    files.remove(permission)
     files.sync_directory(directory)

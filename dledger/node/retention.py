@@ -56,7 +56,7 @@ class NodeRetention:
         self._clocks = clocks
         # The begin index of the log after each deletion, ascending. While it is not empty, one `_delete` is scheduled,
         # and `look` chooses no more files.
-        self._going: list[int] = []
+        self._to_delete: list[int] = []
         policy.read_clocks(clocks())
         if policy.silence_s:
             logger.info("retention_silence seconds=%.0f", policy.silence_s)
@@ -87,37 +87,37 @@ class NodeRetention:
         Raises:
             store.errors.StorageFailed: the node must stop.
         """
-        if not self._going and not self._core.is_disk_stalled:
+        if not self._to_delete and not self._core.is_disk_stalled:
             was_full = self.is_disk_full
-            self._going = list(self._policy.look(self._clocks(), self._floor.index()))
+            self._to_delete = list(self._policy.look(self._clocks(), self._floor.index()))
             if self._policy.is_short_of_room and self._free_aside():
                 # No guarantee depends on a replaced log, so it is deleted before any file of the current log.
-                self._going.clear()
+                self._to_delete.clear()
                 self._steps.soon(self._look_again)
             if self.is_disk_full != was_full:
                 logger.warning("disk used=%.2f is_full=%s", self.used_ratio, self.is_disk_full)
-            if self._going:
+            if self._to_delete:
                 self._steps.soon(self._delete)
             elif self.is_held_back:
                 self._floor.held_back()
 
     def _delete(self, driver: Driver) -> None:
-        index = self._going.pop(0)
+        index = self._to_delete.pop(0)
         # A follower that needs the file may have connected since the check.
         if index > self._floor.index() or self._core.is_disk_stalled:
-            self._going.clear()
+            self._to_delete.clear()
             return
         try:
             driver.delete_before(index)
         except DiskFull as error:
             # The disk has no space to record the new begin of the log; the next check retries.
             logger.warning("cannot_delete error=%r", str(error))
-            self._going.clear()
+            self._to_delete.clear()
             return
         self.deleted_files_count += 1
         logger.info("deleted_file begin_index=%d disk_used=%.2f", driver.raft.begin_index, self.used_ratio)
         # The disk is less full now, and one check chooses a bounded number of files.
-        self._steps.soon(self._delete if self._going else self._look_again)
+        self._steps.soon(self._delete if self._to_delete else self._look_again)
 
     def _look_again(self, driver: Driver) -> None:
         del driver

@@ -62,16 +62,16 @@ class Dialer:
         # Index of the kind that is dialed next.
         self._kind_number = 0
         # The next pause is skipped.
-        self._is_hurried = False
+        self._is_pause_skipped = False
 
     def ended(self, connection: PeerConnection) -> None:
         """Record that `connection` ended, in case it is the one of the present attempt."""
         if connection is self._connection:
             self._ended.set()
 
-    def hurry_after(self, connection: PeerConnection) -> None:
+    def skip_pause_after(self, connection: PeerConnection) -> None:
         """Make the attempt after `connection` without a pause, in case it is the one of the present attempt."""
-        self._is_hurried = self._is_hurried or connection is self._connection
+        self._is_pause_skipped = self._is_pause_skipped or connection is self._connection
 
     async def run(self) -> None:
         """Dial until cancelled; the connection of the present attempt ends with it, greeted or not."""
@@ -81,8 +81,8 @@ class Dialer:
             while True:
                 begun_at = loop.time()
                 await self._dial_once()
-                if self._is_hurried:
-                    self._is_hurried = False
+                if self._is_pause_skipped:
+                    self._is_pause_skipped = False
                     continue
                 if loop.time() - begun_at > _GOOD_AFTER_S:
                     pause_s = _PAUSE_MIN_S

@@ -92,7 +92,7 @@ class PeerLink:
     def renew(self, connection: PeerConnection, error: DLedgerError) -> None:
         """Close `connection`; if this node dialed it, it is dialed again without a pause."""
         for dialer in self._dialers:
-            dialer.hurry_after(connection)
+            dialer.skip_pause_after(connection)
         connection.close(error)
 
     @property

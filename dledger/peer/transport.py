@@ -316,7 +316,7 @@ class PeerTransport:
         if isinstance(error, ForeignIdentity) and not connection.is_dialled:
             self._port.refusals.note(Refusal.IDENTITY, connection.host, str(error))
             return
-        self._complain(peer_id, connection, error)
+        self._log_failure(peer_id, connection, error)
         if isinstance(error, StaleDirectory):
             self._listener.on_failed(error)
             return
@@ -423,7 +423,7 @@ class PeerTransport:
         if link is not None and link.is_member:
             self._listener.on_unreachable(peer_id)
 
-    def _complain(self, peer_id: str, connection: PeerConnection, error: DLedgerError) -> None:
+    def _log_failure(self, peer_id: str, connection: PeerConnection, error: DLedgerError) -> None:
         if isinstance(error, GreetAgain):
             return
         side = "we dialled" if connection.is_dialled else "it dialled"

@@ -29,7 +29,7 @@ class ChannelEntryCodec:
     kinds: frozenset[tuple[int, int]] = frozenset({(ENTRY_NORMAL, _NO_OP_CHANNEL), (ENTRY_NORMAL, _MEMBERSHIP_CHANNEL)})
     applied_channel = 0
     # The "t" of the frame.
-    tell_tale_at = 3
+    marker_at = 3
 
     def no_op(self) -> SystemEntry:
         """Return the no-op with which a leader begins its term: magic 1, channel 2."""

@@ -68,7 +68,7 @@ def _leases(options: SimOptions, random: Random) -> SimOptions:
         ),
         tick_us=5_000,
         network=NetworkOptions(max_latency_us=1_000, spike_rate=random.choice((0.0, 0.02)), spike_latency_us=80_000),
-        is_founded_in_peace=True,
+        is_founded_without_faults=True,
     )
 
 
@@ -97,7 +97,7 @@ def _snapshots(options: SimOptions, random: Random) -> SimOptions:
             drop_rate=0.01,
             damage_rate=random.choice((0.0, 0.0, 0.05)),
         ),
-        is_founded_in_peace=True,
+        is_founded_without_faults=True,
     )
 
 
@@ -127,7 +127,7 @@ def _members(options: SimOptions, random: Random) -> SimOptions:
         think_max_us=random.choice((options.think_max_us, 400_000)),
         # Messages from and to a removed node arrive late.
         network=replace(options.network, replay_rate=0.05, spike_rate=0.05, spike_latency_us=200_000),
-        is_founded_in_peace=True,
+        is_founded_without_faults=True,
     )
 
 
@@ -144,7 +144,7 @@ def _deposed(options: SimOptions, random: Random) -> SimOptions:
         safety_us=2_000_000,
         bodies_max=4,
         raft=replace(options.raft, max_push_size_bytes=random.choice((64, 256)), max_push_window=1),
-        is_founded_in_peace=True,
+        is_founded_without_faults=True,
     )
 
 
@@ -169,7 +169,7 @@ def _foreign_heads(options: SimOptions, random: Random) -> SimOptions:
         client_time_out_us=100_000,
         think_max_us=5_000,
         bodies_max=4,
-        is_founded_in_peace=True,
+        is_founded_without_faults=True,
     )
 
 
@@ -208,7 +208,7 @@ def _handovers(options: SimOptions, random: Random) -> SimOptions:
         network=replace(
             options.network, replay_rate=0.05, duplicate_rate=0.1, spike_rate=0.1, spike_latency_us=150_000
         ),
-        is_founded_in_peace=True,
+        is_founded_without_faults=True,
     )
 
 
@@ -228,7 +228,7 @@ def _damage(options: SimOptions, random: Random) -> SimOptions:
         downtime_max_us=100_000,
         checkpoint_interval_us=random.choice((100_000, 2_000_000)),
         admin_ops=(AdminOp.DELETE_HEAD,),
-        is_founded_in_peace=True,
+        is_founded_without_faults=True,
     )
 
 

@@ -19,7 +19,7 @@ __all__ = ["AdminOp", "NemesisOp", "SimOptions", "draw_options", "with_short_ter
 _INDEX_UNIT_SIZE_BYTES = 32
 # The share of runs without faults until the first commit: founding a group needs all its voters, so with faults many
 # runs would never begin.
-_PEACE_SHARE = 0.8
+_QUIET_SHARE = 0.8
 _MESSAGE_LOG_SHARE = 0.4
 _STRANGE_SHARE = 0.15
 _DAMAGED_FRAMES_SHARE = 0.15
@@ -50,7 +50,7 @@ class SimOptions:
         admin_ops: operations of administrators.
         admin_interval_us: mean time between two of them.
         is_message_log: leaders' entries are as in a log of messages: magic 1 and a special channel.
-        is_founded_in_peace: no faults until the first leader has committed an entry.
+        is_founded_without_faults: no faults until the first leader has committed an entry.
         lease_share: part of the reads that may use the lease; 0 if clocks have no bound on drift.
         is_flush_sync: acknowledge after the sync; without it there are no power cuts, and no sync fails.
         data_file_size_bytes, index_file_size_bytes: tiny, so that files roll all the time.
@@ -102,7 +102,7 @@ class SimOptions:
     admin_ops: tuple[AdminOp, ...] = ()
     admin_interval_us: int = 200_000
     lease_share: float = 0.0
-    is_founded_in_peace: bool = False
+    is_founded_without_faults: bool = False
     is_message_log: bool = False
     focus: str = ""
     dead_max: int = 0
@@ -141,7 +141,7 @@ class SimOptions:
             f"clocks={'/'.join(f'{rate / 1_000_000:g}' for rate in self.clock_rates_ppm)} "
             f"nemesis={','.join(self.nemesis_ops) or 'none'} admin={','.join(self.admin_ops) or 'none'} "
             f"snapshots={self.snapshot_threshold or 'none'} leases={self.lease_share:g} "
-            f"founding={'calm' if self.is_founded_in_peace else 'rough'} "
+            f"founding={'calm' if self.is_founded_without_faults else 'rough'} "
             f"preferred={','.join(self.raft.preferred_leader_ids) or 'none'} dead<={self.dead_max}"
         )
 
@@ -162,10 +162,10 @@ def draw_options(seed: int, node_count: int | None = None, *, is_focused: bool =
         return options
     options = replace(options, dead_max=Random(f"{seed}/options of the dead").choice((0, 0, 1, 2)))
     options = with_focus(options, Random(f"{seed}/options of focus"))
-    return _with_strangeness(options, Random(f"{seed}/options of strangeness"))
+    return _with_directory_faults(options, Random(f"{seed}/options of strangeness"))
 
 
-def _with_strangeness(options: SimOptions, random: Random) -> SimOptions:
+def _with_directory_faults(options: SimOptions, random: Random) -> SimOptions:
     """Enable wrong directories and damaged messages, each in some runs."""
     if random.random() < _STRANGE_SHARE:
         options = replace(options, nemesis_ops=(*options.nemesis_ops, *DIRECTORY_OPS))
@@ -201,7 +201,7 @@ def _with_admin_ops(options: SimOptions, random: Random) -> SimOptions:
         admin_ops=admin_ops,
         admin_interval_us=random.choice((30_000, 100_000, 400_000)),
         lease_share=lease_share,
-        is_founded_in_peace=random.random() < _PEACE_SHARE,
+        is_founded_without_faults=random.random() < _QUIET_SHARE,
         clock_rates_ppm=(
             *options.clock_rates_ppm,
             *(random.choice(options.clock_rates_ppm) for _ in range(spare_count)),

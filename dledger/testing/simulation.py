@@ -118,7 +118,7 @@ class Simulation:
             client.start()
         scheduler, committed = self._world.scheduler, self._world.checks.log.committed
         founding_us = _FOUNDING_FACTOR * self._options.liveness_us
-        if self._options.is_founded_in_peace and not scheduler.run_until(founding_us, lambda: bool(committed)):
+        if self._options.is_founded_without_faults and not scheduler.run_until(founding_us, lambda: bool(committed)):
             raise Violation("liveness", f"no group was founded within {founding_us} us")
         self._nemesis.start()
         self._administrator.start()
@@ -146,17 +146,17 @@ class Simulation:
         self._world.network.heal()
         for client in self._clients:
             client.is_stopped = True
-        self._bury()
+        self._leave_some_dead()
         for machine in self._living.values():
             machine.heal()
 
-    def _bury(self) -> None:
+    def _leave_some_dead(self) -> None:
         """Leave some nodes dead or stalled for the rest of the run, at most a minority of the voters."""
         chosen = Random(f"{self._options.seed}/the dead")
         dead = chosen.sample(list(self._machines), min(self._options.dead_max, len(self._machines)))
         for node_id in dead:
             if self._world.checks.damage.take_away(node_id):
-                self._living.pop(node_id).bury()
+                self._living.pop(node_id).leave_dead()
 
     def _await_liveness(self) -> None:
         scheduler = self._world.scheduler

@@ -31,7 +31,7 @@ from store.maintenance.lock import lock_store
 from store.queues.consume_queues import FILE_SIZE_BYTES
 from store.queues.unit import UNIT_SIZE
 
-_AS_IT_IS: Final = Layout()
+_DEFAULT_LAYOUT: Final = Layout()
 _KEYS_NAME: Final = "keys"
 _COMPARED_SIZE: Final = 1 << 20
 
@@ -61,7 +61,7 @@ def here(slices: Sequence[Slice], work: Callable[[Slice], Iterable[SliceOutcome]
 
 
 def rebuild_store(
-    path: str, runner: SliceRunner = here, *, layout: Layout = _AS_IT_IS, is_old_kept: bool = False
+    path: str, runner: SliceRunner = here, *, layout: Layout = _DEFAULT_LAYOUT, is_old_kept: bool = False
 ) -> Rebuilt:
     """Rebuild queues and index of a store and replace the old ones.
 

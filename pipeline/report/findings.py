@@ -30,7 +30,7 @@ _RETRIED_SHARE: Final = 0.01
 _CLOCK_SHARE: Final = 0.001
 _SLOW_MS: Final = 1000
 _BODY_LARGE: Final = 1 << 20
-_TOLD_MAX: Final = 3
+_LISTED_MAX: Final = 3
 
 
 class Level(StrEnum):
@@ -71,16 +71,16 @@ def _missing_offsets(report: Report) -> Iterator[ReportFinding]:
         missing = sum(queue.missing for queue in holed)
         places = "; ".join(
             f"{queue.topic}/{queue.queue_id} lacks {queue.missing:,}, such as [{queue.gaps[0][0]}, {queue.gaps[0][1]})"
-            for queue in holed[:_TOLD_MAX]
+            for queue in holed[:_LISTED_MAX]
         )
-        more = f"; and {len(holed) - _TOLD_MAX} queues more" if len(holed) > _TOLD_MAX else ""
+        more = f"; and {len(holed) - _LISTED_MAX} queues more" if len(holed) > _LISTED_MAX else ""
         least = "" if all(queue.is_missing_exact for queue in holed) else "at least "
         text = f"{least}{count_text(missing, 'queue offset')} between messages that are there: {places}{more}."
         text = text[0].upper() + text[1:]
         yield ReportFinding(Level.ALARM, "Gaps in queues", text)
     doubled = sorted((queue for queue in report.queues if queue.repeated), key=lambda queue: -queue.repeated)
     if doubled:
-        places = ", ".join(f"{queue.topic}/{queue.queue_id}" for queue in doubled[:_TOLD_MAX])
+        places = ", ".join(f"{queue.topic}/{queue.queue_id}" for queue in doubled[:_LISTED_MAX])
         repeated = sum(queue.repeated for queue in doubled)
         text = f"{count_text(repeated, 'message')} claim a place in their queue that another one has: {places}."
         yield ReportFinding(Level.ALARM, "Queue offsets given twice", text)
@@ -179,15 +179,15 @@ def _hot_keys(report: Report) -> Iterator[ReportFinding]:
     if hot:
         listed = ", ".join(
             f"{key.name} ({share_text(key.at_least / keyed[key.topic])} of the messages of {key.topic} with a key)"
-            for key in hot[:_TOLD_MAX]
+            for key in hot[:_LISTED_MAX]
         )
-        more = f", and {len(hot) - _TOLD_MAX} more" if len(hot) > _TOLD_MAX else ""
+        more = f", and {len(hot) - _LISTED_MAX} more" if len(hot) > _LISTED_MAX else ""
         yield ReportFinding(Level.NOTICE, "Hot keys", f"Some keys come again and again: {listed}{more}.")
 
 
 def _slow(report: Report) -> Iterator[ReportFinding]:
     slow = [topic for topic in _own_topics(report) if (topic.delays_ms.p99 or 0) >= _SLOW_MS]
-    for topic in sorted(slow, key=lambda topic: -(topic.delays_ms.p99 or 0))[:_TOLD_MAX]:
+    for topic in sorted(slow, key=lambda topic: -(topic.delays_ms.p99 or 0))[:_LISTED_MAX]:
         half, most = (duration_text((delay or 0) / 1000) for delay in (topic.delays_ms.p50, topic.delays_ms.p99))
         text = (
             f"One message in a hundred of {topic.topic} took {most} or more from its making to its storing "

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from store.model.dispatch_batch import Int64s
 
 _TOP_NAMES: Final = 20
-_GAPS_TOLD_MAX: Final = 20
+_GAPS_LISTED_MAX: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +214,7 @@ def _queue(topic: str, queue_id: int, counts: QueueCounts) -> QueueSummary:
         runs[-1][1] if runs else None,
         sum(end - begin for begin, end in gaps),
         counts.offsets.repeated,
-        sorted(gaps, key=lambda gap: gap[0] - gap[1])[:_GAPS_TOLD_MAX],
+        sorted(gaps, key=lambda gap: gap[0] - gap[1])[:_GAPS_LISTED_MAX],
         not counts.offsets.is_cut,
     )
 

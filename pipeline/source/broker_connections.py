@@ -125,7 +125,7 @@ class Turn:
         self._addresses = list(nodes.addresses)
         self._refused: set[str] = set()
         self._backoff = Backoff()
-        self.goes_well()
+        self.succeeded()
 
     @property
     def address(self) -> str:
@@ -137,7 +137,7 @@ class Turn:
         """Whether all other nodes have refused since the last success."""
         return self._refused >= {*self._addresses} - {self.address}
 
-    def goes_well(self) -> None:
+    def succeeded(self) -> None:
         """Reset the time limit after a success."""
         self._deadline_s = time.monotonic() + self._nodes.patience_s
         self._backoff.reset()

@@ -147,7 +147,7 @@ class BrokerLog:
                 for chunk in self._stream(broker_range, offset, turn.address):
                     yield chunk
                     offset = chunk.next_offset
-                    turn.goes_well()
+                    turn.succeeded()
             except RequestFailed as refusal:
                 if refusal.reason is Reason.NO_MESSAGE and turn.has_asked_all:
                     raise _lost(broker_range, offset, refusal) from refusal

@@ -64,7 +64,7 @@ class MessageStore:
         self._config = config
         self._stop_reason = ""
         self._refusal = ""
-        self._awaited_listener: Callable[[], None] = _nobody_listens
+        self._awaited_listener: Callable[[], None] = _no_listener
 
     @property
     def config(self) -> MessageStoreConfig:
@@ -376,7 +376,7 @@ class MessageStore:
         self._derived.close()
 
 
-def _nobody_listens() -> None:
+def _no_listener() -> None:
     """Do nothing: a program without an event loop calls `dispatch` itself."""
 
 

@@ -199,9 +199,9 @@ class FilePool:
         """Return the file that `make` opens; other files are closed first if no descriptor is free."""
         if len(self._open) >= self._open_files_max:
             # Several at once, because many syncs take little longer than one.
-            self._let_rest(len(self._open) - self._open_files_max + max(1, self._open_files_max // _RESTING_PART))
+            self._close_oldest(len(self._open) - self._open_files_max + max(1, self._open_files_max // _RESTING_PART))
         elif RESERVE.is_short:
-            self._let_rest(-(-len(self._open) // _SHORT_PART))
+            self._close_oldest(-(-len(self._open) // _SHORT_PART))
             RESERVE.fill()
         while True:
             try:
@@ -209,9 +209,9 @@ class FilePool:
             except OutOfDescriptors:
                 if not self._open:
                     raise
-                self._let_rest(-(-len(self._open) // _SHORT_PART))
+                self._close_oldest(-(-len(self._open) // _SHORT_PART))
 
-    def _let_rest(self, count: int) -> None:
+    def _close_oldest(self, count: int) -> None:
         """Close the least recently used files."""
         oldest = [self._open.popitem(last=False)[1] for _ in range(count)]
         if not self._is_synced_later:

@@ -48,7 +48,7 @@ class ReadOnlyFile(OsFileMap):
 
     def close(self) -> None:
         """Release the map; closing twice is allowed."""
-        self._let_go_of_map()
+        self._release_map()
 
     def discard(self) -> NoReturn:
         """Raise: the file system is read-only."""

@@ -408,7 +408,7 @@ class IndexFile:
                 slots[items.key_hashes[:sound] % self._layout.slots] = np.arange(begin, count, dtype=np.int32)
             if sound < len(items.key_hashes):
                 break
-        if not (self.are_times_certain and self._ends_by_right(count, last, physical_offset)):
+        if not (self.are_times_certain and self._is_end_legitimate(count, last, physical_offset)):
             return False
         if count == 1:
             self.header = self.header._replace(next_item=1)
@@ -426,7 +426,7 @@ class IndexFile:
         self.file.sync()
         return True
 
-    def _ends_by_right(self, number: int, last: int, physical_offset: int) -> bool:
+    def _is_end_legitimate(self, number: int, last: int, physical_offset: int) -> bool:
         """Return whether item `number` is the first of a message at or after `physical_offset`, by later items.
 
         Args:

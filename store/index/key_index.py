@@ -284,7 +284,7 @@ class KeyIndex:
         is_whole = self._remove_from_unfilled(physical_offset)
         while self._files:
             last = self._files[-1]
-            if not self._is_empty_by_right(last) or not last.truncate(physical_offset, store_timestamp_of):
+            if not self._is_empty_legitimate(last) or not last.truncate(physical_offset, store_timestamp_of):
                 is_whole = False
             elif not last.is_empty:
                 break
@@ -309,7 +309,7 @@ class KeyIndex:
             self._remove(self._files.pop())
         return False
 
-    def _is_empty_by_right(self, last: IndexFile) -> bool:
+    def _is_empty_legitimate(self, last: IndexFile) -> bool:
         """Return whether the last file has items, or a valid header of a file without items."""
         before = self._files[-2].header.end_physical_offset if len(self._files) > 1 else 0
         return not last.is_empty or last.header.end_physical_offset in (0, before)

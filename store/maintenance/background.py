@@ -162,7 +162,7 @@ class BackgroundTasks:
         self.begin_end()
         self._dispatching.cancel()
         if self._flushing is not None:
-            self._flushing.hurry()
+            self._flushing.skip_pauses()
         await self._other_thread.stop()
         self._give_up(_STOPPING)
 
@@ -353,7 +353,7 @@ class BackgroundTasks:
         )
         if self._flushing is not None:
             if is_pressing:
-                self._flushing.hurry()
+                self._flushing.skip_pauses()
             return
         pages_min = self._queue_policy.begin_round(now_ms)
         if pages_min is None:

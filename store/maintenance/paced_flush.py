@@ -73,7 +73,7 @@ class PacedFlush:
         self._pause: asyncio.TimerHandle | None = None
         self._begin_step()
 
-    def hurry(self) -> None:
+    def skip_pauses(self) -> None:
         """Skip all further pauses, including the current one."""
         self._end_s = 0.0
         if self._pause is not None:

@@ -309,7 +309,7 @@ class ConsumeQueue:
         self._queue.truncate(0, data_end, is_durable=False)
         self._queue.mark_dirty(file)
         self._pending.drop(self.key, self._queue.directory)
-        self._be_new()
+        self._reset()
 
     def remove_unused(self) -> None:
         """Remove, durably, the file of an emptied queue, if no unit was appended since.
@@ -325,9 +325,9 @@ class ConsumeQueue:
         self._pending.drop(self.key, self._queue.directory)
         self._queue.attach(self.begin_offset * UNIT_SIZE, (self.max_offset + 1) * UNIT_SIZE)
         self._queue.remove_all()
-        self._be_new()
+        self._reset()
 
-    def _be_new(self) -> None:
+    def _reset(self) -> None:
         self._units.newest = None
         self._first_place = -1
         self.is_begun = False

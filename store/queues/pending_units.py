@@ -95,7 +95,7 @@ class PendingUnits:
         self.size_bytes = 0
         self.is_disturbed = False
         self.settled: set[QueueKey] = set()
-        self.when_dropped: Callable[[str], None] = _nobody_listens
+        self.when_dropped: Callable[[str], None] = _no_listener
         # One tail for each queue with new units since the last flush began. It begins where the queue's tail in
         # `_writing` ends, or else where its files end. Changed by the owner's thread only.
         self._filling: dict[QueueKey, UnitTail] = {}
@@ -190,5 +190,5 @@ class PendingUnits:
         self.when_dropped(directory)
 
 
-def _nobody_listens(_directory: str) -> None:
+def _no_listener(_directory: str) -> None:
     """Do nothing."""

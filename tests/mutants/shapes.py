@@ -97,7 +97,7 @@ def with_changes_of_members(options):
         clock_rates_ppm=(*options.clock_rates_ppm[: options.node_count], 1_000_000, 1_000_000),
         admin_ops=(AdminOp.CHANGE_MEMBERS,),
         admin_interval_us=40_000,
-        is_founded_in_peace=True,
+        is_founded_without_faults=True,
     )
 
 
@@ -111,7 +111,7 @@ def with_members_that_are_cut(options):
 def with_wipes(options):
     return replace(
         with_nemesis(options, NemesisOp.WIPE, NemesisOp.KILL, NemesisOp.ISOLATE, NemesisOp.CUT_ONE_WAY),
-        is_founded_in_peace=True,
+        is_founded_without_faults=True,
     )
 
 
@@ -129,12 +129,12 @@ def with_old_files_that_go(options):
 def with_strange_directories(options):
     """Directories of other groups, of other nodes, and without a name, one after the other."""
     shaped = with_nemesis(options, *DIRECTORY_OPS, NemesisOp.KILL)
-    return replace(shaped, read_share=0.3, is_founded_in_peace=True)
+    return replace(shaped, read_share=0.3, is_founded_without_faults=True)
 
 
 def with_strange_directories_from_the_founding(options):
     """The same, from the moment at which all founders have met the group: its first commit may not be known yet."""
-    return replace(with_strange_directories(options), is_founded_in_peace=False)
+    return replace(with_strange_directories(options), is_founded_without_faults=False)
 
 
 def with_damaged_frames(options):

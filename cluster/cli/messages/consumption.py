@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cluster.protocol.skipped_messages import SkippedMessages
     from commitlog.record.record import Record
 
-_GOES_ON = (pb.GET_STATUS_FOUND, pb.GET_STATUS_NO_MATCHED_MESSAGE, pb.GET_STATUS_MESSAGE_WAS_REMOVING)
+_CONTINUES = (pb.GET_STATUS_FOUND, pb.GET_STATUS_NO_MATCHED_MESSAGE, pb.GET_STATUS_MESSAGE_WAS_REMOVING)
 
 
 class Step(NamedTuple):
@@ -124,7 +124,7 @@ class Consumption:
             queue = response.queue_id
             if queue not in offsets:
                 continue
-            if response.status not in _GOES_ON:
+            if response.status not in _CONTINUES:
                 raise ValueError(
                     f"queue {queue}: there is no message at offset {offsets[queue]}; it has {response.min_offset} to "
                     f"{response.max_offset}. `dledger group reset` sets the offsets of a group"

@@ -84,8 +84,8 @@ class Consumer:
     async def __aexit__(self, *_error: object) -> None:
         """Commit and close."""
         assert self._asyncio_interface is not None
-        face, self._asyncio_interface = self._asyncio_interface, None
-        await face.close()
+        interface, self._asyncio_interface = self._asyncio_interface, None
+        await interface.close()
 
     def __enter__(self) -> BlockingConsumer:
         """Open; return the blocking interface."""
@@ -98,8 +98,8 @@ class Consumer:
     def __exit__(self, *_error: object) -> None:
         """Commit and close."""
         assert self._blocking_interface is not None
-        face, self._blocking_interface = self._blocking_interface, None
-        face.close()
+        interface, self._blocking_interface = self._blocking_interface, None
+        interface.close()
 
     def _make(self) -> AsyncConsumer:
         return AsyncConsumer(

@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 _PASSING = frozenset({Reason.ANSWER_LOST, Reason.ANSWER_LATE, Reason.UNKNOWN_TOPIC})
 
-_GOES_ON = frozenset(
+_CONTINUES = frozenset(
     {
         broker_pb2.GET_STATUS_FOUND,
         broker_pb2.GET_STATUS_NO_MATCHED_MESSAGE,
@@ -292,7 +292,7 @@ class QueueReader:
                 SkippedMessages(queue.topic, queue.broker, queue.queue_id, self.next_offset, end, SkipCause.REMOVED)
             )
         self._skip_to(response.next_offset)
-        return status in _GOES_ON
+        return status in _CONTINUES
 
     def _messages_of(self, records: bytes, address: str) -> list[ReceivedMessage]:
         try:

@@ -72,9 +72,9 @@ class OutgoingEncoder:
         for message, new_key in zip(messages, self._unique_keys.take(len(messages)), strict=True):
             if message.topic != topic:
                 raise IllegalMessage("messages", "one topic for all messages of a call", f"{topic}, {message.topic}")
-            key, travelling = self._encode(message, new_key, now_ms)
+            key, sent = self._encode(message, new_key, now_ms)
             unique_keys.append(key)
-            encoded.append(travelling)
+            encoded.append(sent)
         return SendItem(topic, encoded, tuple(unique_keys), deadline, sequence, self._loop.create_future())
 
     def _encode(self, message: OutgoingMessage, new_key: str, now_ms: int) -> tuple[str, Encoded]:

@@ -36,17 +36,17 @@ class BrokerRouteFinder(RouteFinder):
         answers, failures = await self._ask_all(topics)
         if not answers:
             raise none_answers("broker", failures)
-        believed = _deciding_answers(answers)
+        deciding = _deciding_answers(answers)
         # A topic that the leader of a broker does not know does not exist there; another node may not know it yet.
-        unconfirmed = frozenset(broker for broker, answer in believed.items() if answer.may_lack_topics)
+        unconfirmed = frozenset(broker for broker, answer in deciding.items() if answer.may_lack_topics)
         found: dict[str, dict[str, BrokerRoute]] = {topic: {} for topic in topics}
         for topic, by_broker in found.items():
             for route in self.cache.get(topic) or ():
                 broker = route.registration.broker
                 # The topic may still exist if no node of the broker answers, or none that must know its topics.
-                if broker in unconfirmed or (failures and broker not in believed):
+                if broker in unconfirmed or (failures and broker not in deciding):
                     by_broker[broker] = route
-        for answer in believed.values():
+        for answer in deciding.values():
             for topic, routes in routes_of(answer).items():
                 found.setdefault(topic, {}).update((route.registration.broker, route) for route in routes)
         merged = {topic: tuple(by_broker[name] for name in sorted(by_broker)) for topic, by_broker in found.items()}
@@ -60,10 +60,10 @@ class BrokerRouteFinder(RouteFinder):
         answers: list[RouteResponse] = []
         failures: list[RequestFailed] = []
         asked = {asyncio.ensure_future(self._ask(address, topics)): address for address in self._addresses}
-        waiting, impatient_at = set(asked), time.monotonic() + PATIENCE_S
+        waiting, late_from_s = set(asked), time.monotonic() + PATIENCE_S
         try:
             while waiting:
-                patience_s = impatient_at - time.monotonic()
+                patience_s = late_from_s - time.monotonic()
                 done, waiting = await asyncio.wait(
                     waiting, timeout=patience_s if patience_s > 0 else None, return_when=asyncio.FIRST_COMPLETED
                 )
@@ -72,7 +72,7 @@ class BrokerRouteFinder(RouteFinder):
                         answers.append(task.result())
                     except RequestFailed as failure:
                         failures.append(failure)
-                is_long = time.monotonic() >= impatient_at
+                is_long = time.monotonic() >= late_from_s
                 if is_long and {asked[task] for task in waiting} <= _nodes_named_by(answers):
                     break
         finally:
@@ -99,12 +99,12 @@ def _nodes_named_by(answers: Iterable[RouteResponse]) -> set[str]:
 
 def _deciding_answers(answers: Iterable[RouteResponse]) -> dict[str, RouteResponse]:
     """Return the deciding answer of each broker: its leader's, or else the one of the highest term."""
-    believed: dict[str, RouteResponse] = {}
+    deciding: dict[str, RouteResponse] = {}
     for answer in answers:
-        known = believed.get(answer.broker)
+        known = deciding.get(answer.broker)
         if known is None or _rank(known) <= _rank(answer):
-            believed[answer.broker] = answer
-    return believed
+            deciding[answer.broker] = answer
+    return deciding
 
 
 def _rank(answer: RouteResponse) -> tuple[bool, int]:

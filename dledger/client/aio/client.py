@@ -185,7 +185,7 @@ class AsyncLogClient:
         if session.is_follower_preferred:
             address = await self._nodes.follower()
         else:
-            address = await (self._nodes.anyone() if session.is_local else self._nodes.leader())
+            address = await (self._nodes.any_node() if session.is_local else self._nodes.leader())
         session.node_found()
         return address
 

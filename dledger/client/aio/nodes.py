@@ -84,19 +84,19 @@ class AsyncNodes:
             if isinstance(answer, str):
                 raise Refused(ResponseCode.NETWORK_ERROR, answer)
 
-    async def ask_all(self, timeout_s: float, *, is_hasty: bool = False) -> dict[str, StatusResponse | str]:
+    async def ask_all(self, timeout_s: float, *, is_majority_enough: bool = False) -> dict[str, StatusResponse | str]:
         """Ask all nodes at once.
 
         Args:
             timeout_s: bounds the wait for a silent node.
-            is_hasty: return as soon as a majority has answered and a leader is named.
+            is_majority_enough: return as soon as a majority has answered and a leader is named.
         """
         asked = self.tracker.addresses
         tasks = {asyncio.ensure_future(self.ask(address, timeout_s)): address for address in asked}
         answers: dict[str, StatusResponse | str] = {}
         waiting = list(tasks)
         try:
-            while waiting and not (is_hasty and is_enough(answers, len(asked))):
+            while waiting and not (is_majority_enough and is_enough(answers, len(asked))):
                 done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
                 # In the order of the addresses: the first of equal answers is taken.
                 answers.update({tasks[task]: task.result() for task in waiting if task in done})
@@ -111,7 +111,7 @@ class AsyncNodes:
 
     async def find_leader(self) -> str | None:
         """Ask the nodes for the leader; return the leader's `host:port`, None while none of them knows."""
-        leader = pick_leader(await self.ask_all(self.status_timeout_s, is_hasty=True))
+        leader = pick_leader(await self.ask_all(self.status_timeout_s, is_majority_enough=True))
         return None if leader is None else self.tracker.follow(leader)
 
     async def leader(self) -> str:
@@ -122,7 +122,7 @@ class AsyncNodes:
         """
         if self.tracker.leader is not None:
             return self.tracker.leader
-        answers = await self.ask_all(self.status_timeout_s, is_hasty=True)
+        answers = await self.ask_all(self.status_timeout_s, is_majority_enough=True)
         leader = pick_leader(answers)
         if leader is None:
             raise refusal_without_leader(answers)
@@ -150,16 +150,16 @@ class AsyncNodes:
         Raises:
             Refused: no node knows a leader.
         """
-        follower = pick_follower(await self.ask_all(self.status_timeout_s, is_hasty=True), self._host.random)
+        follower = pick_follower(await self.ask_all(self.status_timeout_s, is_majority_enough=True), self._host.random)
         return follower or await self.leader()
 
-    async def anyone(self) -> str:
+    async def any_node(self) -> str:
         """Return a node that answers, for reads that every node serves.
 
         Raises:
             Refused: none does.
         """
-        answers = await self.ask_all(self.status_timeout_s, is_hasty=True)
+        answers = await self.ask_all(self.status_timeout_s, is_majority_enough=True)
         for address, answer in answers.items():
             if not isinstance(answer, str) and answer.code == ResponseCode.SUCCESS:
                 return address

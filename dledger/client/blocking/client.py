@@ -238,7 +238,7 @@ class LogClient:
         if session.is_follower_preferred:
             address = self._nodes.follower()
         else:
-            address = self._nodes.anyone() if session.is_local else self._nodes.leader()
+            address = self._nodes.any_node() if session.is_local else self._nodes.leader()
         session.node_found()
         return address
 

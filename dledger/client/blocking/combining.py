@@ -87,7 +87,7 @@ class Combiner:
             try:
                 response = self._send(bodies, deadline)
             finally:
-                self._hand_on()
+                self._end_call()
             return places_of(response.first_index, response.term, response.positions)
         return self._await(ticket)
 
@@ -135,7 +135,7 @@ class Combiner:
             if ticket.batch is None:
                 return
             self._queue.extendleft(reversed(ticket.batch[1:]))
-        self._hand_on()
+        self._end_call()
 
     def _carry(self, batch: list[_Ticket]) -> None:
         """Send a batch in this thread and settle all its tickets."""
@@ -149,10 +149,10 @@ class Combiner:
         except (NotAppended, AppendUnknown) as outcome:
             error = outcome
         finally:
-            self._hand_on()
+            self._end_call()
             _settle(batch, response, error)
 
-    def _hand_on(self) -> None:
+    def _end_call(self) -> None:
         """End a call: wake a waiting thread to carry the queued tickets, if there are any."""
         with self._lock:
             if not self._queue:

@@ -88,12 +88,12 @@ class GroupConnections:
             if isinstance(answer, str):
                 raise Refused(ResponseCode.NETWORK_ERROR, answer)
 
-    def ask_all(self, timeout_s: float, *, is_hasty: bool = False) -> dict[str, StatusResponse | str]:
+    def ask_all(self, timeout_s: float, *, is_majority_enough: bool = False) -> dict[str, StatusResponse | str]:
         """Ask all nodes at once.
 
         Args:
             timeout_s: bounds the wait for a silent node.
-            is_hasty: return as soon as a majority has answered and a leader is named.
+            is_majority_enough: return as soon as a majority has answered and a leader is named.
         """
         asked = self.tracker.addresses
         arrived: SimpleQueue[str] = SimpleQueue()
@@ -104,7 +104,7 @@ class GroupConnections:
         answers: dict[str, StatusResponse | str] = {}
         # Every call ends by its own timeout; this one only guards against a lost notification.
         give_up_at = time.monotonic() + 2 * timeout_s
-        while len(answers) < len(asked) and not (is_hasty and is_enough(answers, len(asked))):
+        while len(answers) < len(asked) and not (is_majority_enough and is_enough(answers, len(asked))):
             try:
                 address = arrived.get(timeout=max(give_up_at - time.monotonic(), 0))
             except Empty:
@@ -123,7 +123,7 @@ class GroupConnections:
 
     def find_leader(self) -> str | None:
         """Ask the nodes for the leader; return the leader's `host:port`, None while none of them knows."""
-        leader = pick_leader(self.ask_all(self.status_timeout_s, is_hasty=True))
+        leader = pick_leader(self.ask_all(self.status_timeout_s, is_majority_enough=True))
         return None if leader is None else self.tracker.follow(leader)
 
     def leader(self) -> str:
@@ -135,7 +135,7 @@ class GroupConnections:
         known = self.tracker.leader
         if known is not None:
             return known
-        answers = self.ask_all(self.status_timeout_s, is_hasty=True)
+        answers = self.ask_all(self.status_timeout_s, is_majority_enough=True)
         leader = pick_leader(answers)
         if leader is None:
             raise refusal_without_leader(answers)
@@ -163,16 +163,16 @@ class GroupConnections:
         Raises:
             Refused: no node knows a leader.
         """
-        follower = pick_follower(self.ask_all(self.status_timeout_s, is_hasty=True), self._random)
+        follower = pick_follower(self.ask_all(self.status_timeout_s, is_majority_enough=True), self._random)
         return follower or self.leader()
 
-    def anyone(self) -> str:
+    def any_node(self) -> str:
         """Return a node that answers, for reads that every node serves.
 
         Raises:
             Refused: none does.
         """
-        answers = self.ask_all(self.status_timeout_s, is_hasty=True)
+        answers = self.ask_all(self.status_timeout_s, is_majority_enough=True)
         for address, answer in answers.items():
             if not isinstance(answer, str) and answer.code == ResponseCode.SUCCESS:
                 return address

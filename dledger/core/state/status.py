@@ -57,7 +57,7 @@ class RaftStatus:
         return self.state.now_ms
 
     @property
-    def has_company(self) -> bool:
+    def needs_other_votes(self) -> bool:
         """Whether an election needs the vote of another node."""
         return self.state.voters != (self.state.self_id,)
 

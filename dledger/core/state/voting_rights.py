@@ -53,7 +53,7 @@ class VotingRights:
 
 RIGHTS: Final = {
     VotingStatus.FOUNDING: VotingRights(campaigns=True, elects=False, founds=True, commits=False),
-    # It founds the group only as the candidate: a founding candidate might have promised another group id.
+    # It founds the group only as the candidate: a founding candidate might have agreed to another group id.
     VotingStatus.COUNTED: VotingRights(campaigns=True, elects=True, founds=False, commits=True),
     # It receives entries like a learner, and grants no vote: a candidate requests the vote of the incarnation in the
     # membership.
@@ -113,26 +113,26 @@ def is_founded_by(state: State, candidate: Candidate) -> bool:
 
     Founding voters may have lost earlier votes and acknowledgements. All voters are required so that a group whose
     disks were wiped is never founded a second time without the nodes that still have its log. If a voter is not
-    founding, no founding candidate is elected: so every founding member knows the one group id that all voters promised
-    (`promise_group`).
+    founding, no founding candidate is elected. So every founding member knows the one group id that all voters agreed
+    to (`agree_to_group`).
     """
     is_pure = not state.is_founding or len(candidate.founding_votes) == len(state.voters)
     return len(candidate.votes) == len(state.voters) and is_pure and state.log.holds_only_no_ops
 
 
 def name_group(state: State) -> None:
-    """As a candidate that may found the group, choose its id: the one promised last, or a new one."""
+    """As a candidate that may found the group, choose its id: the one agreed to last, or a new one."""
     if state.is_founding and state.named_group_id == NO_GROUP:
         state.founding_group_id = state.draw(1, GROUP_ID_END)
 
 
-def promise_group(state: State, group_id: int) -> None:
-    """With a vote, promise the id of the group to be founded; a node that is not founding keeps its own."""
+def agree_to_group(state: State, group_id: int) -> None:
+    """With a vote, agree to the id of the group to be founded; a node that is not founding keeps its own."""
     if state.is_founding:
         state.founding_group_id = group_id
 
 
-def believed_group_id(state: State) -> int:
+def accepted_group_id(state: State) -> int:
     """Return the only group id from which this node accepts leaders and candidates; 0: it knows none yet.
 
     It is the committed group id, or that of the founding in which this node took part. All voters saved this id with
@@ -188,7 +188,7 @@ def recognise(state: State, peer: str, progress: Progress, incarnation: int) -> 
 # ---------------------------------------------------------------------------------------------- the follower's side
 
 
-def meet_leader(state: State, leader_id: str, *, is_founding: bool) -> None:
+def end_founding(state: State, leader_id: str, *, is_founding: bool) -> None:
     """End the founding of this node at the first message of a leader.
 
     `is_founding`: the leader was elected by a founding, which needs the votes of all voters. So a node without a saved

@@ -53,7 +53,7 @@ class EntryChecks(Protocol):
         ...
 
     @property
-    def tell_tale_at(self) -> int:
+    def marker_at(self) -> int:
         """Offset of a body byte in which a leader's own entries have bits 0x0C set to 0x04; -1: there is none.
 
         A client's entry with the same bits is checked by `find_fault`: its channel may be damaged.
@@ -99,7 +99,7 @@ class RawEntryCodec:
 
     kinds: frozenset[tuple[int, int]] = frozenset({(ENTRY_NOOP, 0), (ENTRY_CONFIG_CHANGE, 0)})
     applied_channel = 0
-    tell_tale_at = -1
+    marker_at = -1
 
     def no_op(self) -> SystemEntry:
         """Return the no-op with which a leader begins its term: magic 2, no body."""

@@ -25,9 +25,9 @@ SECTOR_SIZE_BYTES: Final = 512
 _LAST_WHOLE_CHECKSUM: Final = SECTOR_SIZE_BYTES - 40
 # The bytes after the last entry in a file, where a magic would be.
 _END: Final = bytes(4)
-# See `EntryChecks.tell_tale_at`.
-TELL_TALE: Final = 0x04
-TELL_TALE_MASK: Final = 0x0C
+# See `EntryChecks.marker_at`.
+MARKER: Final = 0x04
+MARKER_MASK: Final = 0x0C
 
 
 def walk(
@@ -57,7 +57,7 @@ def walk(
     add_unit, pack_unit, unpack_header, pack_chain = units.append, INDEX_UNIT.pack, HEADER.unpack_from, CHAIN.pack
     checksum, normal, header_size, unknown = crc32c, ENTRY_NORMAL, HEADER_SIZE, UNKNOWN
     header_end, displacement = end - header_size, position - offset
-    is_index_known, tell_tale_at = index != unknown, codec.tell_tale_at
+    is_index_known, marker_at = index != unknown, codec.marker_at
     while offset <= header_end and count_max:
         magic, size, at_index, at_term, at, channel, at_chain, body_crc, body_size = unpack_header(buffer, offset)
         next_offset = offset + size
@@ -67,7 +67,7 @@ def walk(
             break
         body = buffer[offset + header_size : next_offset]
         is_own = channel or magic != normal
-        if is_own or (0 <= tell_tale_at < body_size and body[tell_tale_at] & TELL_TALE_MASK == TELL_TALE):
+        if is_own or (0 <= marker_at < body_size and body[marker_at] & MARKER_MASK == MARKER):
             is_known = not is_own or (magic, channel) in codec.kinds
             if not is_known or codec.find_fault(magic, channel, offset + displacement, body):
                 break

@@ -52,7 +52,7 @@ class Damage:
         # The commit index known to each node.
         self._settled: dict[str, Membership] = {}
         # The group id from which each node accepts leaders and candidates.
-        self._believed: dict[str, int] = {}
+        self._accepted_group_ids: dict[str, int] = {}
         self._incarnations: dict[str, int] = {}
         self._former_incarnations: dict[str, int] = {}
         self._absent: set[str] = set()
@@ -93,7 +93,7 @@ class Damage:
 
     def is_group_known(self) -> bool:
         """Return whether every founder has stored the group id; until then it trusts all nodes in its settings."""
-        return all(self._believed.get(node_id, NO_GROUP) != NO_GROUP for node_id in self._founders)
+        return all(self._accepted_group_ids.get(node_id, NO_GROUP) != NO_GROUP for node_id in self._founders)
 
     def give_back(self, node_id: str) -> None:
         """Record that a node that was taken away is back with all its data."""
@@ -105,12 +105,14 @@ class Damage:
         self._memberships[node_id] = state.memberships[-1].membership
         self._settled[node_id] = state.memberships[0].membership
         # Read from the state, not through the core's own rules, which are under test.
-        self._believed[node_id] = state.committed_group_id or (0 if state.is_founding else state.founding_group_id)
+        self._accepted_group_ids[node_id] = state.committed_group_id or (
+            0 if state.is_founding else state.founding_group_id
+        )
         if state.is_founding:
             self._incarnations.pop(node_id, None)
             return []
         if node_id in self._non_voting and state.incarnation in (0, self._former_incarnations.get(node_id)):
-            raise Violation("readmission", f"{node_id} lost what it promised and takes itself for what it was before")
+            raise Violation("readmission", f"{node_id} lost what it acknowledged and acts as if it had not")
         self._incarnations[node_id] = state.incarnation
         self._founded.add(node_id)
         member = self._settled[node_id].get(node_id)
@@ -166,7 +168,7 @@ class Damage:
         """Record that a node lost acknowledged data: it must not count until it is readmitted."""
         self._non_voting.add(node_id)
         self._settled.pop(node_id, None)
-        self._believed.pop(node_id, None)
+        self._accepted_group_ids.pop(node_id, None)
         former = self._incarnations.pop(node_id, None)
         if former is not None:
             self._former_incarnations[node_id] = former

@@ -192,7 +192,7 @@ class LogView:
         """Return whether the bytes of the entries up to `index` would survive a power cut now."""
         while self.durable_index < index:
             record = self.get(self.durable_index + 1)
-            if record is None or not self._stands_durable(record):
+            if record is None or not self._is_record_durable(record):
                 return False
             self.durable_index += 1
         return True
@@ -226,7 +226,7 @@ class LogView:
                 raise Violation("format", f"{self.node_id}: no data file at {base}")
         return self._inode.written_cache()
 
-    def _stands_durable(self, record: LogEntry) -> bool:
+    def _is_record_durable(self, record: LogEntry) -> bool:
         if not self._is_durable_at(record.position, record.content):
             return False
         if not record.blank or record.index == self.begin_index or record.previous is None:

@@ -72,7 +72,7 @@ class LogChecks:
         self._views = views
         self._is_flush_sync = is_flush_sync
         self._commit_index = dict.fromkeys(views, -1)
-        self._promised_index = dict.fromkeys(views, -1)
+        self._acknowledged_index = dict.fromkeys(views, -1)
         self._lost: dict[str, Copy] = {}
 
     def after_turn(self, node_id: str, raft: Raft, last_index: int) -> None:
@@ -106,14 +106,14 @@ class LogChecks:
         """Return an entry of a node as written, without flipped bits; None: it has none."""
         return self._views[node_id].get(index)
 
-    def promise(self, node_id: str, durable_index: int) -> None:
+    def acknowledge(self, node_id: str, durable_index: int) -> None:
         """Check that entries up to `durable_index`, reported as durable to the core, are durable."""
         view = self._views[node_id]
         if durable_index > view.durable_index and not view.is_durable(durable_index):
             raise Violation(
                 "durable index", f"{node_id} calls {durable_index} durable, but its disk only {view.durable_index}"
             )
-        self._promised_index[node_id] = durable_index
+        self._acknowledged_index[node_id] = durable_index
 
     def accept(self, node_id: str, *, match_index: int, last_index: int) -> None:
         """Check an acknowledgement to a leader: the node must have all entries up to `match_index`, durably."""
@@ -181,7 +181,7 @@ class LogChecks:
         if first_index < len(self.committed) and view.holds(self.committed[first_index]):
             raise Violation("truncation", f"{node_id} cut {first_index}, which is committed")
         view.cut(first_index)
-        self._promised_index[node_id] = min(self._promised_index[node_id], first_index - 1)
+        self._acknowledged_index[node_id] = min(self._acknowledged_index[node_id], first_index - 1)
 
     def holds_entries(self, node_id: str) -> bool:
         """Return whether a node's log had any entry at the last check."""
@@ -199,7 +199,7 @@ class LogChecks:
                 "reset", f"{node_id} restarts its log at {begin_index}, commit {self._commit_index[node_id]}"
             )
         view.begin(begin_index, begin_position)
-        self._promised_index[node_id] = begin_index - 1
+        self._acknowledged_index[node_id] = begin_index - 1
 
     def drop_head(self, node_id: str, begin_index: int, begin_position: int) -> None:
         """Check that a node may delete the entries before `begin_index`."""
@@ -214,12 +214,12 @@ class LogChecks:
     def wiped(self, node_id: str) -> None:
         """Record that a node's directory is lost; no entry is required to be present any more."""
         view = self._views[node_id]
-        self._lost[node_id] = self._copy(view.begin_index, list(view.records), self._promised_index[node_id])
+        self._lost[node_id] = self._copy(view.begin_index, list(view.records), self._acknowledged_index[node_id])
         view.begin(0, 0)
-        self._promised_index[node_id] = self._commit_index[node_id] = -1
+        self._acknowledged_index[node_id] = self._commit_index[node_id] = -1
 
-    def _copy(self, begin_index: int, records: list[LogEntry], promised: int) -> Copy:
-        count = promised + 1 - begin_index if self._is_flush_sync else len(records)
+    def _copy(self, begin_index: int, records: list[LogEntry], acknowledged: int) -> Copy:
+        count = acknowledged + 1 - begin_index if self._is_flush_sync else len(records)
         return Copy(begin_index, records[: max(0, count)])
 
     def forget_loss(self, node_id: str) -> None:
@@ -246,24 +246,24 @@ class LogChecks:
         view.begin(store.begin_index, store.begin_position)
         view.refresh(last_index)
         self._commit_index[node_id] = -1
-        promised = self._promised_index[node_id]
-        self._promised_index[node_id] = min(promised, last_index)
+        acknowledged = self._acknowledged_index[node_id]
+        self._acknowledged_index[node_id] = min(acknowledged, last_index)
         if store.begin_index > len(self.committed):
             raise Violation("recovery", f"{node_id} begins at {store.begin_index}, committed {len(self.committed)}")
         if store.begin_index != before_begin and not fall.is_in_step:
             raise Violation("recovery", f"{node_id} begins at {store.begin_index}, began at {before_begin}")
-        owed = self._owed(before, promised, fall)
+        owed = self._owed(before, acknowledged, fall)
         is_held = owed is None or owed.index < store.begin_index or view.holds(owed)
         if fall.is_damaged:
             # Kept until it is certain that nothing was lost, or until the node is readmitted.
-            self._lost.setdefault(node_id, self._copy(before_begin, before, promised))
+            self._lost.setdefault(node_id, self._copy(before_begin, before, acknowledged))
         elif not is_held:
             raise Violation("recovery", f"{node_id} came back with entries up to {last_index} and without {owed}")
         self._check_floor(node_id, view, store.recovered_checkpoint.commit_floor)
         found = view.get(last_index)
         if not fall.is_in_step and found is not None and found not in before:
             raise Violation("recovery", f"{node_id} came back with entries that it did not hold: {last_index}")
-        return not is_held and owed is not None and owed.index <= promised
+        return not is_held and owed is not None and owed.index <= acknowledged
 
     def _check_floor(self, node_id: str, view: LogView, floor: int) -> None:
         """Entries up to a checkpoint's commit floor must be committed and present."""
@@ -272,12 +272,12 @@ class LogChecks:
         if floor >= view.begin_index and not view.holds(self.committed[floor]):
             raise Violation("commit floor", f"{node_id} keeps another entry {floor} than was committed")
 
-    def _owed(self, before: list[LogEntry], promised: int, fall: Fall) -> LogEntry | None:
+    def _owed(self, before: list[LogEntry], acknowledged: int, fall: Fall) -> LogEntry | None:
         """Return the last entry that recovery must find, with all entries before it.
 
         A node that died in a step may have been truncating a suffix: only its committed entries are certainly required.
         """
-        owed = [record for record in before if record.index <= promised or not fall.is_lossy]
+        owed = [record for record in before if record.index <= acknowledged or not fall.is_lossy]
         if fall.is_in_step:
             committed = self.committed
             while owed and (owed[-1].index >= len(committed) or owed[-1] is not committed[owed[-1].index]):

@@ -211,11 +211,11 @@ class _Prober(ast.NodeTransformer):
 
     def _visit_all(self, body: list[ast.stmt], mark: ast.stmt | None = None) -> list[ast.stmt]:
         """Visit statements; with `mark`, all of them are in the branch that it marks."""
-        with self._standing_in(mark):
+        with self._within_branch(mark):
             return [self.visit(statement) for statement in body]
 
     @contextmanager
-    def _standing_in(self, mark: ast.stmt | None) -> Iterator[None]:
+    def _within_branch(self, mark: ast.stmt | None) -> Iterator[None]:
         if mark is not None:
             self._around.append(self._numbers[id(mark)])
         yield

@@ -31,4 +31,4 @@ def check_after_batch(world: World, node_id: str, raft: Raft, store: EntryStore,
     checks.log.after_turn(node_id, raft, store.last_index)
     memberships.look(raft.state.memberships, store.codec)
     if world.options.is_flush_sync:
-        checks.log.promise(node_id, store.durable_index)
+        checks.log.acknowledge(node_id, store.durable_index)

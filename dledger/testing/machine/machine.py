@@ -20,7 +20,7 @@ from store.errors import DiskFull, StorageFailed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dledger.testing.machine.stranger import Stranger
+    from dledger.testing.machine.foreign_node import ForeignNode
     from dledger.testing.world import World
 
 # Longer than any run, so that the sync ends only with the process.
@@ -41,7 +41,7 @@ class SimMachine:
         sync_delay_us: additional duration of a sync at present.
         clock: its clocks; they outlive its processes.
         is_adopting: the operator declares that a directory without identity belongs to this node.
-        stranger: a foreign node with this node's name, which runs while this node is down; usually None.
+        foreign_node: a foreign node with this node's name, which runs while this node is down; usually None.
     """
 
     def __init__(self, world: World, node_id: str, disk: SimDisk, on_down: Callable[[SimMachine], None]) -> None:
@@ -50,7 +50,7 @@ class SimMachine:
         self.process: SimProcess | None = None
         self.sync_delay_us = 0
         self.is_adopting = False
-        self.stranger: Stranger | None = None
+        self.foreign_node: ForeignNode | None = None
         self.clock = SimClock(world.scheduler, world.options.clock_rates_ppm[world.options.all_ids.index(node_id)])
         self._world = world
         self._on_down = on_down
@@ -62,7 +62,7 @@ class SimMachine:
     @property
     def listener(self) -> SimProcess | None:
         """The process that receives this node's messages."""
-        return self.process if self.stranger is None else self.stranger.process
+        return self.process if self.foreign_node is None else self.foreign_node.process
 
     def boot(self, *, die_after: int = 0) -> None:
         """Start a process if none runs; `die_after` > 0: it dies in that file operation of its start.
@@ -71,7 +71,7 @@ class SimMachine:
             store.errors.StoreError: recovery refuses the files.
             Violation: the recovered state violates an invariant.
         """
-        if self.process is not None or self.stranger is not None:
+        if self.process is not None or self.foreign_node is not None:
             return
         world = self._world
         is_damaged = world.checks.damage.is_damaged(self.node_id)
@@ -110,7 +110,7 @@ class SimMachine:
         """
         self._world.trace.note(self.node_id, "cannot start: %s", error)
         self._fall(is_in_step=True, is_power_cut=False, is_lossy=isinstance(error, StorageFailed))
-        self._blame(error)
+        self._repair(error)
 
     def failed(self, error: Exception) -> None:
         """Record that the process stopped because of a failed disk; some machines are then restarted.
@@ -122,9 +122,9 @@ class SimMachine:
         self._world.trace.note(self.node_id, "has stopped: %s", error)
         is_lossy = isinstance(error, StorageFailed)
         self._fall(is_in_step=True, is_power_cut=self._may_lose_power(), is_lossy=is_lossy)
-        self._blame(error)
+        self._repair(error)
 
-    def _blame(self, error: Exception) -> None:
+    def _repair(self, error: Exception) -> None:
         """Repair a damaged disk from a copy, or replace it by an empty one, if the node found damage."""
         if isinstance(error, (DiskFull, StorageFailed)):
             return
@@ -239,14 +239,14 @@ class SimMachine:
         if self.process is not None:
             self._world.counts.add(Fault.CLOCK_SET)
 
-    def bury(self) -> None:
+    def leave_dead(self) -> None:
         """Leave the machine dead or stalled for the rest of the run."""
         self._world.counts.add(Fault.LEFT_DEAD)
-        self._world.trace.note(self.node_id, "stays dead or ill")
-        illness = self._random.randrange(3)
-        if illness == 0:
+        self._world.trace.note(self.node_id, "stays dead or stalled")
+        kind = self._random.randrange(3)
+        if kind == 0:
             self.kill()
-        elif illness == 1:
+        elif kind == 1:
             self.pause()
         else:
             self.sync_delay_us = STUCK_FOR_EVER_US

@@ -38,8 +38,8 @@ from dledger.testing.machine.batch_checks import check_after_batch
 from dledger.testing.machine.membership_checks import MembershipWatch
 from dledger.testing.machine.observer import SimObserver
 from dledger.testing.machine.retention import SimRetention
-from dledger.testing.machine.strange_directories import GROUP_NAME
 from dledger.testing.machine.syncer import SimSyncer
+from dledger.testing.machine.wrong_directories import GROUP_NAME
 from dledger.testing.work import SimWork
 from dledger.types import Member, Membership
 from store.errors import StoreError

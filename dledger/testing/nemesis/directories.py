@@ -8,8 +8,8 @@ from dledger.storage.identity import FILE_NAME
 from dledger.testing.checks.all_checks import node_directory
 from dledger.testing.disk.disk import UNLIMITED_BYTES
 from dledger.testing.faults import Fault
-from dledger.testing.machine.strange_directories import exchange
-from dledger.testing.machine.stranger import Stranger
+from dledger.testing.machine.foreign_node import ForeignNode
+from dledger.testing.machine.wrong_directories import exchange
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,20 +71,20 @@ class DirectoryNemesis:
     def put_foreign(self, machine: SimMachine) -> None:
         """Start the node on a directory of another group for a while, if the group can work without it."""
         damage = self._world.checks.damage
-        if machine.stranger is not None or not (damage.is_group_known() and damage.take_away(machine.node_id)):
+        if machine.foreign_node is not None or not (damage.is_group_known() and damage.take_away(machine.node_id)):
             return
         machine.kill()
         self._world.counts.add(Fault.FOREIGN_DIRECTORY)
-        machine.stranger = Stranger(self._world, machine.node_id, self._random)
+        machine.foreign_node = ForeignNode(self._world, machine.node_id, self._random)
         self._timer.later(_STAY_MAX_US, self.end_foreign, machine)
 
     def end_foreign(self, machine: SimMachine) -> None:
         """Restore the node's own directory, if it uses another one."""
-        stranger, machine.stranger = machine.stranger, None
-        if stranger is None:
+        foreign_node, machine.foreign_node = machine.foreign_node, None
+        if foreign_node is None:
             return
         machines = self._machines.values()
-        stranger.dismiss([each.process for each in machines if each.process is not None])
+        foreign_node.dismiss([each.process for each in machines if each.process is not None])
         self._world.checks.damage.give_back(machine.node_id)
         machine.boot()
 
@@ -98,4 +98,4 @@ def _is_sound(machine: SimMachine) -> bool:
     disk = machine.disk
     faults = (disk.read_fault, disk.write_fault, disk.sync_fault)
     is_disk_well = disk.capacity_bytes == UNLIMITED_BYTES and not any(fault.is_armed for fault in faults)
-    return machine.stranger is None and is_disk_well
+    return machine.foreign_node is None and is_disk_well

@@ -72,7 +72,7 @@ class Cluster:
 
     # ------------------------------------------------------------------------------------- before the nodes begin
 
-    def lay_log(self, node_id: str, terms: Iterable[int]) -> None:
+    def write_log(self, node_id: str, terms: Iterable[int]) -> None:
         """Write a log of entries with these terms, and the last one as current term, before the node starts."""
         machine = self._untouched(node_id)
         sizes = EntryStoreConfig(self.settings.data_file_size_bytes, self.settings.index_file_size_bytes)
@@ -82,9 +82,9 @@ class Cluster:
             store.append([f"{term}.{index}".encode()], index, term)
             last_term = term
         store.close()
-        self.lay_hard_state(node_id, HardState(last_term))
+        self.write_hard_state(node_id, HardState(last_term))
 
-    def lay_hard_state(self, node_id: str, state: HardState) -> None:
+    def write_hard_state(self, node_id: str, state: HardState) -> None:
         """Write term and vote before the node starts."""
         HardStateFile.open(self._untouched(node_id).files, node_directory(node_id)).save(state)
 

@@ -22,7 +22,7 @@ from dledger.storage.hard_state import HardStateFile
 from dledger.storage.identity import IdentityFile
 from dledger.storage.snapshot_store import SnapshotStore
 from dledger.testing.checks.all_checks import node_directory
-from dledger.testing.machine.strange_directories import GROUP_NAME
+from dledger.testing.machine.wrong_directories import GROUP_NAME
 from dledger.testing.script.applied import Bodies
 from dledger.testing.script.words import members, run
 from dledger.types import Member, Membership, Role

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dledger.testing.script.node import ScriptNode
 
 # By then every node has recovered, and every wiped one was readmitted.
-_PEACE_MS = 16_000
+_QUIET_MS = 16_000
 # The weight of each command. In braces: two nodes, times, an index, the effect of a crash, bodies.
 _KINDS = {
     "run {time}": 22,
@@ -102,7 +102,7 @@ class RandomScript:
         self._do("settle")
         for _ in range(self._length):
             self._step()
-        self._make_peace()
+        self._stop_faults()
         self._check_life()
 
     # ------------------------------------------------------------------------------------------------------- chaos
@@ -143,7 +143,7 @@ class RandomScript:
 
         A group of three does not tolerate a lost disk and a removed node at the same time.
         """
-        self._make_peace()
+        self._stop_faults()
         raft = self._leader().raft
         voters = [self._cluster.machines[voter].node for voter in raft.state.voters]
         commit_indexes = {None if node is None else node.raft.commit_index for node in voters}
@@ -153,13 +153,13 @@ class RandomScript:
 
     # ------------------------------------------------------------------------------------------------------- peace
 
-    def _make_peace(self) -> None:
+    def _stop_faults(self) -> None:
         for number in self._nodes:
             self._do(f"sync {number}")
             self._do(f"free-disk {number}")
             self._do(f"restart {number}")
         self._do("heal")
-        self._do(f"run {_PEACE_MS}")
+        self._do(f"run {_QUIET_MS}")
 
     def _check_life(self) -> None:
         """Check that without faults a leader is elected and replicates an entry to all members (invariant I14)."""
@@ -178,7 +178,7 @@ class RandomScript:
         for machine in self._cluster.machines.values():
             if machine.node is not None and machine.node.raft.role is Role.LEADER:
                 return machine.node
-        raise Violation("life", f"there is no leader after {_PEACE_MS} ms of peace")
+        raise Violation("life", f"there is no leader after {_QUIET_MS} ms of peace")
 
     @property
     def _cluster(self) -> Cluster:

@@ -51,17 +51,17 @@ def make_cluster(words: list[str]) -> Cluster:
 
 
 @scene("log")
-def lay_log(cluster: Cluster, words: list[str]) -> None:
+def write_log(cluster: Cluster, words: list[str]) -> None:
     """`log 1 1x3 2x2`: node 1 begins with three entries of term 1 and two of term 2, and with that term."""
     runs = [word.split("x") for word in words[1:]]
-    cluster.lay_log(node_id(words[0]), [int(term) for term, count in runs for _ in range(int(count))])
+    cluster.write_log(node_id(words[0]), [int(term) for term, count in runs for _ in range(int(count))])
 
 
 @scene("term")
-def lay_term(cluster: Cluster, words: list[str]) -> None:
+def write_term(cluster: Cluster, words: list[str]) -> None:
     """`term 1 5 [voted 2]`: node 1 begins in term 5, in which it voted for node 2."""
     voted_for = node_id(words[3]) if len(words) > 2 else None
-    cluster.lay_hard_state(node_id(words[0]), HardState(int(words[1]), voted_for))
+    cluster.write_hard_state(node_id(words[0]), HardState(int(words[1]), voted_for))
 
 
 # ------------------------------------------------------------------------------------------------------ time, clients

@@ -11,7 +11,7 @@ from dledger.entries.format.entry import ENTRY_NOOP, HEADER_SIZE, Entry
 from dledger.entries.store import EntryStoreConfig
 from dledger.testing.checks.all_checks import node_directory
 from dledger.testing.disk.disk import UNLIMITED_BYTES
-from dledger.testing.machine import strange_directories
+from dledger.testing.machine import wrong_directories
 from dledger.testing.script.story import ScriptError
 from dledger.testing.script.verb_table import action, down, machine_of, machines_of, running
 from dledger.testing.script.words import status_row, terms_of
@@ -65,7 +65,7 @@ def wipe(cluster: Cluster, words: list[str]) -> None:
 def exchange(cluster: Cluster, words: list[str]) -> None:
     """`exchange 1 2`: the directories of nodes 1 and 2, which are down, are exchanged."""
     one, other = down(cluster, words[0]), down(cluster, words[1])
-    strange_directories.exchange(one.disk, one.id, other.disk, other.id)
+    wrong_directories.exchange(one.disk, one.id, other.disk, other.id)
 
 
 @action("copy")
@@ -93,15 +93,15 @@ def foreign(cluster: Cluster, words: list[str]) -> None:
     machine.wipe()
     members = tuple(Member(node_id) for node_id in cluster.settings.node_ids)
     sizes = EntryStoreConfig(cluster.settings.data_file_size_bytes, cluster.settings.index_file_size_bytes)
-    other = strange_directories.Foreign(members, _FOREIGN_GROUP, int(words[1]), [word.encode() for word in words[2:]])
-    strange_directories.put_foreign(machine.files, machine.id, sizes, other)
+    other = wrong_directories.Foreign(members, _FOREIGN_GROUP, int(words[1]), [word.encode() for word in words[2:]])
+    wrong_directories.put_foreign(machine.files, machine.id, sizes, other)
 
 
 @action("nameless")
 def nameless(cluster: Cluster, words: list[str]) -> None:
     """`nameless 3`: the directory of node 3, which is down, loses its node identity and group id."""
     machine = down(cluster, words[0])
-    strange_directories.make_nameless(machine.files, machine.id)
+    wrong_directories.make_nameless(machine.files, machine.id)
 
 
 @action("adopt")

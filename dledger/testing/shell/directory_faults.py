@@ -26,7 +26,7 @@ from dledger.entries.store import EntryStoreConfig
 from dledger.testing.disk.disk import UNLIMITED_BYTES
 from dledger.testing.disk.files import SimFiles
 from dledger.testing.faults import Violation
-from dledger.testing.machine import strange_directories
+from dledger.testing.machine import wrong_directories
 from dledger.testing.shell.options import ShellFault
 from dledger.types import Member
 
@@ -72,8 +72,8 @@ class DirectoryFaults:
         # The copied directory, the nodes that have recorded it, and those that have recorded a later start or
         # directory.
         self._copied: Identity | None = None
-        self._met_copied: set[str] = set()
-        self._met_later: set[str] = set()
+        self._recorded_copy: set[str] = set()
+        self._recorded_later: set[str] = set()
         self._is_ended = False
         self._exchanged: tuple[ShellMachine, ShellMachine] | None = None
 
@@ -89,7 +89,7 @@ class DirectoryFaults:
     def flip(self) -> None:
         """Flip some bytes of one of the victim's files."""
         victim, random = self._victim, self._random
-        if not self._may_be_hurt():
+        if not self._may_be_damaged():
             return
         victim.kill()
         # Each directory is chosen equally often, whatever its number of files.
@@ -106,7 +106,7 @@ class DirectoryFaults:
         for _ in range(random.randint(1, _FLIPPED_BYTES_MAX)):
             inode.flip(random.randrange(used), 1 << random.randrange(8), is_cached=True)
         self._world.tally.add(ShellFault.BYTES_FLIPPED)
-        victim.hurt = _FLIPPED
+        victim.directory_fault = _FLIPPED
 
     def flip_snapshot(self) -> None:
         """Flip a byte of one of the victim's snapshots, often of the newest, and perhaps while the node runs."""
@@ -117,18 +117,18 @@ class DirectoryFaults:
             for name, inode in sorted(directory.durable.items())
             if path.endswith(_SNAPSHOT_DIRECTORY) and name.isdigit() and any(inode.durable)
         ]
-        if not snapshots or not self._may_be_hurt():
+        if not snapshots or not self._may_be_damaged():
             return
         if random.random() < 0.5:
             victim.kill()
         inode = snapshots[-1] if random.random() < 0.7 else random.choice(snapshots)
         inode.flip(random.randrange(len(inode.durable)), 1 << random.randrange(8), is_cached=True)
         self._world.tally.add(ShellFault.SNAPSHOT_DAMAGED)
-        victim.hurt = _FLIPPED
+        victim.directory_fault = _FLIPPED
 
     def put_foreign(self) -> None:
         """Replace the victim's directory by one of another group."""
-        if not self._may_be_hurt():
+        if not self._may_be_damaged():
             return
         victim, options = self._victim, self._world.options
         victim.kill()
@@ -136,11 +136,11 @@ class DirectoryFaults:
         members = tuple(Member(peer.id, str(peer.address)) for peer in victim.config.peers)
         bodies = [b"foreign %d" % number for number in range(self._random.randint(0, 9))]
         sizes = EntryStoreConfig(options.data_file_size_bytes, options.index_file_size_bytes)
-        foreign = strange_directories.Foreign(members, _FOREIGN_GROUP, _FOREIGN_TERM, bodies)
+        foreign = wrong_directories.Foreign(members, _FOREIGN_GROUP, _FOREIGN_TERM, bodies)
         files = SimFiles(victim.disk, self._random, self._world.disk_counts, victim.clock)
-        strange_directories.put_foreign(files, victim.node_id, sizes, foreign, group=victim.config.group)
+        wrong_directories.put_foreign(files, victim.node_id, sizes, foreign, group=victim.config.group)
         self._world.tally.add(ShellFault.FOREIGN_DIRECTORY)
-        victim.hurt = _FOREIGN
+        victim.directory_fault = _FOREIGN
 
     def put_old_copy(self) -> None:
         """Copy the victim's directory, and restore the copy when all peers have recorded a later life of the victim.
@@ -148,13 +148,13 @@ class DirectoryFaults:
         The later life may be on an empty disk that replaced the copied one.
         """
         victim = self._victim
-        if not self._may_be_hurt() or not victim.is_counted or victim.life is None:
+        if not self._may_be_damaged() or not victim.is_counted or victim.life is None:
             return
-        self._copied, self._met_copied, self._met_later = victim.life.peer_directories.own, set(), set()
-        self._look_who_met()
+        self._copied, self._recorded_copy, self._recorded_later = victim.life.peer_directories.own, set(), set()
+        self._look_at_records()
         victim.kill()
         self._copy = deepcopy(victim.disk.directories)
-        if len(self._met_copied) == len(self._others) and self._random.random() < _REPLACED_RATE:
+        if len(self._recorded_copy) == len(self._others) and self._random.random() < _REPLACED_RATE:
             # Only the copy of that disk is left.
             self._world.tally.add(ShellFault.WIPED)
             victim.replace_disk()
@@ -167,8 +167,8 @@ class DirectoryFaults:
         victim = self._victim
         if self._is_ended or self._copy is None:
             return
-        self._look_who_met()
-        if not self._may_lose() or len(self._met_later) < len(self._others):
+        self._look_at_records()
+        if not self._may_lose() or len(self._recorded_later) < len(self._others):
             self._put_back_later()
             return
         victim.kill()
@@ -176,19 +176,19 @@ class DirectoryFaults:
         victim.disk.directories.update(self._copy)
         self._copy = None
         self._world.tally.add(ShellFault.OLD_COPY)
-        victim.hurt = _OLD_COPY
+        victim.directory_fault = _OLD_COPY
 
-    def _look_who_met(self) -> None:
+    def _look_at_records(self) -> None:
         """Determine the nodes that have recorded the copied directory, and those that have a later record."""
         assert self._copied is not None, "nothing was copied"
         for machine in self._others:
             met = () if machine.life is None else machine.life.peer_directories.met(self._victim.node_id)
             if met and met[0].directory_id == self._copied.directory_id:
-                self._met_copied.add(machine.node_id)
+                self._recorded_copy.add(machine.node_id)
                 if met[0].starts > self._copied.starts:
-                    self._met_later.add(machine.node_id)
-            elif met and machine.node_id in self._met_copied:
-                self._met_later.add(machine.node_id)
+                    self._recorded_later.add(machine.node_id)
+            elif met and machine.node_id in self._recorded_copy:
+                self._recorded_later.add(machine.node_id)
 
     def exchange(self) -> None:
         """Exchange two directories; the next such operation exchanges them back."""
@@ -196,11 +196,11 @@ class DirectoryFaults:
             self._exchange_back()
             return
         one, other = self._victim, self._random.choice(self._others)
-        if self._may_be_hurt() and one.is_counted:
+        if self._may_be_damaged() and one.is_counted:
             for machine in (one, other):
                 machine.kill()
-            strange_directories.exchange(one.disk, one.node_id, other.disk, other.node_id)
-            one.hurt = other.hurt = _EXCHANGED
+            wrong_directories.exchange(one.disk, one.node_id, other.disk, other.node_id)
+            one.directory_fault = other.directory_fault = _EXCHANGED
             self._world.tally.add(ShellFault.EXCHANGED)
             self._exchanged = one, other
 
@@ -208,12 +208,12 @@ class DirectoryFaults:
 
     def mend(self, machine: ShellMachine) -> None:
         """Repair a node that is down because of its directory, as an operator would."""
-        if machine.hurt is None or self._exchanged is not None or not machine.is_refused:
+        if machine.directory_fault is None or self._exchanged is not None or not machine.is_refused:
             return
-        if machine.hurt == _FLIPPED and self._random.random() < 0.5:
+        if machine.directory_fault == _FLIPPED and self._random.random() < 0.5:
             # As if restored from a backup.
             machine.disk.unflip()
-            machine.hurt = None
+            machine.directory_fault = None
         else:
             machine.replace_disk()
 
@@ -223,7 +223,7 @@ class DirectoryFaults:
         if self._exchanged is not None:
             self._exchange_back()
         for machine in self._machines.values():
-            if machine.hurt is not None:
+            if machine.directory_fault is not None:
                 machine.kill()
                 machine.replace_disk()
 
@@ -236,29 +236,31 @@ class DirectoryFaults:
         """
         for machine in self._machines.values():
             life = machine.life
-            if machine.hurt is None:
+            if machine.directory_fault is None:
                 if life is not None and life.node.term >= _FOREIGN_TERM:
                     raise Violation(
                         "a foreign directory is not obeyed", f"{machine.node_id} is in term {life.node.term}"
                     )
                 continue
-            is_let_in = machine.hurt in (_FOREIGN, _OLD_COPY) and machine.has_met_any
-            if is_let_in or (machine.hurt == _EXCHANGED and life is not None):
-                raise Violation("whose directory it is", f"{machine.node_id} takes part, and runs on {machine.hurt}")
+            is_accepted = machine.directory_fault in (_FOREIGN, _OLD_COPY) and machine.has_met_any
+            if is_accepted or (machine.directory_fault == _EXCHANGED and life is not None):
+                raise Violation(
+                    "whose directory it is", f"{machine.node_id} takes part, and runs on {machine.directory_fault}"
+                )
 
     def _exchange_back(self) -> None:
         assert self._exchanged is not None, "nothing was exchanged"
         (one, other), self._exchanged = self._exchanged, None
         for machine in (one, other):
             machine.kill()
-        strange_directories.exchange(one.disk, one.node_id, other.disk, other.node_id)
-        one.hurt = other.hurt = None
+        wrong_directories.exchange(one.disk, one.node_id, other.disk, other.node_id)
+        one.directory_fault = other.directory_fault = None
 
     @property
     def _others(self) -> list[ShellMachine]:
         return [machine for machine in self._machines.values() if machine is not self._victim]
 
-    def _may_be_hurt(self) -> bool:
+    def _may_be_damaged(self) -> bool:
         """Return whether the victim may get a wrong directory; a pending copy has priority."""
         return self._copy is None and self._may_lose()
 
@@ -268,7 +270,7 @@ class DirectoryFaults:
         Before that, a founding node could forget a vote, and a node without the group id cannot recognise a foreign
         directory (ADR 19).
         """
-        if self._victim.hurt is not None or self._exchanged is not None:
+        if self._victim.directory_fault is not None or self._exchanged is not None:
             return False
         if self._victim.disk.capacity_bytes < UNLIMITED_BYTES:
             return False

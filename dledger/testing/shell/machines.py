@@ -41,7 +41,7 @@ class ShellMachine:
         process: the running one; None while it is down.
         disk, clock: outlive processes.
         sync_delay_us: additional duration of a sync at present.
-        hurt: the damage to the disk, because of which the node may refuse to run; None: none, or repaired.
+        directory_fault: the damage to the disk, because of which the node may refuse to run; None: none, or repaired.
         is_refused: the node has stopped since, with the reason.
         is_held: it is kept down for now, whatever else is scheduled.
         is_quiet: programs around its node begin no further calls.
@@ -55,7 +55,7 @@ class ShellMachine:
         self.node_id = node_id
         self.process: NodeProcess | None = None
         self.sync_delay_us = 0
-        self.hurt: str | None = None
+        self.directory_fault: str | None = None
         self.is_refused = False
         self.is_held = False
         self.is_quiet = False
@@ -137,9 +137,9 @@ class ShellMachine:
         assert process is not None, "a process ends that does not run"
         if isinstance(error, (StorageFailed, DiskFull)):
             self._world.tally.add(ShellFault.NODE_FAILED)
-            self.is_refused = self.hurt is not None
-        elif self.hurt is not None and names_directory(error, self.node_id):
-            self._world.trace.note(self.node_id, "refuses %s: %s", self.hurt, error)
+            self.is_refused = self.directory_fault is not None
+        elif self.directory_fault is not None and names_directory(error, self.node_id):
+            self._world.trace.note(self.node_id, "refuses %s: %s", self.directory_fault, error)
             self._world.tally.add(ShellFault.REFUSED_BY_NAME)
             self.is_refused = True
         elif error is not None and not isinstance(error, SimulatedCrash):
@@ -159,7 +159,7 @@ class ShellMachine:
         self.disk.wipe()
         self.disk.write_fault.heal()
         self.disk.sync_fault.heal()
-        self.hurt, self.is_refused = None, False
+        self.directory_fault, self.is_refused = None, False
 
     @property
     def is_counted(self) -> bool:

@@ -151,7 +151,7 @@ class Network:
             ConnectionRefusedError: there is none.
         """
         reached: asyncio.Future[SimTransport] = loop.create_future()
-        self._later(self._knock, loop, factory, (host, port), reached)
+        self._later(self._try_to_connect, loop, factory, (host, port), reached)
         transport = await reached
         return transport, transport.get_protocol()
 
@@ -175,7 +175,7 @@ class Network:
         spike_us = options.spike_us if random.random() < options.spike_rate else 0
         return options.min_us + int(random.random() * (options.max_us - options.min_us + spike_us))
 
-    def _knock(
+    def _try_to_connect(
         self,
         loop: SimLoop,
         factory: Callable[[], asyncio.BaseProtocol],
@@ -187,7 +187,7 @@ class Network:
             return
         if self.is_cut(loop.machine_id, address[0]) or self.is_cut(address[0], loop.machine_id):
             self.tally.add(ShellFault.BLOCKED)
-            self.scheduler.after(RETRANSMISSION_US, self._knock, loop, factory, address, reached)
+            self.scheduler.after(RETRANSMISSION_US, self._try_to_connect, loop, factory, address, reached)
             return
         listener = self._listeners.get(address)
         if listener is None:

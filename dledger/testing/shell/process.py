@@ -19,12 +19,12 @@ from dledger.service.log import log_services
 from dledger.testing.disk.files import SimFiles
 from dledger.testing.faults import Violation
 from dledger.testing.shell.history import Life
+from dledger.testing.shell.lease_watch import LeaseWatch
 from dledger.testing.shell.loop.sim_loop import SimLoop
 from dledger.testing.shell.loop.sim_worker import DiskTime, SimWorker
 from dledger.testing.shell.loop.stepped_worker import SteppedCrashPoint, SteppedWorker
 from dledger.testing.shell.options import CLIENT_PORT
 from dledger.testing.shell.program import StateProgram
-from dledger.testing.shell.promises import PromiseWatch
 from dledger.testing.shell.rpc.server import RpcServer
 from dledger.testing.shell.state import ShellStateMachine, StateWork
 from store.errors import StoreError
@@ -96,7 +96,7 @@ class NodeProcess:
         node, server = self.node, RpcServer(self.loop)
         await node.start()
         self.life = Life(self.node_id, node, node.open())
-        PromiseWatch(node, self._step_ms, lambda: int(self.loop.now_s() * 1000), self._world.violate)
+        LeaseWatch(node, self._step_ms, lambda: int(self.loop.now_s() * 1000), self._world.violate)
         for served in log_services(node):
             served.add(served.servicer, cast("grpc.aio.Server", server))
         await server.start(self.node_id, CLIENT_PORT)
@@ -212,6 +212,6 @@ class NodeProcess:
 
     def _commits_unread(self, error: StoreError) -> None:
         """Record that a node's committed entries cannot be read; without damage to its disk this fails the run."""
-        if self._machine.hurt is None:
+        if self._machine.directory_fault is None:
             self._on_error("the store cannot be read", error)
         self._world.history.commits_unread(self.node.commit_index)

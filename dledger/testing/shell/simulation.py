@@ -89,7 +89,7 @@ class ShellSimulation:
             try:
                 self._run()
             finally:
-                self._bury()
+                self._end_processes()
         return self._summarize()
 
     def _run(self) -> None:
@@ -239,7 +239,7 @@ class ShellSimulation:
 
     # ---------------------------------------------------------------------------------------------- the end
 
-    def _bury(self) -> None:
+    def _end_processes(self) -> None:
         """End all processes and close their remaining coroutines, after the run."""
         for machine in self._machines.values():
             if machine.process is not None:

@@ -85,14 +85,14 @@ class OsFile(OsFileMap):
         """Close descriptor and map after a running `sync` has ended; closing twice is allowed."""
         if self._end():
             os.close(self._descriptor)
-        self._let_go_of_map()
+        self._release_map()
 
     def discard(self) -> None:
         """Release a removed file in another thread: freeing its blocks, with the last reference, is slow."""
         is_last, mapped = self._end(), self._map
-        self._let_go_of_map()
+        self._release_map()
         if is_last:
-            _DISCARDS.submit(_let_go, self._descriptor, mapped)
+            _DISCARDS.submit(_close_and_unmap, self._descriptor, mapped)
 
     def _end(self) -> bool:
         """Prevent later syncs; return whether the descriptor must still be closed."""
@@ -321,7 +321,7 @@ class OsFiles(OsReading):
         return OsDirectoryLock(descriptor)
 
 
-def _let_go(descriptor: int, mapped: mmap.mmap | bytes) -> None:
+def _close_and_unmap(descriptor: int, mapped: mmap.mmap | bytes) -> None:
     """Close and unmap a file; the map is freed with the last slice of its view that is in use."""
     os.close(descriptor)
     if isinstance(mapped, mmap.mmap):

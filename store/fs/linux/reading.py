@@ -29,7 +29,7 @@ class OsFileMap:
 
     Args:
         path: of the file.
-        descriptor: of the open file, owned by the caller, which closes it after `_map_now` or `_let_go_of_map`.
+        descriptor: of the open file, owned by the caller, which closes it after `_map_now` or `_release_map`.
     """
 
     __slots__ = ("_descriptor", "_is_random", "_map", "_view", "path", "size")
@@ -73,7 +73,7 @@ class OsFileMap:
         if isinstance(self._map, mmap.mmap):
             self._map.madvise(mmap.MADV_RANDOM)
 
-    def _let_go_of_map(self) -> None:
+    def _release_map(self) -> None:
         """Release the map, which is freed with the last slice of the view that is in use."""
         self._view = memoryview(b"")
         self._map = b""

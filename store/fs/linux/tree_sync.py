@@ -15,12 +15,12 @@ from typing import Final, NoReturn
 from store.errors import StorageFailed
 from store.fs.descriptors import with_descriptor
 
-_TELLS_FROM: Final = (5, 8)
+_REPORTS_ERRORS_SINCE: Final = (5, 8)
 
 
 def sync_tree(path: str) -> None:
     """Make durable all contents and names below `path`: by `syncfs` from Linux 5.8 on, which reports errors."""
-    if tuple(map(int, re.findall(r"\d+", os.uname().release)[:2])) >= _TELLS_FROM:
+    if tuple(map(int, re.findall(r"\d+", os.uname().release)[:2])) >= _REPORTS_ERRORS_SINCE:
         _sync_file_system(path)
     else:
         sync_one_by_one(path)

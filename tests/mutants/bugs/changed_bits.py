@@ -30,7 +30,7 @@ def header_of_an_index_file_alone_expires_it(patch):
 
 
 def index_is_cut_wherever_an_item_says(patch):
-    patch.setattr(IndexFile, "_ends_by_right", lambda *_: True)
+    patch.setattr(IndexFile, "_is_end_legitimate", lambda *_: True)
 
 
 def times_of_an_index_file_are_believed(patch):

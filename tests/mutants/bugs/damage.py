@@ -40,7 +40,7 @@ def index_is_believed_without_the_header_that_it_points_to(patch):
 
 
 def command_whose_channel_is_lost_is_stepped_over(patch):
-    patch.setattr("dledger.entries.reader.TELL_TALE", 0xFF)
+    patch.setattr("dledger.entries.reader.MARKER", 0xFF)
 
 
 def commands_are_looked_for_where_the_index_alone_says(patch):
@@ -64,7 +64,7 @@ def vote_is_given_up_where_no_majority_can_give_it_back(patch):
 
 
 def leave_to_give_up_an_entry_is_kept_permanently(patch):
-    original = VoteGivenUp._ask_for_leave
+    original = VoteGivenUp._check_permission
 
     def ask(self, damage):
         remove, self._files.remove = self._files.remove, lambda path: None
@@ -73,7 +73,7 @@ def leave_to_give_up_an_entry_is_kept_permanently(patch):
         finally:
             self._files.remove = remove
 
-    patch.setattr(VoteGivenUp, "_ask_for_leave", ask)
+    patch.setattr(VoteGivenUp, "_check_permission", ask)
 
 
 def lost_sector_in_a_body_is_taken_for_damage(patch):

@@ -130,7 +130,7 @@ def late_answer_of_an_earlier_life_is_believed(patch):
 
 
 def only_what_is_committed_says_the_group(patch):
-    patch.setattr(dledger.core.state.voting_rights, "believed_group_id", lambda state: state.committed_group_id)
+    patch.setattr(dledger.core.state.voting_rights, "accepted_group_id", lambda state: state.committed_group_id)
 
 
 def promised_group_is_not_saved(patch):
@@ -139,7 +139,7 @@ def promised_group_is_not_saved(patch):
 
 
 def votes_promise_no_group(patch):
-    patch.setattr(dledger.core.state.voting_rights, "promise_group", lambda state, group_id: None)
+    patch.setattr(dledger.core.state.voting_rights, "agree_to_group", lambda state, group_id: None)
 
 
 def founding_node_founds_with_one_that_is_not(patch):
@@ -150,14 +150,14 @@ def founding_node_founds_with_one_that_is_not(patch):
 
 
 def wiped_node_keeps_what_it_promised(patch):
-    original = dledger.core.state.voting_rights.meet_leader
+    original = dledger.core.state.voting_rights.end_founding
 
-    def meet_leader(state, leader_id, *, is_founding):
+    def end_founding(state, leader_id, *, is_founding):
         promised = state.founding_group_id
         original(state, leader_id, is_founding=is_founding)
         state.founding_group_id = promised
 
-    patch.setattr(dledger.core.state.voting_rights, "meet_leader", meet_leader)
+    patch.setattr(dledger.core.state.voting_rights, "end_founding", end_founding)
 
 
 def each_leader_draws_a_group(patch):
@@ -222,7 +222,7 @@ def peer_that_named_another_group_may_stay_until_the_proof_is_due(patch):
 
 
 def push_is_checked_before_it_is_believed(patch):
-    patch.setattr(Raft, "is_believed", lambda self, sender, message: True)
+    patch.setattr(Raft, "is_acceptable", lambda self, sender, message: True)
 
 
 def reads_of_peers_are_not_bounded_together(patch):

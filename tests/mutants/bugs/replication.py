@@ -144,7 +144,7 @@ def leader_never_pauses_where_pushes_overtake_one_another(patch):
 
 def conflict_is_looked_for_entry_by_entry(patch):
     patch.setattr(
-        dledger.core.leader, "_meeting_point", lambda state, response: max(0, response.rejected_prev_index - 1)
+        dledger.core.leader, "_next_after_conflict", lambda state, response: max(0, response.rejected_prev_index - 1)
     )
 
 

@@ -182,7 +182,7 @@ class _JobThread:
         self._job = job
         self._is_cut = False
         self._taken_us: int | None = None
-        self._go_on = threading.Semaphore(0)
+        self._resume = threading.Semaphore(0)
         self._is_back = threading.Semaphore(0)
         # A daemon, so that an aborted run does not block the exit.
         self._thread = threading.Thread(target=self._run, name="simulated job", daemon=True)
@@ -192,7 +192,7 @@ class _JobThread:
         """Run until the job takes time; return the duration in microseconds; None: the job has ended."""
         self._taken_us = None
         self.is_moving = True
-        self._go_on.release()
+        self._resume.release()
         self._is_back.acquire()
         self.is_moving = False
         if self._taken_us is None:
@@ -204,7 +204,7 @@ class _JobThread:
         if not self._is_cut:
             self._taken_us = duration_us
             self._is_back.release()
-            self._go_on.acquire()
+            self._resume.acquire()
         if self._is_cut:
             raise SimulatedCrash
 
@@ -215,7 +215,7 @@ class _JobThread:
             continue
 
     def _run(self) -> None:
-        self._go_on.acquire()
+        self._resume.acquire()
         try:
             if not self._is_cut:
                 self._job()

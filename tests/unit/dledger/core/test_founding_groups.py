@@ -9,7 +9,7 @@ import pytest
 
 from dledger.core.events import MessageRejected, Received, RejectReason, Tick
 from dledger.core.messages import Heartbeat, VoteRequest, VoteResponse
-from dledger.core.state.voting_rights import believed_group_id
+from dledger.core.state.voting_rights import accepted_group_id
 from dledger.types import NO_GROUP, NO_INDEX, HardState, MembershipEntry
 from tests.unit.dledger.core.conftest import Group, Node, membership_of
 
@@ -124,7 +124,7 @@ class _Foundings:
 
     @property
     def believed(self):
-        return {believed_group_id(node.raft.state) for node in self.nodes.values()} - {NO_GROUP}
+        return {accepted_group_id(node.raft.state) for node in self.nodes.values()} - {NO_GROUP}
 
 
 def test_all_members_of_a_repeatedly_interrupted_founding_agree_on_one_group_id():
@@ -146,4 +146,4 @@ def test_all_members_of_a_repeatedly_interrupted_founding_agree_on_one_group_id(
 def test_directory_of_an_older_version_promises_nothing(is_saved):
     node = founding_node("b", 1, HardState(1, "a") if is_saved else HardState())
 
-    assert believed_group_id(node.raft.state) == NO_GROUP
+    assert accepted_group_id(node.raft.state) == NO_GROUP

@@ -25,7 +25,7 @@ STEPS = {
     TransitionCause.LEADER_LOST: transitions.lose_leader,
     TransitionCause.PRE_VOTE: transitions.ask_pre_votes,
     TransitionCause.VOTE: lambda state: transitions.ask_votes(state, is_asked_to_campaign=False),
-    TransitionCause.ELECTED: lambda state: transitions.take_lead(state, frozenset()),
+    TransitionCause.ELECTED: lambda state: transitions.win_election(state, frozenset()),
     TransitionCause.RESIGNED: transitions.resign,
 }
 TERM_STEPS = {"same": 0, "next": 1, "higher": 3}
@@ -100,7 +100,7 @@ def test_a_leader_that_is_elected_again_knows_nothing_of_its_followers(group):
     transitions.resign(leader.raft.state)
     cluster.campaign("a", only=lambda *_: False)
     transitions.ask_votes(leader.raft.state, is_asked_to_campaign=False)
-    transitions.take_lead(leader.raft.state, frozenset())
+    transitions.win_election(leader.raft.state, frozenset())
 
     office = leader.raft.state.leader
     assert before.progress

@@ -94,7 +94,7 @@ def test_urgent_flush_ends_its_pause_and_makes_no_more():
     machine.turn()
     assert len(machine.pauses_s) == 1
 
-    flush.hurry()
+    flush.skip_pauses()
     while machine.jobs:
         machine.turn()
 

@@ -3,7 +3,7 @@
 A start of the store refuses a log without this part (`commitlog.plain.recovery`). So `dledger verify` reports the loss
 as damage, and `dledger rebuild` refuses the log, because a new checkpoint would hide the loss.
 
-| checkpoint                | promises                                                                             |
+| checkpoint                | guarantees                                                                           |
 | ------------------------- | ------------------------------------------------------------------------------------ |
 | any                       | records stored before `physicMsgTimestamp` were durable                              |
 | of a cleanly closed store | the last record was stored at that time                                             |
@@ -42,7 +42,7 @@ _NS_PER_MS: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class LogPromise:
+class DurablePart:
     """The durable part of the log according to one checkpoint.
 
     Attributes:
@@ -60,7 +60,7 @@ class LogPromise:
     derived_timestamp: int = 0
 
     @classmethod
-    def of(cls, path: str, content: bytes | None, *, is_plain: bool, is_clean: bool) -> LogPromise:
+    def of(cls, path: str, content: bytes | None, *, is_plain: bool, is_clean: bool) -> DurablePart:
         """Derive the durable part of the log from a checkpoint.
 
         Args:
@@ -75,9 +75,9 @@ class LogPromise:
         found = decode_checkpoint(content)
         latest_ms = time.time_ns() // _NS_PER_MS + _FUTURE_MAX_MS
         timestamp = found.physic_msg_timestamp
-        is_believed = is_plain and (found.is_sealed or 0 < timestamp <= latest_ms)
+        is_plausible = is_plain and (found.is_sealed or 0 < timestamp <= latest_ms)
         derived_timestamp = found.java_derived_timestamp if is_plain else 0
-        return cls(path, found.log_end, max(timestamp, 0) if is_believed else 0, is_clean, derived_timestamp)
+        return cls(path, found.log_end, max(timestamp, 0) if is_plausible else 0, is_clean, derived_timestamp)
 
     def fault_of_tail(self, view: memoryview, tail: Skipped, last_timestamp: int) -> str:
         """Return the reason why the bytes at the end of a plain log are not a torn write; empty: they are one.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dledger.node.node import Node
 
 
-class PromiseWatch:
+class LeaseWatch:
     """Checks the messages of one process of a node before they reach its transport.
 
     Args:
@@ -37,16 +37,16 @@ class PromiseWatch:
         self._step_ms = step_ms
         self._now_ms = now_ms
         self._violate = violate
-        self._promised_ms: int | None = None
+        self._lease_granted_ms: int | None = None
         self._send = transport.send
         transport.send = self.send  # type: ignore[method-assign]
 
     def send(self, peer: str, message: Message) -> None:
         """Check a message and send it."""
         if isinstance(message, HeartbeatResponse) and self._raft.state.leader_id == peer:
-            self._promised_ms = self._step_ms()
-        elif isinstance(message, VoteRequest) and not message.is_transfer and self._promised_ms is not None:
-            since_ms = self._now_ms() - self._promised_ms
+            self._lease_granted_ms = self._step_ms()
+        elif isinstance(message, VoteRequest) and not message.is_transfer and self._lease_granted_ms is not None:
+            since_ms = self._now_ms() - self._lease_granted_ms
             if since_ms < self._timeout_ms - 1:
                 text = f"{self._node_id} campaigns {since_ms} ms after it answered a heartbeat: {message}"
                 self._violate(Violation("lease", text))

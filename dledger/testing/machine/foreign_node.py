@@ -18,7 +18,7 @@ from dledger.testing.disk.disk import SimDisk
 from dledger.testing.disk.files import SimFiles
 from dledger.testing.faults import Violation
 from dledger.testing.machine.process import SimProcess
-from dledger.testing.machine.strange_directories import Foreign, put_foreign
+from dledger.testing.machine.wrong_directories import Foreign, put_foreign
 from dledger.testing.work import WorkCounts
 from dledger.types import Member, Role
 
@@ -35,7 +35,7 @@ _TERM_MIN = 100_000
 _TERM_END = 1_000_000
 
 
-class Stranger:
+class ForeignNode:
     """The machine of such a node; it runs from its construction on.
 
     Args:
