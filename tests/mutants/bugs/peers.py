@@ -13,6 +13,7 @@ from dledger.security.peers import PeerKind, PeerSecurity
 from tests.mutants.mutant import Mutant, Tests
 
 TLS = "tests/integration/dledger/peer/test_peer_tls.py::"
+SECURED = "tests/integration/dledger/peer/test_secured_peers.py::"
 STRANGER = TLS + "test_stranger_gets_no_answer_and_is_counted"
 SEALING = "tests/unit/dledger/peer/test_sealing.py::"
 CONFIG = "tests/unit/cluster/config/test_config.py::"
@@ -129,6 +130,6 @@ MUTANTS = (
     Mutant(
         handshakes_of_peers_of_one_address_are_not_bounded,
         "strangers do not lock out nodes",
-        Tests(TLS + "test_flood_of_half_handshakes_is_bounded_and_a_node_connects_all_the_same"),
+        Tests(SECURED + "test_flood_of_half_handshakes_is_bounded_and_a_node_connects_all_the_same[tls]"),
     ),
 )

@@ -11,18 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dledger.core.messages import Heartbeat, Push
-from dledger.errors import DLedgerError
-from dledger.peer.bootstrap import BootstrapConnection, BootstrapServer
-from dledger.peer.handshake import Handshake
-from dledger.peer.listening import HANDSHAKES_PER_ADDRESS_MAX
-from dledger.peer.origin import BootstrapMessage, RawOrigin
+from dledger.core.messages import Heartbeat
+from dledger.peer.origin import RawOrigin
 from dledger.peer.refusals import Refusal
 from dledger.peer.sealing import DialersGreeting
 from dledger.peer.transport import PeerTransport
 from dledger.security.peers import PLAIN_PEERS, PeerKind, PeerSecurity
 from dledger.security.shared_secret import SharedSecret, new_secret
-from dledger.types import Span
 from tests.integration.dledger.peer.test_peer_tls import at_end, begun, dialed, secured
 from tests.integration.dledger.peer.test_transport import Recorder, greeting, is_linked
 
@@ -46,50 +41,6 @@ def sharing(folder: Path, content: bytes = OLD, also: PeerKind | None = None, *,
     path.touch(mode=0o600)
     path.write_bytes(content)
     return PeerSecurity(PeerKind.SECRET, also, secret=SharedSecret(str(path)))
-
-
-def test_messages_small_and_large_pass_with_a_secret(
-    run: Run, configs: Configs, eventually: Eventually, tmp_path: Path
-) -> None:
-    pushes = [
-        Push(1, -1, -1, -1, Span(0, 9, 1, 0, len(payload)), payload) for payload in (b"x" * 100, LARGE, b"y" * 20_000)
-    ]
-
-    async def main() -> None:
-        async with AsyncExitStack() as stack:
-            n0, _ = await begun(stack, configs["n0"], sharing(tmp_path))
-            n1, received = await begun(stack, configs["n1"], sharing(tmp_path))
-            await eventually(lambda: is_linked(n0, "n0", n1, "n1"))
-            for push in pushes:
-                n0.send("n1", push)
-            await eventually(lambda: len(received.messages) == len(pushes))
-            assert [message for _, message in received.messages] == pushes
-            assert n0.connection_counts() == {"off": 0, "secret": 4, "tls": 0}
-
-    run(main())
-
-
-def test_bootstrap_questions_pass_with_a_secret(run: Run, configs: Configs, tmp_path: Path) -> None:
-    class Echo(RawOrigin):
-        async def answer(self, peer_id: str, question: BootstrapMessage) -> BootstrapMessage:
-            return BootstrapMessage(f"{peer_id} asks ".encode() + question.body, LARGE)
-
-    def asking(security: PeerSecurity) -> Handshake:
-        return Handshake(configs["n1"], lambda _: False, None, security=security)
-
-    async def main() -> None:
-        server = BootstrapServer(configs["n0"], Echo(), sharing(tmp_path))
-        await server.start()
-        connection = await BootstrapConnection.dial(asking(sharing(tmp_path)), "n0", configs["n0"].self_address)
-        connection.ask(BootstrapMessage(b"all"))
-        assert await connection.answer() == BootstrapMessage(b"n1 asks all", LARGE)
-        connection.close()
-        for stranger in (PLAIN_PEERS, sharing(tmp_path, FOREIGN, name="foreign")):
-            with pytest.raises((OSError, DLedgerError)):
-                await BootstrapConnection.dial(asking(stranger), "n0", configs["n0"].self_address)
-        await server.stop()
-
-    run(main())
 
 
 @pytest.mark.parametrize("case", ["plain", "another secret", "another id", "recorded", "half a greeting", "TLS"])
@@ -190,26 +141,6 @@ def test_nodes_change_from_another_kind_to_a_secret(
             n2, _ = await begun(stack, configs["n2"], sharing(tmp_path))
             await eventually(lambda: is_linked(n0, "n0", n1, "n1") and is_linked(n0, "n0", n2, "n2"))
             assert n0.connection_counts() == {"off": 0, "secret": 4, "tls": 0} | {also.value: 4}
-
-    run(main())
-
-
-def test_flood_of_half_greetings_is_bounded_and_a_node_connects_all_the_same(
-    run: Run, configs: Configs, eventually: Eventually, tmp_path: Path
-) -> None:
-    async def main() -> None:
-        async with AsyncExitStack() as stack:
-            n0, _ = await begun(stack, configs["n0"], sharing(tmp_path))
-            flood = [await dialed(configs["n0"], None) for _ in range(6 * HANDSHAKES_PER_ADDRESS_MAX)]
-            for _, writer in flood[::2]:
-                writer.write(b"DLS1\0\x80")
-            count = len(flood) - HANDSHAKES_PER_ADDRESS_MAX
-            await eventually(lambda: n0.refused_counts[Refusal.CROWDED] >= count)
-            n1, _ = await begun(stack, configs["n1"], sharing(tmp_path))
-            await eventually(lambda: is_linked(n0, "n0", n1, "n1"))
-            assert [await at_end(reader) for reader, _ in flood[:count]] == [True] * count
-            for _, writer in flood:
-                writer.transport.abort()
 
     run(main())
 

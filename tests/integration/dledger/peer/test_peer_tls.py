@@ -11,20 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dledger.core.messages import Heartbeat, Push
-from dledger.errors import DLedgerError
+from dledger.core.messages import Heartbeat
 from dledger.peer import connection as peer_connection
-from dledger.peer.bootstrap import BootstrapConnection, BootstrapServer
 from dledger.peer.frames import encode_hello
 from dledger.peer.handshake import Handshake
-from dledger.peer.listening import HANDSHAKES_PER_ADDRESS_MAX
-from dledger.peer.origin import BootstrapMessage, RawOrigin
+from dledger.peer.origin import RawOrigin
 from dledger.peer.refusals import Refusal
 from dledger.peer.transport import PeerTransport
 from dledger.security.contexts import peer_contexts
 from dledger.security.credentials import Credentials
 from dledger.security.peers import PLAIN_PEERS, PeerKind, PeerSecurity
-from dledger.types import Span
 from tests.integration.dledger.peer.test_transport import Recorder, greeting, is_linked, members_of
 from tests.support.certificates import new_authority, node_identity, node_pair, tls_of, user_pair, write_tls
 
@@ -122,55 +118,6 @@ STRANGERS: dict[str, Callable[[], ssl.SSLContext | None]] = {
 }
 
 
-# ------------------------------------------------------------------------------------------------------- what passes
-
-
-def test_messages_small_and_large_pass_over_tls(
-    run: Run, configs: Configs, eventually: Eventually, tmp_path: Path
-) -> None:
-    pushes = [
-        Push(1, -1, -1, -1, Span(0, 9, 1, 0, len(payload)), payload) for payload in (b"x" * 100, LARGE, b"y" * 20_000)
-    ]
-
-    async def main() -> None:
-        async with AsyncExitStack() as stack:
-            n0, _ = await begun(stack, configs["n0"], secured(tmp_path, "n0"))
-            n1, received = await begun(stack, configs["n1"], secured(tmp_path, "n1"))
-            await eventually(lambda: is_linked(n0, "n0", n1, "n1"))
-            for push in pushes:
-                n0.send("n1", push)
-            await eventually(lambda: len(received.messages) == len(pushes))
-            assert [message for _, message in received.messages] == pushes
-            assert n0.connection_counts() == {"off": 0, "secret": 0, "tls": 4}
-
-    run(main())
-
-
-def test_bootstrap_questions_pass_over_tls(run: Run, configs: Configs, tmp_path: Path) -> None:
-    class Echo(RawOrigin):
-        async def answer(self, peer_id: str, question: BootstrapMessage) -> BootstrapMessage:
-            return BootstrapMessage(f"{peer_id} asks ".encode() + question.body, LARGE)
-
-    async def main() -> None:
-        server = BootstrapServer(configs["n0"], Echo(), secured(tmp_path, "n0"))
-        await server.start()
-        asking = Handshake(configs["n1"], lambda _: False, None, security=secured(tmp_path, "n1"))
-        connection = await BootstrapConnection.dial(asking, "n0", configs["n0"].self_address)
-        connection.ask(BootstrapMessage(b"all"))
-        assert await connection.answer() == BootstrapMessage(b"n1 asks all", LARGE)
-        connection.close()
-
-        other = Handshake(configs["n1"], lambda _: False, None, security=secured(tmp_path, "n2"))
-        with pytest.raises((OSError, DLedgerError)):
-            await BootstrapConnection.dial(other, "n0", configs["n0"].self_address)
-        plain = Handshake(configs["n1"], lambda _: False, None)
-        with pytest.raises((OSError, DLedgerError)):
-            await BootstrapConnection.dial(plain, "n0", configs["n0"].self_address)
-        await server.stop()
-
-    run(main())
-
-
 # --------------------------------------------------------------------------------------------------- what is refused
 
 
@@ -262,28 +209,6 @@ def test_plain_and_tls_nodes_connect_while_one_of_them_also_allows_plain(
 
 
 # --------------------------------------------------------------------------------------------------------- what floods
-
-
-def test_flood_of_half_handshakes_is_bounded_and_a_node_connects_all_the_same(
-    run: Run, configs: Configs, eventually: Eventually, tmp_path: Path
-) -> None:
-    """Connections that say nothing, or begin a handshake and stop, end for the next one of their address."""
-
-    async def main() -> None:
-        async with AsyncExitStack() as stack:
-            n0, _ = await begun(stack, configs["n0"], secured(tmp_path, "n0"))
-            flood = [await dialed(configs["n0"], None) for _ in range(6 * HANDSHAKES_PER_ADDRESS_MAX)]
-            for _, writer in flood[::2]:
-                writer.write(b"\x16\x03\x01")
-            count = len(flood) - HANDSHAKES_PER_ADDRESS_MAX
-            await eventually(lambda: n0.refused_counts[Refusal.CROWDED] >= count)
-            n1, _ = await begun(stack, configs["n1"], secured(tmp_path, "n1"))
-            await eventually(lambda: is_linked(n0, "n0", n1, "n1"))
-            assert [await at_end(reader) for reader, _ in flood[:count]] == [True] * count
-            for _, writer in flood:
-                writer.transport.abort()
-
-    run(main())
 
 
 def test_greeting_time_covers_the_handshake(
