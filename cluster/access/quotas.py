@@ -4,7 +4,7 @@ A request is refused while one of its buckets is in debt, and else taken as a wh
 those after it wait until it is paid for. What was served already (answers) is charged without asking. A bucket in
 credit holds at most one second's worth.
 
-Not here: the user and address of a request (`cluster.api.quota_gate`).
+Not here: the user and address of a request (`cluster.api.gates.quota_gate`).
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from dledger.service.request_guard import Guard
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-    from cluster.api.call_audit import CallAudit
+    from cluster.api.gates.call_audit import CallAudit
     from cluster.broker.core import BrokerCore
     from store.errors import IllegalRequest
 

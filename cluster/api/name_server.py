@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import grpc.aio
 
-from cluster.api.name_servers.gate import names_of_certificate
+from cluster.api.gates.callers import names_of_certificate
 from cluster.api.name_servers.links import ask_leader
 from cluster.nameserver.registered_brokers import HeartbeatAnswer, RegisterResult, RouteTable
 from cluster.nameserver.registration import HEARTBEAT_INTERVAL_S

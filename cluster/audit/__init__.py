@@ -1,5 +1,5 @@
 """The audit log of a broker: user, action, resources, address and result of calls.
 
 Lines of JSON in files of a node: one series of files for administration, another one for refusals, logins and data.
-Not here: which calls are recorded, and what they are about (`cluster.api.audited`, `cluster.api.call_audit`).
+Not here: which calls are recorded, and what they are about (`cluster.api.audited`, `cluster.api.gates.call_audit`).
 """

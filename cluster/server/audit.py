@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cluster.api.call_audit import AuditGate, CallAudit
+from cluster.api.gates.call_audit import AuditGate, CallAudit
 from cluster.api.rights import Scope
 from cluster.audit.log import AuditLog
 

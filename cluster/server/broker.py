@@ -21,12 +21,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
 from cluster.access.quotas import Quotas
-from cluster.api.access_gate import AccessGate
 from cluster.api.access_service import AccessService
 from cluster.api.broker_service import BrokerService
-from cluster.api.call_audit import CallAudit
+from cluster.api.gates.access_gate import AccessGate
+from cluster.api.gates.call_audit import CallAudit
+from cluster.api.gates.quota_gate import QuotaGate
 from cluster.api.name_servers.links import GrpcNameServer
-from cluster.api.quota_gate import QuotaGate
 from cluster.api.rights import Scope
 from cluster.broker.core import BrokerCore, BrokerOptions
 from cluster.broker.metrics import BrokerGauges, BrokerMetrics

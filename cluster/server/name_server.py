@@ -4,7 +4,7 @@
 | --- | --- | --- |
 | off | everyone | the process that registered first (ADR 34) |
 | on | everyone, over TLS | the same |
-| mutual | certificates of the authority, by `cluster.api.name_servers.gate` | the certificate of the node |
+| mutual | certificates of the authority, by `cluster.api.gates.name_server_gate` | the certificate of the node |
 
 With TLS a second, plain port may serve the same routes, for as long as brokers and clients change one after another.
 """
@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from cluster.api.gates.name_server_gate import NameServerGate
 from cluster.api.name_server import NameServer
-from cluster.api.name_servers.gate import NameServerGate
 from cluster.api.name_servers.links import ask_leader
 from cluster.process.serving import GRACE_S, print_ready, run_process, wait_end
 from cluster.process.tasks import end_tasks

@@ -11,7 +11,7 @@ and, for an audit log, at the end of an admitted call. A server without a gate a
 | a response of a stream, because rights or tokens have ended | the same |
 | any of these, because a quota is used up | the same, with RESOURCE_EXHAUSTED |
 
-Not here: users, tokens and rights (`cluster.api.access_gate`).
+Not here: users, tokens and rights (`cluster.api.gates.access_gate`).
 """
 
 from __future__ import annotations
@@ -34,6 +34,14 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 class CallRights(Protocol):
     """The rights of one call."""
+
+    @property
+    def user(self) -> str:
+        """The user of the call, for quotas; empty: not known."""
+
+    @property
+    def is_node(self) -> bool:
+        """Whether the caller has proven that it is a node, which has no quota."""
 
     def check(self, request: Message) -> None:
         """Raise unless the caller may send this request now.
@@ -79,26 +87,37 @@ class CallGate(Protocol):
         """
 
 
-class _Everything:
-    """Admits each request of a server without access control."""
+class AllRights:
+    """Admits each request of a call, and notes nothing: a base for rights that differ in some points."""
+
+    @property
+    def user(self) -> str:
+        """Empty: the caller is not known."""
+        return ""
+
+    @property
+    def is_node(self) -> bool:
+        """Whether the caller is known as a node: it is not."""
+        return False
 
     def check(self, request: Message) -> None:
-        pass
+        """Admit the request."""
 
     def check_again(self, request: Message) -> None:
-        pass
+        """Admit the response."""
 
     def done(self, request: Message, response: Message | None) -> None:
-        pass
+        """Note nothing."""
 
     def admitted(self, request: Message) -> None:
-        pass
+        """Note nothing."""
 
     def sent(self, size_bytes: int) -> float:  # noqa: ARG002
+        """Return 0: there is no quota."""
         return 0.0
 
 
-EVERYTHING: Final[CallRights] = _Everything()
+EVERYTHING: Final[CallRights] = AllRights()
 # The rights of the current task's call, if the service checks the requests of its streams itself.
 _OF_STREAM: Final[ContextVar[CallRights]] = ContextVar("call rights", default=EVERYTHING)
 

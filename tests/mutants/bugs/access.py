@@ -3,7 +3,7 @@
 import cluster.access.rules
 from cluster.access.model import Policy
 from cluster.access.rules import AccessRules, SubjectRules
-from cluster.api.access_gate import CallAdmission
+from cluster.api.gates.access_gate import CallAdmission
 from cluster.state.access_state import AccessState
 from dledger.authentication import scram
 from tests.mutants.mutant import Mutant, Tests

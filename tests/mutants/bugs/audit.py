@@ -6,8 +6,8 @@ import json
 import cluster.audit.files
 import cluster.audit.log
 import cluster.audit.record
-from cluster.api.access_gate import CallAdmission
-from cluster.api.call_audit import CallAudit
+from cluster.api.gates.access_gate import CallAdmission
+from cluster.api.gates.call_audit import CallAudit
 from cluster.api.login_calls import LoginCalls
 from cluster.audit.files import RotatedFile
 from cluster.audit.refusals import RefusalWindow

@@ -5,7 +5,7 @@ from collections import Counter
 import dledger.client.connections
 import dledger.service.grpc_server
 from cluster.access.quotas import Quotas
-from cluster.api.quota_gate import QuotaAdmission
+from cluster.api.gates.quota_gate import QuotaAdmission
 from dledger.service.answers_under_way import AnswersUnderWay
 from dledger.service.connections_by_address import ConnectionsByAddress
 from tests.mutants.mutant import Mutant, Tests

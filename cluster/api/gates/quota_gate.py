@@ -5,7 +5,7 @@ the time that the refusal names. Answers of a stream are delayed instead: nothin
 
 Public methods (health, login) have no quota, and nodes of the broker have none.
 
-Not here: the buckets (`cluster.access.quotas`), and the user of a call (`cluster.api.access_gate`).
+Not here: the buckets (`cluster.access.quotas`), and the user of a call (`cluster.api.gates.access_gate`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from cluster.access.quotas import Quotas
-    from cluster.api.access_gate import AccessGate, CallAdmission
+    from cluster.api.gates.access_gate import AccessGate, CallAdmission
     from cluster.broker.metrics import BrokerMetrics
     from dledger.service.call_gate import CallRights, Context
 
@@ -61,6 +61,16 @@ class QuotaAdmission:
         self._client = client
         self._quotas = quotas
         self._metrics = metrics
+
+    @property
+    def user(self) -> str:
+        """The user of the call; empty: not known."""
+        return self._rights.user
+
+    @property
+    def is_node(self) -> bool:
+        """Whether the caller has proven that it is a node."""
+        return self._rights.is_node
 
     def check(self, request: Message) -> None:
         """Raise unless the caller may send this request now.

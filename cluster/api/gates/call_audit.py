@@ -5,59 +5,26 @@ Not here: which methods are recorded (`cluster.api.audited`), and the files (`cl
 
 from __future__ import annotations
 
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from cluster.access.model import address_of_peer, client_of_address
 from cluster.api.audited import AUDITED, Recorded, resources_of
+from cluster.api.gates.callers import caller_of_certificate
 from cluster.audit.record import ADMITTED, OK, UNKNOWN, AuditRecord, RecordKind
 from cluster.protocol.errors import Reason
 from dledger.errors import ResponseCode
-from dledger.security.errors import NoIdentity
-from dledger.security.identity import identity_among
-from dledger.service.call_gate import EVERYTHING
+from dledger.service.call_gate import EVERYTHING, AllRights
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
+    from cluster.api.gates.callers import Caller
     from cluster.api.rights import Scope
     from cluster.audit.log import AuditLog
     from dledger.errors import CallRefused
-    from dledger.security.identity import CertificateIdentity
     from dledger.service.call_gate import CallRights, Context
 
 _LOGIN: Final = "AccessService/FinishLogin"
-
-
-class Caller(NamedTuple):
-    """The caller of a method.
-
-    Attributes:
-        user: name; empty: not authenticated.
-        via: by what the user was authenticated.
-        peer: address, as gRPC has it.
-    """
-
-    user: str
-    via: str
-    peer: str
-
-
-def identity_of_call(context: Context) -> CertificateIdentity:
-    """Return the identity in the certificate of a call's connection.
-
-    Raises:
-        dledger.security.errors.NoIdentity: there is none.
-    """
-    names: Any = context.auth_context().get("x509_subject_alternative_name", ())
-    return identity_among(name.decode(errors="replace") for name in names)
-
-
-def caller_of_certificate(context: Context) -> Caller:
-    """Return the caller where access control is off: by its certificate, if it has one."""
-    with suppress(NoIdentity):
-        return Caller(identity_of_call(context).uri, "certificate", context.peer())
-    return Caller("", "", context.peer())
 
 
 class CallAudit:
@@ -154,7 +121,7 @@ class AuditGate:
         return _RecordedCall(self._audit, method, context) if self._audit.records(method) else EVERYTHING
 
 
-class _RecordedCall:
+class _RecordedCall(AllRights):
     """A call that is admitted and recorded."""
 
     def __init__(self, audit: CallAudit, method: str, context: Context) -> None:
@@ -162,20 +129,11 @@ class _RecordedCall:
         self._method = method
         self._context = context
 
-    def check(self, request: Message) -> None:
-        """Admit the request."""
-
-    def check_again(self, request: Message) -> None:
-        """Admit the response."""
-
     def done(self, request: Message, response: Message | None) -> None:
         self._audit.done(self._method, request, response, caller_of_certificate(self._context))
 
     def admitted(self, request: Message) -> None:
         self._audit.admitted(self._method, request, caller_of_certificate(self._context))
-
-    def sent(self, size_bytes: int) -> float:  # noqa: ARG002  (it has no quota)
-        return 0.0
 
 
 def _result_of(response: Any) -> str:

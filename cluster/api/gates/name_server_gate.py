@@ -21,11 +21,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cluster.access.model import Action, Policy, address_of_peer, resource_of
 from cluster.access.rules import AccessRules, SubjectRules, UserRules
+from cluster.api.gates.callers import names_of_certificate
 from cluster.api.rights import RIGHTS, Audience, MethodRights, Scope
 from cluster.v1.nameserver_pb2 import RegisterRequest
 from dledger.errors import CallRefused
 from dledger.security.errors import NoIdentity
 from dledger.security.identity import CertificateIdentity, IdentityKind, identity_among
+from dledger.service.call_gate import AllRights
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -53,12 +55,6 @@ _RULES: Final = AccessRules(
 )
 # The name of the cluster does not matter: the rules are for all.
 _SCOPE: Final = Scope("nameserver")
-
-
-def names_of_certificate(context: Context) -> tuple[str, ...]:
-    """Return the alternative names in the certificate of a caller; none without a certificate."""
-    found: Any = context.auth_context().get("x509_subject_alternative_name", ())
-    return tuple(each.decode(errors="replace") for each in found)
 
 
 class NameServerGate:
@@ -90,8 +86,8 @@ class NameServerGate:
         return NameServerCall(row, identity, names, subject, context)
 
 
-class NameServerCall:
-    """What one call may do: a `dledger.service.call_gate.CallRights`."""
+class NameServerCall(AllRights):
+    """What one call may do: the rules never change, so only requests are checked."""
 
     def __init__(
         self,
@@ -121,19 +117,6 @@ class NameServerCall:
         lacking = self._row.lacking(self._subject, request, _SCOPE, _RULES, address_of_peer(self._context.peer()))
         if lacking is not None:
             raise self._refused(f"lacks {lacking} at this name server (`dledger nameserver --administrator`)")
-
-    def check_again(self, request: Message) -> None:
-        """Return: the rules never change."""
-
-    def done(self, request: Message, response: Message | None) -> None:
-        """Return: the service logs what changes something."""
-
-    def admitted(self, request: Message) -> None:
-        """Return: see `done`."""
-
-    def sent(self, size_bytes: int) -> float:  # noqa: ARG002  (it has no quota)
-        """Return after how many seconds the next answer may follow: at once."""
-        return 0.0
 
     def _check_registrant(self, identity: CertificateIdentity, request: Any) -> None:
         if identity.kind is not IdentityKind.NODE or identity.group != request.broker:

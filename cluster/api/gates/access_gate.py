@@ -22,12 +22,13 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from cluster.access.model import address_of_peer
-from cluster.api.call_audit import Caller, caller_of_certificate, identity_of_call
+from cluster.api.gates.callers import Caller, caller_of_certificate, identity_of_call
 from cluster.api.rights import RIGHTS, Audience, MethodRights
 from dledger.authentication.tokens import SESSION_PREFIX, TokenRefused, digest_of_api_token, read_session_token
 from dledger.errors import CallRefused
 from dledger.security.errors import NoIdentity
 from dledger.security.identity import IdentityKind
+from dledger.service.call_gate import AllRights
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from cluster.access.model import Address
-    from cluster.api.call_audit import CallAudit
+    from cluster.api.gates.call_audit import CallAudit
     from cluster.api.rights import Scope
     from cluster.state.access_state import AccessState
     from dledger.service.call_gate import Context
@@ -102,7 +103,7 @@ class AccessGate:
         return admission
 
 
-class CallAdmission:
+class CallAdmission(AllRights):
     """The rights of one call: a `dledger.service.call_gate.CallRights`."""
 
     def __init__(self, gate: AccessGate, method: str, row: MethodRights, context: Context) -> None:
@@ -183,10 +184,6 @@ class CallAdmission:
         audit = self._gate.audit
         if audit is not None and audit.records(self._method):
             audit.admitted(self._method, request, self._caller())
-
-    def sent(self, size_bytes: int) -> float:  # noqa: ARG002  (there is no quota without a `quota_gate`)
-        """Return after how many seconds the next answer may follow: at once."""
-        return 0.0
 
     def _record_refusal(self, request: Message | None, refused: CallRefused) -> None:
         if self._gate.audit is not None:

@@ -1,0 +1,49 @@
+"""The caller of a call: names and identity in the certificate of its connection."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dledger.security.errors import NoIdentity
+from dledger.security.identity import identity_among
+
+if TYPE_CHECKING:
+    from dledger.security.identity import CertificateIdentity
+    from dledger.service.call_gate import Context
+
+
+class Caller(NamedTuple):
+    """The caller of a method.
+
+    Attributes:
+        user: name; empty: not authenticated.
+        via: by what the user was authenticated.
+        peer: address, as gRPC has it.
+    """
+
+    user: str
+    via: str
+    peer: str
+
+
+def names_of_certificate(context: Context) -> tuple[str, ...]:
+    """Return the alternative names in the certificate of a caller; none without a certificate."""
+    found: Any = context.auth_context().get("x509_subject_alternative_name", ())
+    return tuple(each.decode(errors="replace") for each in found)
+
+
+def identity_of_call(context: Context) -> CertificateIdentity:
+    """Return the identity in the certificate of a call's connection.
+
+    Raises:
+        dledger.security.errors.NoIdentity: there is none.
+    """
+    return identity_among(names_of_certificate(context))
+
+
+def caller_of_certificate(context: Context) -> Caller:
+    """Return the caller where access control is off: by its certificate, if it has one."""
+    with suppress(NoIdentity):
+        return Caller(identity_of_call(context).uri, "certificate", context.peer())
+    return Caller("", "", context.peer())
