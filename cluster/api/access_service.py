@@ -37,14 +37,16 @@ class AccessService(access_pb2_grpc.AccessServiceServicer):
     Args:
         core: of the broker.
         audit: records logins; None: they are not recorded.
+        is_closed: whether the broker refuses calls until its first user exists.
     """
 
-    def __init__(self, core: BrokerCore, audit: CallAudit | None = None) -> None:
+    def __init__(self, core: BrokerCore, audit: CallAudit | None = None, *, is_closed: bool = False) -> None:
         self._core = core
         self._calls = AccessCalls(core)
         self._logins = LoginCalls(
             lambda: core.replica.state.access,
             lambda: wall_clock_ms() // _MS_PER_S,
+            is_closed=is_closed,
             audit=_unrecorded if audit is None else audit.login,
         )
 

@@ -39,6 +39,7 @@ class LoginCalls:
         access: returns users and keys.
         wall_clock_s: seconds since 1970.
         clock_s: seconds of a monotonic clock.
+        is_closed: whether the broker refuses calls until its first user exists.
         audit: gets user, peer, and the cause of a failure, for the audit log; empty: the user logged in.
     """
 
@@ -48,6 +49,7 @@ class LoginCalls:
         wall_clock_s: Callable[[], int],
         clock_s: Callable[[], float] = time.monotonic,
         *,
+        is_closed: bool = False,
         audit: Callable[[str, str, str], None],
     ) -> None:
         self._access = access
@@ -55,15 +57,19 @@ class LoginCalls:
         self._clock_s = clock_s
         self._dialogs = DialogTable()
         self._failures = LoginFailures()
+        self._is_closed = is_closed
         self._audit = audit
 
     async def start(self, request: pb.StartLoginRequest, peer: str) -> pb.StartLoginResponse:
         """Return the server's first message.
 
         Raises:
-            RequestFailed: NOT_AUTHENTICATED, ACCESS_CONTROL_OFF.
+            RequestFailed: NOT_AUTHENTICATED, ACCESS_CONTROL_OFF; LEADER_NOT_READY before the first user exists.
         """
         access = self._access()
+        if self._is_closed and not access.rules.is_enforced:
+            # Clients wait for it, as for a leader: it is created within a second after the first election.
+            raise RequestFailed(Reason.LEADER_NOT_READY, "the first user of this broker does not exist yet")
         if not access.salt_key:
             raise RequestFailed(Reason.ACCESS_CONTROL_OFF, "this broker has no users: calls need no token")
         address = self._check_failures(peer)

@@ -109,7 +109,7 @@ class MethodRights:
             return None
         needs = self.needs(request, scope) if self.audience is Audience.RIGHTS else None
         if needs is None:
-            return "a certificate of a node" if self.audience is Audience.NODE else "to be a super user"
+            return "a certificate of a node" if self.audience is Audience.NODE else "the rights of a super user"
         # All queues of one topic have the same need.
         for need in dict.fromkeys(needs):
             if not rules.allows(user, *need, address):

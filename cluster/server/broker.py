@@ -114,9 +114,9 @@ class Broker:
         if audit is not None:
             calls = CallAudit(audit, scope)
             self._metrics.counts.audit_records, self._metrics.counts.audit_lost = audit.written, audit.lost
-        self._access_service = AccessService(self.core, calls)
         # Without a first user every call passes until a user exists.
         is_closed = first_user is not None
+        self._access_service = AccessService(self.core, calls, is_closed=is_closed)
         gate = AccessGate(lambda: replica.state.access, scope, options.broker, is_closed=is_closed, audit=calls)
         self._gate: CallGate = gate
         if not options.quotas.is_unlimited:

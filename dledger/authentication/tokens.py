@@ -98,7 +98,7 @@ def read_session_token(token: str, keys: Sequence[bytes], now_s: int) -> Session
     # Each key is compared: the time does not show which one it was.
     is_ours = sum(hmac.compare_digest(mac, _mac(key, data)) for key in keys) > 0
     if len(data) <= _HEAD.size or not is_ours:
-        raise TokenRefused("token: not of this cluster, or of a key that was replaced; log in again")
+        raise TokenRefused("token: not of this broker, or of a key that was replaced; log in again")
     expires_s, epoch = _HEAD.unpack_from(data)
     if now_s >= expires_s:
         raise TokenRefused("token: expired; log in again")

@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 from cluster.cli.app import app
 from tests.integration.cluster.api.conftest import SMALL
 from tests.support.brokers.process import BrokerProcess
-from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,14 +41,10 @@ def run(broker: BrokerProcess, *arguments: str, token: Path | None = None, text:
 def test_from_the_first_user_to_a_user_with_rights(broker: BrokerProcess, tmp_path: Path) -> None:
     admin, alice, program = (tmp_path / name for name in ("admin", "alice", "program"))
 
-    def is_logged_in() -> bool:
-        command = ["user", "login", "admin", str(admin), "--broker", broker.address]
-        return CliRunner().invoke(app, command, input=f"{ADMIN}\n").exit_code == 0
-
     assert "NAME" in run(broker, "user", "login", "--help")
     assert "credentials" in run(broker, "topic", "list", code=1)
-    # The broker serves before it has created the user.
-    wait_until(is_logged_in)
+    # The broker serves before it has created the user, and the login waits for it.
+    run(broker, "user", "login", "admin", str(admin), text=f"{ADMIN}\n")
     assert admin.stat().st_mode & 0o777 == 0o600
     assert "wrong" in run(broker, "user", "login", "admin", str(admin), text="wrong password\n", code=1)
 

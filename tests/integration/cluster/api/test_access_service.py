@@ -6,7 +6,9 @@ import grpc
 import pytest
 
 from cluster.access.users import UserSettings
+from cluster.api.access_service import AccessService
 from cluster.broker.core import wall_clock_ms
+from cluster.protocol.errors import CAUSES, Reason
 from cluster.state.access_commands import SetTokenKey, SetUser
 from cluster.v1 import access_pb2 as pb
 from cluster.v1 import access_pb2_grpc, broker_pb2
@@ -29,6 +31,13 @@ def bearer(token: str) -> list[tuple[str, str]]:
 async def first_administrator(shop) -> None:
     await shop.broker.core.change(SetTokenKey(b"K" * 32))
     await shop.broker.core.change(SetUser(ADMIN))
+
+
+class Caller:
+    """The context of a call from this machine."""
+
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:5"
 
 
 class Client:
@@ -79,7 +88,7 @@ def test_an_administrator_creates_a_role_and_a_user_that_reads(shop) -> None:
 
             get = broker_pb2.GetRequest(topic=TOPIC)
             assert (await stub.Get(get, metadata=bearer(alice.token))).max_offset == 1
-            with pytest.raises(grpc.aio.AioRpcError, match="lacks to be a super user"):
+            with pytest.raises(grpc.aio.AioRpcError, match="lacks the rights of a super user"):
                 await alice.call("ListUsers")
 
             # An API token of hers, of which the broker gets the digest.
@@ -152,6 +161,21 @@ def test_users_and_roles_are_listed_in_pages_without_secrets(shop, monkeypatch: 
             assert [each.user.name for each in (await admin.call("ListUsers", name="admin")).users] == ["admin"]
             assert (await admin.call("ListUsers", name="bob")).answer.reason == "UNKNOWN_USER"
             assert (await admin.call("ListRoles", name="bob")).answer.reason == "UNKNOWN_ROLE"
+
+    run(story)
+
+
+def test_login_before_the_first_user_exists_is_to_be_repeated(shop) -> None:
+    async def story() -> None:
+        async with shop.open(), Client(shop):
+            logins = AccessService(shop.broker.core, is_closed=True)
+            start = pb.StartLoginRequest(client_first=ScramClient("admin", "correct horse", "n" * 24).first)
+            begun = await logins.StartLogin(start, Caller())
+            assert begun.answer.reason == "LEADER_NOT_READY"
+            assert CAUSES[Reason(begun.answer.reason)].is_passing
+
+            await first_administrator(shop)
+            assert (await logins.StartLogin(start, Caller())).server_first
 
     run(story)
 
