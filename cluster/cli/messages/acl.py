@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cluster.cli.common import EXIT_USAGE, NameServers, fail, help_of, output
-from cluster.cli.each_broker import Choice, change_chosen, chosen_brokers
+from cluster.cli.each_broker import Choice, change_chosen, chosen_brokers, end_if_silent, read_each
 from cluster.cli.message_common import Broker, BrokerNames, Cluster
-from cluster.cli.messages.users import all_users
+from cluster.cli.messages.users import all_users, broker_of, where_of
 from cluster.cli.rows import AsJson, print_rows
 
 if TYPE_CHECKING:
@@ -21,7 +21,8 @@ acl_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     help="Grant, revoke, list and explain rights of users and roles. A resource is Topic:NAME, Group:NAME, "
-    "Cluster:NAME or *; a name may end in *. Actions are Pub, Sub, Create, Update, Delete, Get, List or All.",
+    "Cluster:NAME or *; a name may end in *. Actions are Pub, Sub, Create, Update, Delete, Get, List or All. With name "
+    "servers the commands apply to all their brokers, or to chosen ones.",
 )
 
 Subject = Annotated[str, typer.Argument(metavar="USER", help="The user; with --role, the role.")]
@@ -92,14 +93,23 @@ def revoke(
     _alter(context, choice, subject, altered, of_role=of_role, may_create=False)
 
 
-def list_policies(context: typer.Context, broker: Broker = "", *, as_json: AsJson = False) -> None:
+def list_policies(
+    context: typer.Context,
+    broker: Broker = "",
+    name_servers: NameServers = "",
+    broker_names: BrokerNames = None,
+    cluster: Cluster = "",
+    *,
+    as_json: AsJson = False,
+) -> None:
     """List the policies of all users and roles.
 
     Examples:
         dledger acl list
     """
-    with chosen_brokers(context, Choice(broker, "", None, ""), is_change=False) as (target,):
-        rows = list(_rows(target.calls))
+    with chosen_brokers(context, Choice(broker, name_servers, broker_names, cluster), is_change=False) as targets:
+        answers, silent = read_each(targets, lambda calls: list(_rows(calls)))
+    rows = [{**broker_of(target), **row} for target, found in answers for row in found]
     columns = {
         "of": "of",
         "name": "name",
@@ -108,7 +118,8 @@ def list_policies(context: typer.Context, broker: Broker = "", *, as_json: AsJso
         "actions": "actions",
         "sources": "from",
     }
-    print_rows(columns, rows, as_json=as_json)
+    print_rows(where_of(targets) | columns, rows, as_json=as_json)
+    end_if_silent(silent)
 
 
 def explain(
@@ -117,9 +128,13 @@ def explain(
     resource: Annotated[str, typer.Argument(metavar="RESOURCE", help="One resource, such as Topic:orders.")],
     action: Annotated[str, typer.Argument(metavar="ACTION", help="Pub, Sub, Create, Update, Delete, Get or List.")],
     broker: Broker = "",
+    name_servers: NameServers = "",
+    broker_names: BrokerNames = None,
+    cluster: Cluster = "",
+    *,
     address: Annotated[str, typer.Option("--from", metavar="ADDRESS", help="Address of the client.")] = "",
 ) -> None:
-    """Show whether a user may perform an action, and the deciding policy. Exit code 1 if not.
+    """Show whether a user may perform an action, and the deciding policy. Exit code 1 if not, at one of the brokers.
 
     Examples:
         dledger acl explain alice Topic:orders Pub
@@ -127,12 +142,16 @@ def explain(
     from cluster.v1 import access_pb2 as pb
 
     request = pb.ExplainRequest(user=user, resource=resource, actions=_actions(action), address=address)
-    with chosen_brokers(context, Choice(broker, "", None, ""), is_change=False) as (target,):
-        found = target.calls.ask_access(lambda stub: stub.Explain, request)
-    output.print(f"{'allowed' if found.is_allowed else 'denied'}: {found.reason}", highlight=False, markup=False)
-    for match in found.matches:
-        output.print(f"  {match}", highlight=False, markup=False)
-    if not found.is_allowed:
+    with chosen_brokers(context, Choice(broker, name_servers, broker_names, cluster), is_change=False) as targets:
+        answers, silent = read_each(targets, lambda calls: calls.ask_access(lambda stub: stub.Explain, request))
+    for target, found in answers:
+        prefix = f"{target.broker}: " if target.broker else ""
+        decision = "allowed" if found.is_allowed else "denied"
+        output.print(f"{prefix}{decision}: {found.reason}", highlight=False, markup=False)
+        for match in found.matches:
+            output.print(f"  {match}", highlight=False, markup=False)
+    end_if_silent(silent)
+    if not all(found.is_allowed for _, found in answers):
         raise typer.Exit(1)
 
 

@@ -9,21 +9,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cluster.cli.common import EXIT_FAILED, EXIT_USAGE, NameServers, fail, help_of, notes
-from cluster.cli.each_broker import Choice, change_chosen, chosen_brokers
+from cluster.cli.each_broker import Choice, change_chosen, change_each, chosen_brokers, end_if_silent, read_each
 from cluster.cli.message_common import Broker, BrokerNames, Cluster
 from cluster.cli.rows import AsJson, print_rows
 from cluster.cli.tls import ignore_token
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
+    from cluster.cli.targets import BrokerTarget
     from cluster.client.broker_calls import BrokerCalls
 
 user_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     help="Create, list and delete users of brokers; log in. Commands authenticate with the token in the file that "
-    "--token-file or DLEDGER_TOKEN_FILE names.",
+    "--token-file or DLEDGER_TOKEN_FILE names. With name servers they apply to all their brokers, or to chosen ones.",
 )
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The user: letters, digits and _ . @ -")]
@@ -72,10 +73,19 @@ def login(
     name: Name,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="File for the token, written with mode 0600.")],
     broker: Broker = "",
+    name_servers: NameServers = "",
+    broker_names: BrokerNames = None,
+    cluster: Cluster = "",
+    *,
+    password_file: Annotated[
+        Path | None,
+        typer.Option("--password-file", metavar="FILE", help="Read the password from this file, mode 0600."),
+    ] = None,
 ) -> None:
     """Log in to a broker, and write the token to a file.
 
-    The command asks for the password, which is never sent. The token is valid for an hour.
+    The command asks for the password, which is never sent. The token is valid for an hour, on this broker; a token of
+    `dledger user create-token` can be valid on several.
 
     Examples:
         dledger user login admin ~/.dledger-token
@@ -86,9 +96,14 @@ def login(
 
     # Log in without the current token, which may have expired.
     ignore_token(context)
-    password = _asked(f"Password of {name}")
-    with chosen_brokers(context, Choice(broker, "", None, ""), is_change=True) as (target,):
-        write_token(file, log_in(target.calls, name, password).token)
+    password = _asked(f"Password of {name}") if password_file is None else _password_in(password_file)
+    with chosen_brokers(context, Choice(broker, name_servers, broker_names, cluster), is_change=True) as targets:
+        if len(targets) > 1:
+            names = ", ".join(target.broker for target in targets)
+            fail(
+                f"there are several brokers ({names}), and a login is to one: choose it with --broker-name", EXIT_USAGE
+            )
+        write_token(file, log_in(targets[0].calls, name, password).token)
     notes.print(f"logged in as {name}: {file} has the token", highlight=False, soft_wrap=True)
 
 
@@ -185,17 +200,27 @@ def delete(
     change_chosen(context, Choice(broker, name_servers, broker_names, cluster), change)
 
 
-def list_users(context: typer.Context, broker: Broker = "", *, as_json: AsJson = False) -> None:
-    """List the users of a broker, with roles and tokens.
+def list_users(
+    context: typer.Context,
+    broker: Broker = "",
+    name_servers: NameServers = "",
+    broker_names: BrokerNames = None,
+    cluster: Cluster = "",
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """List the users of brokers, with roles and tokens.
 
     Examples:
         dledger user list
         dledger user list --json
     """
-    with chosen_brokers(context, Choice(broker, "", None, ""), is_change=False) as (target,):
-        rows = [_row_of(each) for each in all_users(target.calls)]
+    with chosen_brokers(context, Choice(broker, name_servers, broker_names, cluster), is_change=False) as targets:
+        answers, silent = read_each(targets, lambda calls: list(all_users(calls)))
+    rows = [{**broker_of(target), **_row_of(each)} for target, users in answers for each in users]
     columns = {"user": "user", "kind": "kind", "roles": "roles", "policies": "policies", "credentials": "credentials"}
-    print_rows(columns, rows, as_json=as_json)
+    print_rows(where_of(targets) | columns, rows, as_json=as_json)
+    end_if_silent(silent)
 
 
 def create_token(
@@ -204,8 +229,13 @@ def create_token(
     token_id: TokenId,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="File for the token, written with mode 0600.")],
     broker: Broker = "",
+    name_servers: NameServers = "",
+    broker_names: BrokerNames = None,
+    cluster: Cluster = "",
 ) -> None:
-    """Create an API token of a user, for a program. The broker stores only its digest.
+    """Create an API token of a user, for a program. A broker stores only its digest.
+
+    With name servers the token is valid on all their brokers, or on chosen ones.
 
     Examples:
         dledger user create-token ci build token-of-ci
@@ -218,14 +248,27 @@ def create_token(
 
     token = api_token(secrets.token_bytes(API_TOKEN_SIZE))
     digest = digest_of_api_token(token) or b""
-    with chosen_brokers(context, Choice(broker, "", None, ""), is_change=True) as (target,):
+    request = pb.AddTokenRequest(user=name, id=token_id, digest=digest)
+
+    def change(calls: BrokerCalls) -> str:
+        _ask(calls, "AddToken", request)
+        return f"token {token_id} of user {name} written to {file}"
+
+    with chosen_brokers(context, Choice(broker, name_servers, broker_names, cluster), is_change=True) as targets:
         # The file is created first: a token that could not be written would be lost.
         write_token(file, token)
-        _ask(target.calls, "AddToken", pb.AddTokenRequest(user=name, id=token_id, digest=digest))
-    notes.print(f"token {token_id} of user {name} written to {file}", highlight=False, soft_wrap=True)
+        change_each(targets, change, remedy="delete the token and repeat the command")
 
 
-def delete_token(context: typer.Context, name: Name, token_id: TokenId, broker: Broker = "") -> None:
+def delete_token(
+    context: typer.Context,
+    name: Name,
+    token_id: TokenId,
+    broker: Broker = "",
+    name_servers: NameServers = "",
+    broker_names: BrokerNames = None,
+    cluster: Cluster = "",
+) -> None:
     """Delete an API token of a user. It becomes invalid immediately.
 
     Examples:
@@ -237,7 +280,7 @@ def delete_token(context: typer.Context, name: Name, token_id: TokenId, broker: 
         _ask(calls, "DeleteToken", pb.DeleteTokenRequest(user=name, id=token_id))
         return f"token {token_id} of user {name} deleted"
 
-    change_chosen(context, Choice(broker, "", None, ""), change)
+    change_chosen(context, Choice(broker, name_servers, broker_names, cluster), change)
 
 
 def _ask(calls: BrokerCalls, method: str, request: Any) -> Any:
@@ -255,6 +298,16 @@ def all_users(calls: BrokerCalls) -> Iterator[Any]:
         if not page.has_more:
             return
         after = page.users[-1].user.name
+
+
+def where_of(targets: Sequence[BrokerTarget]) -> dict[str, str]:
+    """Return the column of the broker's name, if brokers are known by name."""
+    return {"broker": "broker"} if any(target.broker for target in targets) else {}
+
+
+def broker_of(target: BrokerTarget) -> dict[str, str]:
+    """Return the broker's name for a row, if it is known."""
+    return {"broker": target.broker} if target.broker else {}
 
 
 def _row_of(state: Any) -> dict[str, Any]:
@@ -280,6 +333,19 @@ def _new_password(name: str, *, is_generated: bool) -> tuple[str, str]:
         return password, make_verifier(password, secrets.token_bytes(SALT_SIZE)).text()
     except IllegalCredential as error:
         fail(str(error), EXIT_USAGE)
+
+
+def _password_in(file: Path) -> str:
+    from dledger.authentication.verifier import PASSWORD_LENGTH_MAX
+    from dledger.security.secret_files import read_secret_file
+
+    try:
+        content = read_secret_file(str(file), 4 * PASSWORD_LENGTH_MAX)  # a character has at most four bytes
+        return content.decode().rstrip("\r\n")
+    except OSError as error:
+        fail(f"{file}: expected a file with a password: {error.strerror}", EXIT_USAGE)
+    except UnicodeDecodeError:
+        fail(f"{file}: expected a password in UTF-8, found other bytes", EXIT_USAGE)
 
 
 def _asked(question: str, *, is_new: bool = False) -> str:
