@@ -18,10 +18,14 @@ BRANCHES := tests/simulation/rare_branches.txt
 RUN ?= run
 # make cluster-up: brokers for messages, of three nodes each, and a name server; 0 = a log of raw entries.
 BROKERS ?= 0
+# make cluster-up, demo: 1 = TLS for all connections, and users of brokers.
+SECURE ?=
 # make unit, sim, mutants, crashpoints: worker processes.
 WORKERS ?= 2
 # make test: tests at a time; they wait for much of their time, so that two cores have something to do for three.
 AT_A_TIME ?= 3
+
+SECURELY = $(if $(filter-out 0,$(SECURE)),--secure)
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -216,8 +220,8 @@ $(SUPPLY): requirements/supply.txt
 
 ##@ A cluster to play with
 
-cluster-up: $(READY) ## Start three nodes on this machine, on free ports; BROKERS=1: of a broker for messages (RUN=folder)
-	@$(BIN)/python scripts/local_cluster.py start --folder "$(RUN)" --brokers "$(BROKERS)"
+cluster-up: $(READY) ## Start three nodes on this machine, on free ports; BROKERS=1: of a broker for messages; SECURE=1: TLS, users (RUN=folder)
+	@$(BIN)/python scripts/local_cluster.py start --folder "$(RUN)" --brokers "$(BROKERS)" $(SECURELY)
 
 cluster-down: $(READY) ## Stop them; data and logs stay
 	@$(BIN)/python scripts/local_cluster.py stop --folder "$(RUN)"

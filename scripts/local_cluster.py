@@ -2,6 +2,7 @@
 
     python scripts/local_cluster.py start      three nodes on free ports, in ./run
     python scripts/local_cluster.py start --brokers 2      two brokers of three nodes each, and a name server
+    python scripts/local_cluster.py start --secure         with TLS; brokers also have users
     python scripts/local_cluster.py status
     python scripts/local_cluster.py environment        `export` lines for a shell: addresses for clients
     python scripts/local_cluster.py add        another node joins
@@ -9,7 +10,8 @@
     python scripts/local_cluster.py wipe n1    deletes a node's files, as with a new disk, and restores them
     python scripts/local_cluster.py stop       data and logs stay
 
-The nodes of a broker are a cluster in a separate folder: `--folder run/broker-a`. The program stops only processes that
+The nodes of a broker are a cluster in a separate folder: `--folder run/broker-a`. A secured cluster has its secrets in
+`security`, and in `contexts.toml` a context of `dledger` for each of its users. The program stops only processes that
 it started for this folder. They run until `stop`, also after this program has exited. The implementation is in
 `cluster.local.cluster` and `cluster.local.brokers`.
 """
@@ -17,6 +19,8 @@ it started for this folder. They run until `stop`, also after this program has e
 from __future__ import annotations
 
 import argparse
+import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -24,14 +28,18 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from cluster.cli.contexts import FILE_VARIABLE, Context, ContextError, changed_contexts
 from cluster.local.brokers import STATE_FILE as BROKERS_FILE
 from cluster.local.brokers import LocalBrokers
 from cluster.local.cluster import STATE_FILE, LocalCluster
 from cluster.local.node import ClusterError
+from cluster.local.secured import ADMINISTRATOR, APPLICATION, USERS, LocalSecurity
 from dledger import LogClient
 from dledger.client import AdminFailed
 
 DEFAULT_FOLDER = Path("run")
+CONTEXTS = "contexts.toml"
+_DESCRIPTIONS = {ADMINISTRATOR: "the administrator of a local cluster", APPLICATION: "a user for programs"}
 
 
 def main() -> int:
@@ -39,7 +47,7 @@ def main() -> int:
     options = _parse()
     try:
         options.run(options)
-    except (ClusterError, AdminFailed) as error:
+    except (ClusterError, AdminFailed, ContextError) as error:
         print(f"local_cluster: {error}", file=sys.stderr)
         return 1
     return 0
@@ -67,6 +75,7 @@ def _parse() -> argparse.Namespace:
             command.add_argument("--nodes", type=int, choices=(1, 3, 5), default=3, help="how many, if made now (3)")
             command.add_argument("--brokers", type=int, default=0, help="brokers for messages, if made now (none)")
             command.add_argument("--base-port", type=int, help="first of three ports a node, if made now (free ones)")
+            command.add_argument("--secure", action="store_true", help="TLS for all connections, and users of brokers")
     return parser.parse_args()
 
 
@@ -79,28 +88,91 @@ def _start(options: argparse.Namespace) -> None:
         raise ClusterError(f"{folder} holds a cluster without brokers: choose another folder")
     if (folder / STATE_FILE).exists():
         cluster = LocalCluster.attach(folder, is_detached=True)
+        _check_kind(options, cluster)
     else:
-        cluster = LocalCluster.create(folder, nodes=options.nodes, base_port=options.base_port, is_detached=True)
+        secrets = LocalSecurity.create(folder, has_users=False) if options.secure else None
+        cluster = LocalCluster.create(
+            folder, nodes=options.nodes, base_port=options.base_port, secrets=secrets, is_detached=True
+        )
     cluster.start()
     leader = cluster.wait_for_leader()
     _show(cluster)
     print(f"{leader} leads. Addresses for clients:\n{cluster.endpoints}")
+    _write_contexts(cluster)
 
 
 def _start_brokers(options: argparse.Namespace) -> None:
     if (options.folder / BROKERS_FILE).exists():
         brokers = LocalBrokers.attach(options.folder, is_detached=True)
+        _check_kind(options, brokers)
     else:
-        brokers = LocalBrokers.create(options.folder, brokers=options.brokers, nodes=options.nodes, is_detached=True)
+        brokers = LocalBrokers.create(
+            options.folder,
+            brokers=options.brokers,
+            nodes=options.nodes,
+            is_secured=options.secure,
+            is_detached=True,
+        )
     brokers.start()
     for cluster in brokers.clusters.values():
         cluster.wait_for_leader()
     _show_brokers(brokers)
-    print(f"For the commands of messages:\n{_exports(brokers)}")
+    if brokers.secrets is None:
+        print(f"For the commands of messages:\n{_exports(brokers)}")
+    _write_contexts(brokers)
 
 
-def _exports(brokers: LocalBrokers) -> str:
-    return f"export DLEDGER_NAME_SERVERS={brokers.name_servers}\nexport DLEDGER_BROKER={brokers.endpoints}"
+def _check_kind(options: argparse.Namespace, found: LocalCluster | LocalBrokers) -> None:
+    """Refuse to start a cluster of the other kind than the one that was asked for."""
+    if options.secure and found.secrets is None:
+        raise ClusterError(
+            f"{options.folder} holds a cluster without TLS: start it without SECURE=1 (--secure), or choose another "
+            "folder, as with `make cluster-up SECURE=1 RUN=secure`"
+        )
+    if found.secrets is not None and not options.secure:
+        raise ClusterError(
+            f"{options.folder} holds a secured cluster: start it with SECURE=1 (--secure), or choose another folder, "
+            "as with `make cluster-up RUN=plain`"
+        )
+
+
+# ----------------------------------------------------------------------------------------------- what a shell needs
+
+
+def _write_contexts(of: LocalCluster | LocalBrokers) -> None:
+    """Write a context for each user of a secured cluster into its own file, and print how to use them."""
+    # The contexts of one of several brokers have its name servers, not its nodes.
+    if of.secrets is None or of.secrets.folder.parent != of.folder:
+        return
+    os.environ[FILE_VARIABLE] = str(_contexts_of(of.secrets))
+    with changed_contexts() as changes:
+        for user in USERS:
+            files = of.secrets.files_of(user)
+            changes.by_name[user] = Context(
+                user,
+                name_servers=of.name_servers if isinstance(of, LocalBrokers) else "",
+                endpoints=of.endpoints if isinstance(of, LocalCluster) else "",
+                tls_ca=files.tls_ca,
+                tls_cert=files.tls_cert,
+                tls_key=files.tls_key,
+                token_file=files.token_file,
+                description=_DESCRIPTIONS[user],
+            )
+        changes.current = changes.current or APPLICATION
+    print(f"For the commands, as user {changes.current} (`--context {ADMINISTRATOR}` is the administrator):")
+    print(_exports(of))
+
+
+def _contexts_of(secrets: LocalSecurity) -> Path:
+    return secrets.folder.parent / CONTEXTS
+
+
+def _exports(of: LocalCluster | LocalBrokers) -> str:
+    if of.secrets is not None:
+        return f"export {FILE_VARIABLE}={shlex.quote(str(_contexts_of(of.secrets)))}"
+    if isinstance(of, LocalCluster):
+        return f"export DLEDGER_ENDPOINTS={of.endpoints}"
+    return f"export DLEDGER_NAME_SERVERS={of.name_servers}\nexport DLEDGER_BROKER={of.endpoints}"
 
 
 def _stop(options: argparse.Namespace) -> None:
@@ -131,10 +203,8 @@ def _endpoints(options: argparse.Namespace) -> None:
 
 
 def _environment(options: argparse.Namespace) -> None:
-    if (options.folder / BROKERS_FILE).exists():
-        print(_exports(LocalBrokers.attach(options.folder)))
-    else:
-        print(f"export DLEDGER_ENDPOINTS={LocalCluster.attach(options.folder).endpoints}")
+    is_of_brokers = (options.folder / BROKERS_FILE).exists()
+    print(_exports((LocalBrokers if is_of_brokers else LocalCluster).attach(options.folder)))
 
 
 def _add(options: argparse.Namespace) -> None:
@@ -142,6 +212,7 @@ def _add(options: argparse.Namespace) -> None:
     node_id = cluster.add_node()
     _show(cluster)
     print(f"{node_id} has joined and votes. Addresses for clients:\n{cluster.endpoints}")
+    _write_contexts(cluster)
 
 
 def _remove(options: argparse.Namespace) -> None:
@@ -150,6 +221,7 @@ def _remove(options: argparse.Namespace) -> None:
     cluster.remove_node(options.node)
     _show(cluster)
     print(f"{options.node} has left the group; its files are deleted")
+    _write_contexts(cluster)
 
 
 def _wipe(options: argparse.Namespace) -> None:
@@ -180,7 +252,7 @@ def _show_brokers(brokers: LocalBrokers) -> None:
 
 def _show(cluster: LocalCluster) -> None:
     """Print one row per node: process, role in the group, addresses."""
-    with LogClient(cluster.endpoints, group=cluster.group) as client:
+    with LogClient(cluster.endpoints, group=cluster.group, security=cluster.security) as client:
         statuses = client.statuses()
     columns = ("node", "process", "role", "term", "committed", "clients", "metrics")
     table = Table(*columns, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)

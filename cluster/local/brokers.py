@@ -2,7 +2,7 @@
 
 Each broker is a `cluster.local.cluster.LocalCluster` in a subfolder with the broker's name. `brokers.json` lists the
 brokers, so that a later program can attach to them (`LocalBrokers.attach`). All processes end with the program that
-started them, unless they are detached.
+started them, unless they are detached. Secured brokers have users, which the first start creates.
 """
 
 from __future__ import annotations
@@ -16,11 +16,15 @@ from cluster.local.cluster import LocalCluster
 from cluster.local.folder import RunsWhileOpen, StateFile, process_of
 from cluster.local.node import Setting, choose_ports
 from cluster.local.process import START_LIMIT_S, LocalProcess
+from cluster.local.secured import LocalSecurity, secrets_of
+from cluster.local.users import create_users
+from dledger.security.settings import PLAIN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from cluster.process.procfs import ProcessRef
+    from dledger.security.settings import Security
 
 STATE_FILE = "brokers.json"
 
@@ -42,21 +46,29 @@ class LocalBrokers(RunsWhileOpen):
         folder: Path,
         clusters: Sequence[LocalCluster],
         servers: Mapping[str, ProcessRef | None],
+        secrets: LocalSecurity | None = None,
         *,
+        has_users: bool = False,
         is_detached: bool = False,
     ) -> None:
         self._folder = folder
+        self._secrets = secrets
+        # Of a secured cluster: whether its users were created. Later they are the administrator's.
+        self._has_users = has_users
         self._state_file = _state_file(folder)
         self.clusters = {cluster.folder.name: cluster for cluster in clusters}
         self._servers = {
             address: LocalProcess(
                 f"name server {address}",
-                ["nameserver", "--listen", address],
+                [
+                    *("nameserver", "--listen", address),
+                    *(secrets.name_server_options(f"ns{number}") if secrets else ()),
+                ],
                 folder / f"nameserver-{address.rpartition(':')[2]}.log",
                 ref,
                 is_detached=is_detached,
             )
-            for address, ref in servers.items()
+            for number, (address, ref) in enumerate(servers.items())
         }
 
     @classmethod
@@ -68,6 +80,7 @@ class LocalBrokers(RunsWhileOpen):
         nodes: int = 3,
         name_servers: int = 1,
         options: Mapping[str, Setting] | None = None,
+        is_secured: bool = False,
         is_detached: bool = False,
     ) -> LocalBrokers:
         """Write the configuration of new brokers under `folder`; nothing is started yet.
@@ -78,6 +91,7 @@ class LocalBrokers(RunsWhileOpen):
             nodes: number of nodes of each broker.
             name_servers: number of name servers.
             options: settings of every node, by their names in the configuration file.
+            is_secured: whether all connections use TLS, and brokers have users (`cluster.local.secured`).
             is_detached: whether processes continue after this program has ended; otherwise the system kills them.
 
         Raises:
@@ -85,13 +99,16 @@ class LocalBrokers(RunsWhileOpen):
         """
         folder = folder.absolute()
         _state_file(folder).make_folder()
+        secrets = LocalSecurity.create(folder, has_users=True) if is_secured else None
         addresses = [f"127.0.0.1:{port}" for port in choose_ports(name_servers, None)] if name_servers else []
         made = []
         for number in range(brokers):
             name = f"broker-{chr(ord('a') + number)}"
             own = {**(options or {}), "broker": name, "name_servers": ",".join(addresses)}
-            made.append(LocalCluster.create(folder / name, nodes=nodes, options=own, is_detached=is_detached))
-        found = cls(folder, made, dict.fromkeys(addresses), is_detached=is_detached)
+            made.append(
+                LocalCluster.create(folder / name, nodes=nodes, options=own, secrets=secrets, is_detached=is_detached)
+            )
+        found = cls(folder, made, dict.fromkeys(addresses), secrets, is_detached=is_detached)
         found._save()
         return found
 
@@ -110,12 +127,15 @@ class LocalBrokers(RunsWhileOpen):
         state = _state_file(folder).load()
         servers = {each["address"]: process_of(each["process"]) for each in state["servers"]}
         clusters = [LocalCluster.attach(folder / name, is_detached=is_detached) for name in state["brokers"]]
-        return cls(folder, clusters, servers, is_detached=is_detached)
+        has_users = bool(state.get("has_users"))
+        return cls(folder, clusters, servers, secrets_of(state), has_users=has_users, is_detached=is_detached)
 
     def _save(self) -> None:
         self._state_file.save(
             lambda: {
                 "brokers": list(self.clusters),
+                "security": str(self._secrets.folder) if self._secrets else None,
+                "has_users": self._has_users,
                 "servers": [
                     {"address": address, "process": asdict(process.ref) if process.ref else None}
                     for address, process in self._servers.items()
@@ -129,6 +149,20 @@ class LocalBrokers(RunsWhileOpen):
     def folder(self) -> Path:
         """The folder of all files."""
         return self._folder
+
+    @property
+    def secrets(self) -> LocalSecurity | None:
+        """The certificates and users of secured brokers; None: all connections are plain."""
+        return self._secrets
+
+    @property
+    def security(self) -> Security:
+        """The security of an administrator's connections.
+
+        Raises:
+            ClusterError: a file of it cannot be used.
+        """
+        return PLAIN if self._secrets is None else self._secrets.client()
 
     @property
     def name_servers(self) -> str:
@@ -153,7 +187,7 @@ class LocalBrokers(RunsWhileOpen):
     # --------------------------------------------------------------------------------------- starting and ending
 
     def start(self, timeout_s: float = START_LIMIT_S) -> None:
-        """Start all processes that are not running; wait until all nodes serve clients.
+        """Start all processes that are not running; wait until all nodes serve clients, and users exist.
 
         Raises:
             ClusterError: a process ended or was not ready in time; the text has the end of its output.
@@ -162,6 +196,11 @@ class LocalBrokers(RunsWhileOpen):
             self.start_name_server(address, timeout_s)
         for cluster in self.clusters.values():
             cluster.start(timeout_s)
+        if self._secrets is not None and not self._has_users:
+            for cluster in self.clusters.values():
+                create_users(cluster.endpoints, self._secrets, timeout_s)
+            self._has_users = True
+            self._save()
 
     def stop(self) -> None:
         """Stop all processes by SIGTERM, and after 10 s by SIGKILL."""

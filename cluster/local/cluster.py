@@ -2,7 +2,8 @@
 
 The folder has one configuration file, one log and one store directory per node, and `cluster.json`, by which a later
 program can attach to the cluster (`LocalCluster.attach`). Nodes end with the program that started them, unless they are
-detached. Only processes of this cluster, identified by id and start time, are ever signalled.
+detached. Only processes of this cluster, identified by id and start time, are ever signalled. A secured cluster uses
+TLS for all connections; its secrets are in the folder `security` (`cluster.local.secured`).
 
 It is not a deployment tool: all nodes share one machine and its disk.
 """
@@ -21,11 +22,15 @@ from typing import TYPE_CHECKING
 from cluster.local.folder import RunsWhileOpen, StateFile, process_of
 from cluster.local.node import ClusterError, LocalNode, Setting, choose_ports, write_node
 from cluster.local.process import START_LIMIT_S, LocalProcess
+from cluster.local.secured import secrets_of
 from dledger.client import AdminClient, LogClient, ReadFailed
+from dledger.security.settings import PLAIN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from cluster.local.secured import LocalSecurity
+    from dledger.security.settings import Security
     from dledger.v1.log_pb2 import StatusResponse
 
 STATE_FILE = "cluster.json"
@@ -47,8 +52,17 @@ class LocalCluster(RunsWhileOpen):
             log.append(b"hello")
     """
 
-    def __init__(self, folder: Path, group: str, nodes: list[LocalNode], *, is_detached: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        group: str,
+        nodes: list[LocalNode],
+        secrets: LocalSecurity | None = None,
+        *,
+        is_detached: bool = False,
+    ) -> None:
         self._folder = folder
+        self._secrets = secrets
         self._is_detached = is_detached
         self._group = group
         self._nodes = {node.id: node for node in nodes}
@@ -65,6 +79,7 @@ class LocalCluster(RunsWhileOpen):
         nodes: int = 3,
         options: Mapping[str, Setting] | None = None,
         base_port: int | None = None,
+        secrets: LocalSecurity | None = None,
         is_detached: bool = False,
     ) -> LocalCluster:
         """Write the configuration of a new cluster under `folder`; nothing is started yet.
@@ -75,6 +90,7 @@ class LocalCluster(RunsWhileOpen):
             options: settings of every node, by their names in the configuration file; with `broker`, the log contains
                 messages.
             base_port: first of consecutive ports (three per node); None: free ports are chosen.
+            secrets: of a secured cluster (`LocalSecurity.create`); None: all connections are plain.
             is_detached: whether nodes continue after this program has ended; otherwise the system kills them.
 
         Raises:
@@ -86,14 +102,22 @@ class LocalCluster(RunsWhileOpen):
         broker = given.get("broker")
         defaults = {**_DEFAULT_OPTIONS, "group": broker or "default", **(_BROKER_OPTIONS if broker else {})}
         settings = {**defaults, **given}
+        group = str(settings["group"])
         ports = choose_ports(3 * nodes, base_port)
         ids = [f"n{number}" for number in range(nodes)]
         peers = ";".join(f"{node_id}-127.0.0.1:{port}" for node_id, port in zip(ids, ports, strict=False))
         made = [
-            write_node(folder, node_id, peers, settings, ports[nodes + 2 * number], ports[nodes + 2 * number + 1])
+            write_node(
+                folder,
+                node_id,
+                peers,
+                settings if secrets is None else settings | secrets.node_settings(group, node_id),
+                ports[nodes + 2 * number],
+                ports[nodes + 2 * number + 1],
+            )
             for number, node_id in enumerate(ids)
         ]
-        cluster = cls(folder, str(settings["group"]), made, is_detached=is_detached)
+        cluster = cls(folder, group, made, secrets, is_detached=is_detached)
         cluster._save()
         return cluster
 
@@ -111,10 +135,16 @@ class LocalCluster(RunsWhileOpen):
         folder = folder.absolute()
         state = _state_file(folder).load()
         nodes = [LocalNode(**{**node, "process": process_of(node["process"])}) for node in state["nodes"]]
-        return cls(folder, state["group"], nodes, is_detached=is_detached)
+        return cls(folder, state["group"], nodes, secrets_of(state), is_detached=is_detached)
 
     def _save(self) -> None:
-        self._state_file.save(lambda: {"group": self._group, "nodes": [asdict(node) for node in self._nodes.values()]})
+        self._state_file.save(
+            lambda: {
+                "group": self._group,
+                "security": str(self._secrets.folder) if self._secrets else None,
+                "nodes": [asdict(node) for node in self._nodes.values()],
+            }
+        )
 
     # --------------------------------------------------------------------------------------------- what there is
 
@@ -122,6 +152,20 @@ class LocalCluster(RunsWhileOpen):
     def folder(self) -> Path:
         """The folder of all files of the cluster."""
         return self._folder
+
+    @property
+    def secrets(self) -> LocalSecurity | None:
+        """The certificates and users of a secured cluster; None: all connections are plain."""
+        return self._secrets
+
+    @property
+    def security(self) -> Security:
+        """The security of an administrator's connections.
+
+        Raises:
+            ClusterError: a file of it cannot be used.
+        """
+        return PLAIN if self._secrets is None else self._secrets.client()
 
     @property
     def group(self) -> str:
@@ -233,12 +277,14 @@ class LocalCluster(RunsWhileOpen):
         """
         node_id = f"n{1 + max(int(known.removeprefix('n')) for known in self._nodes)}"
         peer_port, client_port, metrics_port = choose_ports(3, None)
-        with AdminClient(self.endpoints, group=self._group, deadline_s=timeout_s) as admin:
+        with self._administration(timeout_s) as admin:
             admin.add(node_id, f"127.0.0.1:{peer_port}")
             peers = ";".join(f"{member.id}-{member.address}" for member in admin.members().members)
             # The settings of another node, some of which must be equal on all nodes.
             settings = tomllib.loads(Path(next(iter(self._nodes.values())).config).read_text())
             joining = {**settings, "is_joining": True}
+            if self._secrets is not None:
+                joining |= self._secrets.node_settings(self._group, node_id)
             self._nodes[node_id] = write_node(self._folder, node_id, peers, joining, client_port, metrics_port)
             self.start_node(node_id, timeout_s)
             admin.promote(node_id)
@@ -250,7 +296,7 @@ class LocalCluster(RunsWhileOpen):
         Raises:
             dledger.client.AdminFailed: there is no leader, or too few nodes would be running.
         """
-        with AdminClient(self.endpoints, group=self._group, deadline_s=timeout_s) as admin:
+        with self._administration(timeout_s) as admin:
             admin.remove(node_id)
         self.stop_node(node_id)
         self.wipe(node_id)
@@ -258,6 +304,8 @@ class LocalCluster(RunsWhileOpen):
         self._processes.pop(node_id, None)
         for path in (node.config, node.log):
             Path(path).unlink(missing_ok=True)
+        if self._secrets is not None:
+            self._secrets.forget_node(self._group, node_id)
         self._save()
 
     def wipe(self, node_id: str) -> None:
@@ -277,7 +325,7 @@ class LocalCluster(RunsWhileOpen):
             ClusterError: that did not happen in time.
         """
         deadline = time.monotonic() + timeout_s
-        with LogClient(self.endpoints, group=self._group) as client:
+        with LogClient(self.endpoints, group=self._group, security=self.security) as client:
             while time.monotonic() < deadline:
                 own = client.statuses().get(self.endpoint_of(node_id))
                 # An election may be in progress.
@@ -294,7 +342,7 @@ class LocalCluster(RunsWhileOpen):
             ClusterError: no leader was elected in time.
         """
         deadline = time.monotonic() + timeout_s
-        with LogClient(self.endpoints, group=self._group) as client:
+        with LogClient(self.endpoints, group=self._group, security=self.security) as client:
             while time.monotonic() < deadline:
                 leader = client.find_leader()
                 for node in self._nodes.values():
@@ -302,6 +350,9 @@ class LocalCluster(RunsWhileOpen):
                         return node.id
                 time.sleep(_POLL_S)
         raise ClusterError(f"no leader within {timeout_s:.0f} s; see the logs {self._folder}/*.log")
+
+    def _administration(self, timeout_s: float) -> AdminClient:
+        return AdminClient(self.endpoints, group=self._group, deadline_s=timeout_s, security=self.security)
 
     def _launch(self, node_id: str) -> None:
         process = self._process_of(node_id)
