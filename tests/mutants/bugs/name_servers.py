@@ -1,8 +1,8 @@
 """Planted bugs of clients and name servers over TLS: registrations by others, and tokens on plain connections."""
 
 from cluster.api import name_server
+from cluster.api.gates import name_server_gate as gate
 from cluster.api.gates.name_server_gate import NameServerCall
-from cluster.api.name_servers import gate
 from cluster.api.name_servers.links import GrpcNameServer
 from dledger.security import channels
 from tests.mutants.mutant import Mutant, Tests
