@@ -89,6 +89,10 @@ class StoreRoot:
             self._checkpoint.write(self._withdrawn())
             self.sync_checkpoint()
             self._first_change.is_made = True
+        elif self._found_note is not None:
+            # A killed process may have withdrawn the times without syncing that. They were read from the page cache;
+            # after a power cut the older, durable ones would cover what is removed now.
+            self.sync_checkpoint()
 
     def write_checkpoint(
         self,

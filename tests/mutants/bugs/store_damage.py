@@ -51,6 +51,16 @@ def promise_stays_while_queues_are_built_again(patch):
     patch.setattr(StoreRoot, "invalidate_derived", lambda self: None)
 
 
+def checkpoint_of_a_killed_process_is_taken_for_durable(patch):
+    original = StoreRoot.sync_checkpoint
+
+    def sync_checkpoint(self):
+        if self._first_change.is_announced:
+            original(self)
+
+    patch.setattr(StoreRoot, "sync_checkpoint", sync_checkpoint)
+
+
 def lost_queue_files_are_not_noticed(patch):
     patch.setattr(ConsumeQueues, "digest", lambda self: 0)
 
@@ -268,6 +278,14 @@ MUTANTS = (
         promise_stays_while_queues_are_built_again,
         "queue offsets are given once",
         Tests(LOST + "test_promise_is_withdrawn_before_queues_are_built_again"),
+    ),
+    Mutant(
+        checkpoint_of_a_killed_process_is_taken_for_durable,
+        "keys of messages are found",
+        Tests(
+            "tests/unit/store/maintenance/test_lock.py::"
+            "test_times_that_a_killed_process_withdrew_stay_withdrawn_if_the_power_fails_after_the_next_start"
+        ),
     ),
     Mutant(
         lost_queue_files_are_not_noticed,

@@ -13,7 +13,7 @@ from store.errors import DirectoryLocked
 from store.fs.linux.files import OsFiles
 from store.maintenance.directory import StoreRoot
 from store.maintenance.lock import lock_store, mark_closed, mark_open, note_in
-from tests.crashpoints.images import crash_images
+from tests.crashpoints.images import crash_images, killed
 from tests.crashpoints.workload import files_on
 from tests.support.waiting import PATIENCE_S
 
@@ -137,3 +137,29 @@ def test_store_that_is_open_never_looks_closed_whenever_the_power_fails():
 
     assert seen
     assert note_in(files, "/store") is None
+
+
+def test_times_that_a_killed_process_withdrew_stay_withdrawn_if_the_power_fails_after_the_next_start():
+    """The next start finds them in the page cache, and removes files: the durable checkpoint must not cover these."""
+    disk = SimDisk(Random(1), FaultCounts())
+    store = StoreRoot.open(files_on(disk), "/store", 1)
+    store.note_opened()
+    store.write_checkpoint(5, 5, 5)
+    store.sync_checkpoint()
+    store.write_checkpoint(5, 0, 0)  # the process is killed before it syncs this
+    disk = killed(disk).disk
+    assert durable_times(disk) == {(5, 5), (0, 0)}
+
+    store = StoreRoot.open(files_on(disk), "/store", 2)
+    store.files.make_directory("/store/first-change")
+
+    assert durable_times(disk) == {(0, 0)}
+
+
+def durable_times(disk):
+    """Return the times of queues and index that a start finds after a power cut, in all cases."""
+    found = set()
+    for image in crash_images(disk):
+        store = StoreRoot.open(files_on(image.disk), "/store", 3)
+        found.add((store.last.queues_timestamp, store.last.index_timestamp))
+    return found
