@@ -3,7 +3,7 @@
 
 # The interpreter that makes .venv; e.g. `make setup PYTHON=python3.12`.
 PYTHON ?= python3
-# make demo: the file to take in; empty = the sources of Python's standard library.
+# make demo: the input file; empty = the sources of Python's standard library.
 INPUT ?=
 # make sim: how many simulated runs, and the seed of the first.
 SEEDS ?= 5000
@@ -72,7 +72,7 @@ help: ## Show this list
 		/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@echo
 
-demo: $(READY) ## Three nodes take in a text, lose their leader, give every line back; then as messages (INPUT=path)
+demo: $(READY) ## Append a text to three nodes, kill the leader, read it all back; then as messages (INPUT=path)
 	@$(BIN)/python scripts/demo.py $(if $(INPUT),"$$INPUT")
 
 test: $(READY) ## All checks and all tests; the gate of every change (at most 20 minutes on two cores)
@@ -223,7 +223,7 @@ $(SUPPLY): requirements/supply.txt
 cluster-up: $(READY) ## Start three nodes on this machine, on free ports; BROKERS=1: of a broker for messages; SECURE=1: TLS, users (RUN=folder)
 	@$(BIN)/python scripts/local_cluster.py start --folder "$(RUN)" --brokers "$(BROKERS)" $(SECURELY)
 
-cluster-down: $(READY) ## Stop them; data and logs stay
+cluster-down: $(READY) ## Stop them; data and logs are kept
 	@$(BIN)/python scripts/local_cluster.py stop --folder "$(RUN)"
 
 cluster-status: $(READY) ## Show them

@@ -48,7 +48,9 @@ console = Console(highlight=False, soft_wrap=True)
 
 def main() -> int:
     """Run the demo; see the module's text for the exit codes."""
-    parser = argparse.ArgumentParser(description="Three nodes take in a text, lose their leader, give every line back.")
+    parser = argparse.ArgumentParser(
+        description="Append a text to three nodes, kill the leader, and read every line back."
+    )
     parser.add_argument(
         "path", nargs="?", type=Path, help="any file; the sources of Python's standard library if absent"
     )
@@ -66,7 +68,7 @@ def main() -> int:
         console.print(f"[red]make demo failed: {error}[/]")
         return 1
     except KeyboardInterrupt:
-        console.print("stopped; the nodes are gone, and their folder")
+        console.print("stopped; the nodes and their folder are removed")
         return 130
 
 
@@ -80,7 +82,7 @@ def _run(corpus: Corpus, folder: Path) -> int:
     is_first_exact = _first_act(corpus, folder)
     console.rule("[bold]2. A plain store becomes a broker of three nodes, in place")
     if not second_act(corpus, folder, console):
-        console.print("[bold red]The messages are not what was sent: see the table above.[/]")
+        console.print("[bold red]The messages differ from those that were sent: see the table above.[/]")
         return 1
     console.print("[bold green]Every message, old and new, is on every node, exactly once and unaltered.[/]")
     console.rule("[bold]3. Real logs go through a broker and Spark into a lake")
@@ -88,7 +90,7 @@ def _run(corpus: Corpus, folder: Path) -> int:
     if reason is not None:
         console.print(f"Left out: {reason}")
     elif not third_act(folder, console):
-        console.print("[bold red]The lake does not hold what was sent: see the table above.[/]")
+        console.print("[bold red]The lake differs from what was sent: see the table above.[/]")
         return 1
     else:
         console.print("[bold green]Every line is in the lake, exactly once.[/]")
@@ -102,7 +104,8 @@ def _first_act(corpus: Corpus, folder: Path) -> bool:
     with cluster, LogClient(cluster.endpoints) as client:
         say(
             console,
-            f"{cluster.wait_for_leader()} leads. Appending over gRPC, a line an entry; at half way it gets a kill -9",
+            f"{cluster.wait_for_leader()} is the leader. Appending over gRPC, one entry per line; halfway it is "
+            "killed with kill -9",
         )
         writer = Writer(client)
         started = time.monotonic()
@@ -170,7 +173,7 @@ def _append_all(corpus: Corpus, cluster: LocalCluster, writer: Writer) -> Drill:
         if drill is None or restart is None:
             raise DemoError("all lines were appended, but no leader of a later term was seen")
         restart.result()
-        progress.console.print(f"  {drill.victim} is back on its old files")
+        progress.console.print(f"  {drill.victim} is restarted with its files")
     return drill
 
 
@@ -207,7 +210,7 @@ def _report(corpus: Corpus, writer: Writer, drill: Drill, elapsed_s: float, resu
     if is_complete and all(result.is_exact and result.digest == corpus.digest for result in results):
         console.print("[bold green]Every line is on every node, exactly once and unaltered.[/]")
         return True
-    console.print("[bold red]The log is not what was put in: see the tables above.[/]")
+    console.print("[bold red]The log differs from the input: see the tables above.[/]")
     return False
 
 
@@ -220,7 +223,7 @@ def _counts_table(corpus: Corpus, writer: Writer) -> Table:
         ("acknowledged", counts.acknowledged),
         ("outcome unknown", counts.unknown),
         ("  of these found in the log", counts.settled),
-        ("  of these not there, sent again", counts.resent),
+        ("  of these missing, sent again", counts.resent),
         ("refused (not appended), sent again", counts.refused),
     ):
         table.add_row(name, f"{count:,}")
@@ -228,7 +231,7 @@ def _counts_table(corpus: Corpus, writer: Writer) -> Table:
 
 
 def _nodes_table(corpus: Corpus, results: list[NodeResult]) -> Table:
-    table = Table(title="What each node gives back", title_justify="left")
+    table = Table(title="What each node returned", title_justify="left")
     for name in ("node", "lines read", "missing", "doubled", "altered", "SHA-256 of all bytes"):
         table.add_column(name, justify="left" if name in ("node", "SHA-256 of all bytes") else "right")
     table.add_row("(input)", f"{corpus.line_count:,}", "", "", "", corpus.digest[:16])

@@ -79,14 +79,17 @@ def second_act(corpus: Corpus, folder: Path, console: Console) -> bool:
     brokers = LocalBrokers.create(folder / "brokers", options=BROKER_OPTIONS)
     (cluster,) = brokers.clusters.values()
     store = cluster.directory_of("n0").parent
-    say(console, f"A broker of one machine writes {half:,} lines as messages into a plain store, {store}")
+    say(console, f"A standalone broker writes {half:,} lines as messages into a plain store, {store}")
     old = _write_plain_store(lines[:half], store, folder / "standalone.log", console)
-    say(console, "It has ended. Three nodes start, the first on that very directory, the others empty")
+    say(console, "The broker has stopped. Three nodes start, the first with that directory, the others with empty ones")
     with brokers:
         conversion = _converted(cluster, brokers, console)
         new = _send_more(lines[half:], half, brokers, cluster, conversion, console)
         cluster.start_node(conversion.victim)
-        say(console, f"{conversion.victim} is back. Reading old and new messages from every node, and comparing them")
+        say(
+            console,
+            f"{conversion.victim} is restarted. Reading old and new messages from every node, and comparing them",
+        )
         wait_level({node_id: cluster.endpoint_of(node_id) for node_id in cluster.node_ids}, LAG_S)
         results = [
             check_store(
@@ -97,8 +100,8 @@ def second_act(corpus: Corpus, folder: Path, console: Console) -> bool:
     console.print(_table(results, len(old), len(new)))
     is_exact = all(result.is_exact for result in results)
     console.print(
-        f"The base log ends at offset {conversion.divide:,}; {conversion.seconds:.2f} s until three nodes had them and "
-        f"took messages, {conversion.failover_s:.2f} s without a leader"
+        f"The base log ends at offset {conversion.divide:,}; {conversion.seconds:.2f} s until three nodes had it and "
+        f"accepted messages, {conversion.failover_s:.2f} s without a leader"
     )
     return is_exact
 
@@ -139,12 +142,12 @@ def _converted(cluster: LocalCluster, brokers: LocalBrokers, console: Console) -
         if leader is not None:
             break
         if time.monotonic() - began > START_LIMIT_S:
-            raise DemoError(f"no node takes messages within {START_LIMIT_S:.0f} s; look at {brokers.folder}")
+            raise DemoError(f"no node accepts messages within {START_LIMIT_S:.0f} s; look at {brokers.folder}")
         time.sleep(_POLL_S)
     conversion = Conversion(leader.divided_offset, time.monotonic() - began)
     say(
         console,
-        f"{leader.self_id} leads; the base log ends at offset {leader.divided_offset:,}, and entries begin there",
+        f"{leader.self_id} is the leader; the base log ends and entries begin at offset {leader.divided_offset:,}",
     )
     return conversion
 
@@ -206,7 +209,7 @@ def _batches(lines: Sequence[bytes], first: int) -> Iterator[list[tuple[str, byt
 
 
 def _table(results: Sequence[StoreResult], old: int, new: int) -> Table:
-    title = f"What each node gives back of {old:,} old and {new:,} new messages"
+    title = f"What each node returned of {old:,} old and {new:,} new messages"
     table = Table(title=title, title_justify="left")
     for name in ("node", "by queue", "missing", "doubled", "altered", "by key", "by id"):
         table.add_column(name, justify="left" if name == "node" else "right")

@@ -61,7 +61,7 @@ def why_not() -> str | None:
         find_java_home()
     except NoJava as error:
         return str(error)
-    return None if LOGS.is_dir() else f"the logs of {LOGS} are not here"
+    return None if LOGS.is_dir() else f"the logs of {LOGS} do not exist here"
 
 
 def third_act(folder: Path, console: Console) -> bool:
@@ -81,14 +81,14 @@ def third_act(folder: Path, console: Console) -> bool:
         with brokers, spark_session("demo", SparkChoice("local[2]")) as spark:
             cluster.wait_for_leader()
             create_topics(cluster.endpoints, topics)
-            say(console, "Spark follows the broker and writes Parquet; at half way the leader gets a kill -9")
+            say(console, "Spark reads from the broker and writes Parquet; halfway the leader is killed with kill -9")
             query = _stream(spark, cluster.endpoints, list(topics), lake, folder)
             drill = _send(topics, brokers, cluster, lake, console)
             cluster.start_node(drill.victim)
             _wait(query, lake, count, console)
             found = _counted(spark, lake)
             brokers.stop()
-            say(console, "The nodes have stopped. A report on the files of one of them")
+            say(console, "The nodes are stopped. Writing a report on the files of one of them")
             _report(spark, cluster.directory_of("n0").parent)
     except PipelineError as error:
         raise DemoError(str(error)) from error
@@ -215,7 +215,7 @@ def _print_comparison(
     topics: Mapping[str, Sequence[bytes]], found: Mapping[str, Counter[bytes]], console: Console
 ) -> bool:
     """Print a table of the lines in the lake by topic; return whether each is there exactly once."""
-    table = Table(title="What the lake holds", title_justify="left")
+    table = Table(title="Contents of the lake", title_justify="left")
     for name in ("topic", "sent", "in the lake", "missing", "doubled or foreign"):
         table.add_column(name, justify="left" if name == "topic" else "right")
     is_exact = True

@@ -81,7 +81,7 @@ def wait_level(endpoints: Mapping[str, str], timeout_s: float) -> None:
         if is_served and None not in statuses and len(offsets) == 1 and len(set(*offsets)) == 1:
             return
         time.sleep(_POLL_S)
-    raise DemoError(f"{', '.join(endpoints)} have not the same log within {timeout_s:.0f} s")
+    raise DemoError(f"{', '.join(endpoints)} do not have the same log within {timeout_s:.0f} s")
 
 
 def check_store(node_id: str, endpoint: str, sent: Sequence[Expected]) -> StoreResult:

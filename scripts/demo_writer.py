@@ -136,7 +136,7 @@ class Writer:
                 self.term = latest.term
                 return latest.commit_index
             time.sleep(_POLL_S)
-        raise DemoError(f"no leader came to rest within {_PATIENCE_S:.0f} s")
+        raise DemoError(f"no stable leader within {_PATIENCE_S:.0f} s")
 
     def _statuses(self) -> list[StatusResponse]:
         return [status for status in self.client.statuses().values() if not isinstance(status, str)]

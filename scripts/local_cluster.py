@@ -8,7 +8,7 @@
     python scripts/local_cluster.py add        another node joins
     python scripts/local_cluster.py remove n0  removes a node and deletes its files
     python scripts/local_cluster.py wipe n1    deletes a node's files, as with a new disk, and restores them
-    python scripts/local_cluster.py stop       data and logs stay
+    python scripts/local_cluster.py stop       data and logs are kept
 
 The nodes of a broker are a cluster in a separate folder: `--folder run/broker-a`. A secured cluster has its secrets in
 `security`, and in `contexts.toml` a context of `dledger` for each of its users. The program stops only processes that
@@ -57,24 +57,24 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="A cluster of nodes on this machine, under one folder.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, run, text in (
-        ("start", _start, "start every node that does not run; make the cluster first if there is none"),
-        ("stop", _stop, "stop all nodes; data and logs stay"),
+        ("start", _start, "start every node that does not run; create the cluster first if it does not exist"),
+        ("stop", _stop, "stop all nodes; data and logs are kept"),
         ("status", _status, "show all nodes"),
         ("endpoints", _endpoints, "print the addresses that a client needs"),
-        ("environment", _environment, "print what a shell must export for the commands; eval it"),
-        ("add", _add, "have another node join the group, and wait until it votes"),
-        ("remove", _remove, "remove a node from the group, end it, and delete its files"),
-        ("wipe", _wipe, "end a node, delete its files, start it again, and wait until it counts again"),
+        ("environment", _environment, "print the variables that a shell exports for the commands; use with eval"),
+        ("add", _add, "add a node to the group, and wait until it is a voter"),
+        ("remove", _remove, "remove a node from the group, stop it, and delete its files"),
+        ("wipe", _wipe, "stop a node, delete its files, start it again, and wait until it has its vote again"),
     ):
         command = commands.add_parser(name, help=text, description=text)
-        command.add_argument("--folder", type=Path, default=DEFAULT_FOLDER, help="where everything lies (./run)")
+        command.add_argument("--folder", type=Path, default=DEFAULT_FOLDER, help="directory of the cluster (./run)")
         command.set_defaults(run=run)
         if name in ("remove", "wipe"):
             command.add_argument("node", help="its id, for example n0")
         if name == "start":
-            command.add_argument("--nodes", type=int, choices=(1, 3, 5), default=3, help="how many, if made now (3)")
-            command.add_argument("--brokers", type=int, default=0, help="brokers for messages, if made now (none)")
-            command.add_argument("--base-port", type=int, help="first of three ports a node, if made now (free ones)")
+            command.add_argument("--nodes", type=int, choices=(1, 3, 5), default=3, help="nodes of a new cluster (3)")
+            command.add_argument("--brokers", type=int, default=0, help="brokers of a new cluster (none)")
+            command.add_argument("--base-port", type=int, help="first of three ports per node, if new (free ones)")
             command.add_argument("--secure", action="store_true", help="TLS for all connections, and users of brokers")
     return parser.parse_args()
 
@@ -97,7 +97,7 @@ def _start(options: argparse.Namespace) -> None:
     cluster.start()
     leader = cluster.wait_for_leader()
     _show(cluster)
-    print(f"{leader} leads. Addresses for clients:\n{cluster.endpoints}")
+    print(f"{leader} is the leader. Addresses for clients:\n{cluster.endpoints}")
     _write_contexts(cluster)
 
 
@@ -180,12 +180,12 @@ def _stop(options: argparse.Namespace) -> None:
         brokers = LocalBrokers.attach(options.folder)
         running = brokers.running_count
         brokers.stop()
-        print(f"{running} processes ran; all are stopped; data and logs stay in {brokers.folder}")
+        print(f"stopped {running} processes; data and logs are kept in {brokers.folder}")
         return
     cluster = LocalCluster.attach(options.folder)
     running = len(cluster.running_ids)
     cluster.stop()
-    print(f"{running} of {len(cluster.node_ids)} nodes ran; all are stopped; data and logs stay in {cluster.folder}")
+    print(f"stopped {running} of {len(cluster.node_ids)} nodes; data and logs are kept in {cluster.folder}")
 
 
 def _status(options: argparse.Namespace) -> None:
@@ -232,7 +232,7 @@ def _wipe(options: argparse.Namespace) -> None:
     cluster.start_node(options.node)
     cluster.wait_counted(options.node)
     _show(cluster)
-    print(f"{options.node} lost its files, got them again from the leader, and counts again")
+    print(f"{options.node} lost its files, was re-synced by the leader, and has its vote again")
 
 
 def _check_known(cluster: LocalCluster, node_id: str) -> None:

@@ -122,7 +122,7 @@ class Archive:
         end = covered[-1].end
         if end < store.begin_offset and fail_on_data_loss:
             lost = LostRange("log", end, store.begin_offset, "deleted before it was archived")
-            remedy = "Archive them from another replica that has them still, or go without them by --allow-data-loss"
+            remedy = "Archive them from another replica that still has them, or skip them with --allow-data-loss"
             raise DataLost(f"archive of {self._log}", [lost], remedy)
         return max(end, store.begin_offset)
 

@@ -83,7 +83,7 @@ class Coverage:
             open_files.close_all()
 
 
-_REMEDY = "Run `dledger verify` on the store; archive from another replica, which has the message whole"
+_REMEDY = "Run `dledger verify` on the store; archive from another replica, which has the message intact"
 
 
 def _is_blank(view: memoryview, position: int, header_size: int) -> bool:

@@ -52,7 +52,7 @@ class OffsetTable:
     def __init__(self, path: str) -> None:
         if Path(path).exists() and not _is_empty(path):
             remedy = "Name another one: what an earlier run has restored is in its table alone"
-            raise BadOption("table", "a new file", f"{path}, which is there", remedy)
+            raise BadOption("table", "a new file", f"{path}, which exists", remedy)
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         self._writer = pq.ParquetWriter(path, SCHEMA, compression="zstd")
         self._rows: list[tuple[Any, ...]] = []

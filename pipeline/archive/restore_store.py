@@ -53,7 +53,7 @@ class StoreRestore:
         self._folder = f"{root}/commitlog"
         self._size = mapped_file_size
         if self._files.is_directory(root) and self._files.list_directory(root):
-            raise BadOption("path", "a new directory", f"{root}, which holds something", "Name another directory")
+            raise BadOption("path", "a new directory", f"{root}, which is not empty", "Name another directory")
         self._end = 0
         self._file: File | None = None
         # Bytes that are not written yet, and their position.

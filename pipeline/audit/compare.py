@@ -121,7 +121,7 @@ def _missing_tail(replica: AuditedReplica, end: int, committed: int) -> Iterator
     found = f"a log that ends at offset {replica.end}"
     lacking = end if committed == NO_OFFSET else min(end, committed)
     if replica.end < lacking:
-        known = "as others have it" if committed == NO_OFFSET else "which is committed"
+        known = "as in other replicas" if committed == NO_OFFSET else "which is committed"
         expected = f"the log up to offset {lacking}, {known}"
         yield AuditFinding(AuditKind.MISSING_TAIL, replica.name, replica.end, lacking, expected=expected, found=found)
     begin = max(replica.end, lacking)

@@ -226,7 +226,7 @@ def _differing(good: Sequence[_Side], committed: int) -> Iterator[AuditFinding]:
             f"index {index}, term {term}" if index != NO_NUMBER else f"a record of {size} bytes"
             for (index, term), size in ((most.head(), len(most.content)), (side.head(), len(side.content)))
         )
-        expected = f"{expected}, as {most.replica.name} has"
+        expected = f"{expected}, as in {most.replica.name}"
         yield AuditFinding(
             kind, side.replica.name, begin, end, *side.head(), side.file.path, side.begin, expected, found
         )

@@ -78,7 +78,7 @@ def _print_result(done: Audit, elapsed_s: float) -> None:
     rate = done.size_bytes / max(elapsed_s, 1e-9) / 1e6
     title = f"{len(done.replicas)} replicas, {done.size_bytes / 1e6:,.1f} MB, {elapsed_s:.1f} s ({rate:,.0f} MB/s)"
     if not done.findings and not done.unexamined:
-        output.print(f"{title}: all alike and whole", highlight=False)
+        output.print(f"{title}: all replicas are identical and intact", highlight=False)
         return
     table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), title_justify="left")
     for name in ("what", "replica", "entry", "offset", "where, expected, found"):

@@ -94,7 +94,7 @@ def check_output(option: str, file: Path | None) -> None:
     """Exit before the work if the folder of an output file is missing."""
     folder = None if file is None else file.absolute().parent
     if folder is not None and not folder.is_dir():
-        fail(f"{option} {file}: expected a file in a folder that is there, found no folder {folder}", EXIT_USAGE)
+        fail(f"{option} {file}: expected a file in an existing folder, found no folder {folder}", EXIT_USAGE)
 
 
 def cause_of(text: str) -> str:

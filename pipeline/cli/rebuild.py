@@ -78,7 +78,7 @@ def _print_differences(differences: Sequence[Difference]) -> None:
         output.print(f"{difference.path}{where}: {difference.found}", highlight=False, markup=False)
     if differences:
         fail(f"{len(differences)} files differ; without --verify the command rebuilds them")
-    output.print("queues and index are what the log says", highlight=False)
+    output.print("queues and index agree with the log", highlight=False)
 
 
 def _print_rebuilt(rebuilt: Rebuilt, size: int, elapsed_s: float) -> None:

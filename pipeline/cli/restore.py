@@ -171,7 +171,7 @@ def _put(
     if not is_endpoints(target) and not plan.is_dry:
         if plan.topics or plan.rate or table is not None or not plan.is_queue_kept:
             words = "--rename, --rate, --table and --any-queue are for brokers"
-            fail(f"{words}; into a new store messages go as they are", EXIT_USAGE)
+            fail(f"{words}; messages are copied into a new store unchanged", EXIT_USAGE)
         _put_into_store(rows, target, plan)
         return
     from pipeline.archive.offset_table import OffsetTable

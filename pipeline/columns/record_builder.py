@@ -140,7 +140,9 @@ def _topics(column: pa.Array, magics: NDArray[Any]) -> pa.Array:
     names = [name.encode() for name in known.dictionary.to_pylist()]
     for name in names:
         if len(name) > TOPIC_LENGTH_MAX_V2:
-            raise NotLossless("column 'topic'", "names that a record can hold", f"{len(name)} bytes", "Mend the frame")
+            raise NotLossless(
+                "column 'topic'", "names that a record can hold", f"{len(name)} bytes", "Correct the frame"
+            )
     is_v1 = magics == MAGIC_V1
     forms = [
         pa.array([len(name).to_bytes(size, "big", signed=False)[-size:] + name for name in names], pa.binary())
@@ -168,4 +170,4 @@ def _host_bytes(text: str, *, is_ipv6: bool) -> bytes:
         return packed + int(port).to_bytes(4, "big", signed=True)
     except ValueError:
         expected = "[address]:port of IPv6" if is_ipv6 else "address:port of IPv4"
-        raise NotLossless("a host", f"{expected}, as sysFlag says", repr(text), "Mend the frame") from None
+        raise NotLossless("a host", f"{expected}, as sysFlag says", repr(text), "Correct the frame") from None

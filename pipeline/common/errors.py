@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _SHOWN_MAX: Final = 12
-_LOST_REMEDY: Final = "Start after what is gone, or set failOnDataLoss=false to continue without it"
+_LOST_REMEDY: Final = "Start after the missing messages, or set failOnDataLoss=false to skip them"
 
 
 class PipelineError(StoreError):
@@ -47,7 +47,7 @@ class BadOption(PipelineError):
     """
 
     def __init__(self, name: str, expected: str, found: object, remedy: str = "") -> None:
-        super().__init__(f"option {name!r}", expected, str(found), remedy or f"Mend the option {name!r}")
+        super().__init__(f"option {name!r}", expected, str(found), remedy or f"Correct the option {name!r}")
         self.name = name
 
 
@@ -99,7 +99,7 @@ class StoreUnreadable(PipelineError):
 
     def __init__(self, path: str, found: str) -> None:
         super().__init__(
-            path, "a file that can be read", found, "Check that the task may read it, and that its disk is well"
+            path, "a file that can be read", found, "Check that the task may read it, and that its disk works"
         )
         self.path = path
 
@@ -113,7 +113,7 @@ class NotWritable(PipelineError):
 
     def __init__(self, path: str, found: str) -> None:
         super().__init__(
-            path, "room to write to", found, "Name a folder that the tasks may write to, with enough space"
+            path, "space to write to", found, "Name a folder that the tasks may write to, with enough space"
         )
         self.path = path
 
@@ -131,7 +131,7 @@ class UnknownTopic(PipelineError):
             f" and {len(names) - _SHOWN_MAX} more" if len(names) > _SHOWN_MAX else ""
         )
         what = f"topic {topic!r}" if queue_id is None else f"queue {queue_id} of topic {topic!r}"
-        super().__init__(what, f"one of: {shown or 'none'}", "no such one", _did_you_mean(topic, names))
+        super().__init__(what, f"one of: {shown or 'none'}", "none of that name", _did_you_mean(topic, names))
         self.topic = topic
         self.queue_id = queue_id
 
@@ -165,7 +165,7 @@ class DataLost(PipelineError):
     def __init__(self, what: str, lost: Sequence[LostRange], remedy: str = _LOST_REMEDY) -> None:
         shown = "; ".join(map(str, lost[:_SHOWN_MAX]))
         more = f"; and {len(lost) - _SHOWN_MAX} more" if len(lost) > _SHOWN_MAX else ""
-        super().__init__(what, "messages that are all there", f"lost {shown}{more}", remedy)
+        super().__init__(what, "all messages of the range", f"lost {shown}{more}", remedy)
         self.lost = tuple(lost)
 
 
@@ -200,7 +200,7 @@ class BadSchema(PipelineError):
     """A user's schema does not match the messages."""
 
     def __init__(self, column: str, expected: str, found: str) -> None:
-        remedy = "Take names and types of the source's own schema; a schema with fewer columns reads less"
+        remedy = "Use names and types of the source's schema; a schema with fewer columns reads less"
         super().__init__(f"schema, column {column!r}", expected, found, remedy)
 
 
@@ -208,7 +208,7 @@ class ForeignCheckpoint(PipelineError):
     """The checkpoint of a streaming query belongs to another query or log."""
 
     def __init__(self, expected: str, found: str) -> None:
-        remedy = "Give each query a checkpointLocation of its own; a new one begins at startingOffsets"
+        remedy = "Give each query its own checkpointLocation; a new one begins at startingOffsets"
         super().__init__("checkpoint", expected, found, remedy)
 
 
@@ -230,7 +230,7 @@ class BrokerUnreachable(PipelineError):
     """
 
     def __init__(self, endpoints: str, found: str) -> None:
-        remedy = "Check the option 'endpoints', and that the nodes run"
+        remedy = "Check the option 'endpoints', and that the nodes are running"
         super().__init__(f"broker {endpoints}", "an answer of one of its nodes", found, remedy)
         self.endpoints = endpoints
 
@@ -243,7 +243,7 @@ class BrokerRefused(PipelineError):
     """
 
     def __init__(self, endpoints: str, found: str) -> None:
-        super().__init__(f"broker {endpoints}", "what was asked for", found, "Mend what it names")
+        super().__init__(f"broker {endpoints}", "the requested data", found, "Resolve the reason that the broker gives")
         self.endpoints = endpoints
 
 

@@ -83,7 +83,7 @@ def parse_names(name: str, text: str) -> tuple[str, ...]:
     """Parse a comma-separated list of at least one name, without repetitions."""
     names = tuple(part.strip() for part in text.split(",") if part.strip())
     if not names:
-        raise BadOption(name, "at least one name, with commas between them", repr(text))
+        raise BadOption(name, "at least one name, separated by commas", repr(text))
     if len(set(names)) < len(names):
         raise BadOption(name, "each name once", repr(text))
     return names

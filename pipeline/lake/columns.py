@@ -32,7 +32,7 @@ def check_columns(root: str, known: Sequence[Sequence[str]], schema: pa.Schema) 
         return
     only_known = [f"{name} {kind}" for name, kind in known if [name, kind] not in given]
     only_given = [f"{name} {kind}" for name, kind in given if [name, kind] not in [list(each) for each in known]]
-    expected = f"the columns that it was made with: {', '.join(only_known) or 'these in another order'}"
+    expected = f"the columns with which it was created: {', '.join(only_known) or 'these in another order'}"
     remedy = "Select the same columns in the same order, or write to another directory"
     raise UnfitSchema(f"lake {root}", expected, ", ".join(only_given) or "another order", remedy)
 

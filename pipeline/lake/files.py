@@ -325,7 +325,7 @@ def read_rows(root: str, file: DataFile, schema: pa.Schema) -> pa.Table:
         with pa.memory_map(path) as content:
             table = pq.read_table(content, columns=[name for name in schema.names if name != "topic"])
     except FileNotFoundError as error:
-        remedy = "Begin again if the lake was compacted meanwhile; else restore the file, or archive its range again"
+        remedy = "Repeat it if the lake was compacted meanwhile; otherwise restore the file, or archive its range again"
         raise UnfitRows(path, f"a Parquet file of {file.rows} rows", str(error), remedy) from None
     except (OSError, pa.ArrowInvalid) as error:
         remedy = "`verify` finds all such files; restore them from a backup, or archive their range of the log again"

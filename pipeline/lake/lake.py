@@ -181,7 +181,7 @@ class Lake:
             gone = sorted(set(mine.removed) - {file.path for file in self.files()})
             if gone:
                 self._discard(mine.files)
-                remedy = "Another compaction was quicker: begin again with the files that the lake holds now"
+                remedy = "Another compaction finished first: begin again with the current files of the lake"
                 raise FilesReplaced(f"lake {self.root}", f"the file {gone[0]}", "another in its place", remedy)
 
     def abort(self, batch: BatchId, files: Iterable[DataFile]) -> None:

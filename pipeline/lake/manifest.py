@@ -208,7 +208,7 @@ def create_once(files: Files, path: str, content: bytes) -> bool:
         return False
     except OSError as error:
         raise NotWritable(
-            path, f"{error.strerror}, for a hard link: a lake needs a file system that has them"
+            path, f"{error.strerror}, for a hard link: a lake needs a file system that supports them"
         ) from error
     finally:
         files.remove(draft)

@@ -54,7 +54,7 @@ def _open_all(paths: Sequence[str]) -> list[StoreView]:
             stores.append(open_store(path))
         except PipelineError as error:
             failure = error
-            _log.warning("%s: this replica is left out: %s", path, error)
+            _log.warning("%s: this replica is not read: %s", path, error)
     if not stores:
         raise failure
     return stores

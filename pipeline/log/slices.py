@@ -239,9 +239,9 @@ def _note_lost(lost: list[LostRange], what: str, wanted: tuple[int, int], there:
     if begin < min(end, there[0]):
         lost.append(LostRange(what, begin, min(end, there[0]), "deleted, or never in this store"))
     if max(begin, there[1]) < end:
-        lost.append(LostRange(what, max(begin, there[1]), end, f"not there: it ends at {there[1]}"))
+        lost.append(LostRange(what, max(begin, there[1]), end, f"missing: it ends at {there[1]}"))
 
 
 def _note_gap(lost: list[LostRange], begin: int, end: int) -> None:
     if begin < end:
-        lost.append(LostRange("log", begin, end, "no file holds it"))
+        lost.append(LostRange("log", begin, end, "no file contains it"))

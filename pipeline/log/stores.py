@@ -59,7 +59,7 @@ def open_store(path: str, *, tail: Tail = Tail.AUTO) -> StoreView:
 
 def _open(files: ReadOnlyFiles, path: str, directory: StoreDirectory, tail: Tail) -> StoreView:
     if directory.mode is StoreMode.RAW:
-        raise NoStore(path, "a raw log of DLedger, whose entries hold no message records")
+        raise NoStore(path, "a raw log of DLedger, whose entries contain no message records")
     open_files = OpenFiles(files)
     # A crash during the creation of a file leaves an empty file.
     log_files = tuple(file for file in directory.log_files if file.size)

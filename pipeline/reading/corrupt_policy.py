@@ -74,7 +74,7 @@ class CorruptPolicy:
                 skipped.path, skipped.position, skipped.offset, skipped.size, (skipped.expected, skipped.found)
             )
         _log.warning(
-            "%s: left out %d corrupt bytes at %d (offset %d): expected %s, found %s",
+            "%s: skipped %d corrupt bytes at %d (offset %d): expected %s, found %s",
             skipped.path, skipped.size, skipped.position, skipped.offset, skipped.expected, skipped.found,
         )  # fmt: skip
         if self.on_skipped is not None:

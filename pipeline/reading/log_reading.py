@@ -70,7 +70,7 @@ class Reading(Generic[T]):
         """
         if self.fail_on_data_loss:
             raise DataLost(path, [lost])
-        _log.warning("%s: left out what is lost: %s", path, lost)
+        _log.warning("%s: skipped lost messages: %s", path, lost)
 
     def walk(
         self,

@@ -108,7 +108,7 @@ class QueueReading(Generic[T]):
 
     def _lost_range(self, numbers: Int64s) -> LostRange:
         what = f"topic {self._topic}, queue {self._part.queue_id}"
-        return LostRange(what, int(numbers[0]), int(numbers[-1]) + 1, "no file of the log holds it any more")
+        return LostRange(what, int(numbers[0]), int(numbers[-1]) + 1, "no file of the log contains it any more")
 
     def _of_file(self, file: LogFileInfo, offsets: Int64s, sizes: Int64s, numbers: Int64s) -> Iterator[T]:
         view = self._reading.open(self._open_files, file.path, self._lost_range(numbers))

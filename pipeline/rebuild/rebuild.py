@@ -168,7 +168,7 @@ def _differences(root: Path, target: Path) -> Iterator[Difference]:
                 yield Difference(str(path), -1, "no such file, though the log has messages for it")
             elif path not in made:
                 if name == INDEX_NAME:
-                    yield Difference(str(path), -1, "a file that the log has no messages for")
+                    yield Difference(str(path), -1, "a file for which the log has no messages")
             else:
                 yield from _compared(path, root / path, target / path)
 

@@ -59,9 +59,7 @@ def _unreadable(report: Report) -> Iterator[ReportFinding]:
         text = f"{count_text(report.skipped, 'record')} could not be read and are missing from all figures here. "
         yield ReportFinding(Level.ALARM, "Damaged records", text + "`dledger verify` names each place.")
     if report.mended:
-        text = (
-            f"{count_text(report.mended, 'place')} in one replica could not be read, and another replica had it whole. "
-        )
+        text = f"{count_text(report.mended, 'place')} of one replica could not be read, but of another one. "
         yield ReportFinding(Level.ALARM, "A damaged replica", text + "`dledger spark audit` names each place.")
 
 
@@ -75,14 +73,14 @@ def _missing_offsets(report: Report) -> Iterator[ReportFinding]:
         )
         more = f"; and {len(holed) - _LISTED_MAX} queues more" if len(holed) > _LISTED_MAX else ""
         least = "" if all(queue.is_missing_exact for queue in holed) else "at least "
-        text = f"{least}{count_text(missing, 'queue offset')} between messages that are there: {places}{more}."
+        text = f"{least}{count_text(missing, 'queue offset')} between existing messages: {places}{more}."
         text = text[0].upper() + text[1:]
         yield ReportFinding(Level.ALARM, "Gaps in queues", text)
     doubled = sorted((queue for queue in report.queues if queue.repeated), key=lambda queue: -queue.repeated)
     if doubled:
         places = ", ".join(f"{queue.topic}/{queue.queue_id}" for queue in doubled[:_LISTED_MAX])
         repeated = sum(queue.repeated for queue in doubled)
-        text = f"{count_text(repeated, 'message')} claim a place in their queue that another one has: {places}."
+        text = f"{count_text(repeated, 'message')} have the queue offset of another message: {places}."
         yield ReportFinding(Level.ALARM, "Queue offsets given twice", text)
 
 
@@ -90,15 +88,17 @@ def _given_up(report: Report) -> Iterator[ReportFinding]:
     for topic in report.topics:
         if topic.topic.startswith(DLQ_PREFIX) and topic.messages:
             group = topic.topic.removeprefix(DLQ_PREFIX)
-            text = f"{group} gave up on {count_text(topic.messages, 'message')}; no consumer gets them again "
+            text = (
+                f"{group} failed to process {count_text(topic.messages, 'message')}; no consumer receives them again "
+            )
             yield ReportFinding(Level.ALARM, f"Dead letters of {group}", text + f"unless {topic.topic} is read.")
     retried = [topic for topic in report.topics if topic.topic.startswith(RETRY_PREFIX) and topic.messages]
     total = sum(topic.messages for topic in retried)
     if retried and total >= _RETRIED_SHARE * report.messages:
         first = max(retried, key=lambda topic: topic.messages)
         text = (
-            f"{share_text(total / report.messages)} of all messages were given back by consumers; "
-            f"{first.topic.removeprefix(RETRY_PREFIX)} gave back {first.messages:,}."
+            f"{share_text(total / report.messages)} of all messages were returned by consumers for a retry; "
+            f"{first.topic.removeprefix(RETRY_PREFIX)} returned {first.messages:,}."
         )
         yield ReportFinding(Level.NOTICE, "Many retries", text)
 
@@ -109,7 +109,7 @@ def _repeated_keys(report: Report) -> Iterator[ReportFinding]:
         verb = "carries" if report.repeated_keys == 1 else "carry"
         count = count_text(report.repeated_keys, "message")
         text = f"{about}{count} {verb} the UNIQ_KEY of an earlier one of the same topic: "
-        text += "a producer sent again what had arrived."
+        text += "a producer retried messages that had arrived."
         # Repetitions much later are counted, but not stored as examples.
         for topic, key in report.repeated_examples[:1]:
             text += f" For example {key} of {topic}."
@@ -119,7 +119,7 @@ def _repeated_keys(report: Report) -> Iterator[ReportFinding]:
 def _clocks(report: Report) -> Iterator[ReportFinding]:
     ahead = sum(topic.born_later for topic in report.topics)
     if ahead > _CLOCK_SHARE * report.messages:
-        text = f"{share_text(ahead / report.messages)} of the messages were stored before they were made: clocks of "
+        text = f"{share_text(ahead / report.messages)} of the messages were stored before they were created: clocks of "
         yield ReportFinding(Level.NOTICE, "Clocks disagree", text + "clients are ahead of the broker's.")
 
 
@@ -138,7 +138,7 @@ def _rush(report: Report) -> Iterator[ReportFinding]:
     topic = max(report.series, key=lambda name: sum(report.series[name][0][begin:end]))
     text = (
         f"From {_clock(report, begin)} on, for {lasted}, up to {short_count(counts[place] / seconds)} messages "
-        f"a second came, {counts[place] / usual:.1f} times as many as usual; the most of {topic}."
+        f"a second arrived, {counts[place] / usual:.1f} times as many as usual; most of them of {topic}."
     )
     yield ReportFinding(Level.NOTICE, "A rush", text)
 
@@ -154,7 +154,7 @@ def _silence(report: Report) -> Iterator[ReportFinding]:
         return
     longest = int(np.argmax(ends - begins))
     seconds = float(ends[longest] - begins[longest]) * report.step_ms / 1000
-    text = f"From {_clock(report, int(begins[longest]))} on nothing at all was stored for {duration_text(seconds)}."
+    text = f"From {_clock(report, int(begins[longest]))} on nothing was stored for {duration_text(seconds)}."
     yield ReportFinding(Level.NOTICE, "Silence", text)
 
 
@@ -168,7 +168,7 @@ def _uneven_queues(report: Report) -> Iterator[ReportFinding]:
         if counts[fullest] > _UNEVEN_FACTOR * mean:
             text = (
                 f"Queue {fullest} of {topic.topic} holds {share_text(counts[fullest] / topic.messages)} of it, "
-                f"{counts[fullest] / mean:.1f} times its share: one consumer has to do most of the work."
+                f"{counts[fullest] / mean:.1f} times its share: one consumer has most of the work."
             )
             yield ReportFinding(Level.NOTICE, f"Uneven queues of {topic.topic}", text)
 
@@ -182,7 +182,7 @@ def _hot_keys(report: Report) -> Iterator[ReportFinding]:
             for key in hot[:_LISTED_MAX]
         )
         more = f", and {len(hot) - _LISTED_MAX} more" if len(hot) > _LISTED_MAX else ""
-        yield ReportFinding(Level.NOTICE, "Hot keys", f"Some keys come again and again: {listed}{more}.")
+        yield ReportFinding(Level.NOTICE, "Hot keys", f"Some keys are very frequent: {listed}{more}.")
 
 
 def _slow(report: Report) -> Iterator[ReportFinding]:
@@ -190,7 +190,7 @@ def _slow(report: Report) -> Iterator[ReportFinding]:
     for topic in sorted(slow, key=lambda topic: -(topic.delays_ms.p99 or 0))[:_LISTED_MAX]:
         half, most = (duration_text((delay or 0) / 1000) for delay in (topic.delays_ms.p50, topic.delays_ms.p99))
         text = (
-            f"One message in a hundred of {topic.topic} took {most} or more from its making to its storing "
+            f"One message in a hundred of {topic.topic} took {most} or more from creation to storage "
             f"(half of them at most {half})."
         )
         yield ReportFinding(Level.NOTICE, f"Slow to arrive: {topic.topic}", text)

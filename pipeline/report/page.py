@@ -50,7 +50,7 @@ def write_report(report: Report, page: Path | None, figures: Path | None) -> lis
 
 def page_of(report: Report, findings: Sequence[ReportFinding]) -> str:
     """Return the page."""
-    cards = _cards(report) if report.messages else _card("Nothing here", "The log holds no such message.", "")
+    cards = _cards(report) if report.messages else _card("Nothing here", "The log has no such message.", "")
     return (
         "<!doctype html>\n"
         '<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">\n'
@@ -71,12 +71,14 @@ def _cards(report: Report) -> str:
     left = (
         _card("Topics", "Bytes in the log", draw_topics(report)),
         _card("Body sizes", "Of all messages", _histogram(report, is_time=False)),
-        _card("Delay", "From a message's making to its storing, all messages", _histogram(report, is_time=True)),
+        _card("Delay", "From creation to storage, all messages", _histogram(report, is_time=True)),
         _names_card("Tags", "TAGS", "tags", report.hot_tags, 5),
     )
     right = (
-        _card("Queues", "Messages of each queue; an even topic is one shade", draw_queues(report)),
-        _card("Delay by topic", "Within which this many of a topic's messages were stored", draw_delays(report)),
+        _card("Queues", "Messages of each queue; a balanced topic has one shade", draw_queues(report)),
+        _card(
+            "Delay by topic", "The delay within which this share of a topic's messages was stored", draw_delays(report)
+        ),
         _names_card("Hot keys", "KEYS", "keys", report.hot_keys, 4),
     )
     return f'{traffic}<div class="cards"><div>{"".join(left)}</div><div>{"".join(right)}</div></div>\n'
@@ -100,9 +102,9 @@ def _figures(report: Report) -> str:
         (
             _NO_VALUE if report.body_sizes.p50 is None else bytes_text(report.body_sizes.p50),
             "body",
-            "half are at most this",
+            "median",
         ),
-        (_NO_VALUE if delay is None else duration_text(delay / 1000), "to store 99 %", "from made to stored"),
+        (_NO_VALUE if delay is None else duration_text(delay / 1000), "to store 99 %", "from creation to storage"),
     )
     boxes = "".join(
         f'<div class="figure" title="{escape(tip)}"><b>{escape(value)}</b><span>{escape(name)}</span></div>'
@@ -119,7 +121,7 @@ def _findings(findings: Sequence[ReportFinding]) -> str:
         for finding in findings
     )
     alarms = sum(finding.level == Level.ALARM for finding in findings)
-    head = count_text(alarms, "alarm") + " among them" if alarms else "nothing that should not be in a log"
+    head = count_text(alarms, "alarm") + " among them" if alarms else "no damage, gaps or duplicates"
     return f'<section class="findings"><h2>What is unusual <small>{head}</small></h2><ul>\n{rows}</ul></section>\n'
 
 
@@ -129,7 +131,7 @@ def _card(title: str, text: str, plot: str) -> str:
 
 def _names_card(title: str, property_name: str, name: str, counts: Sequence[NameCount], color: int) -> str:
     if not counts:
-        return _card(title, f"None of the {property_name} comes more often than others.", "")
+        return _card(title, f"None of the {property_name} is more frequent than the others.", "")
     return _card(title, f"The most frequent {property_name}", draw_names(name, f"Most frequent {name}", counts, color))
 
 

@@ -185,7 +185,9 @@ class RowEncoder:
 
     def _unfit(self, field: str, expected: str, found: str) -> UnfitFrame:
         what = f"{field} of row {self._row - 1} of a partition"
-        return UnfitFrame(what, expected, found, "Mend the row or filter it out; rows before it may be stored already")
+        return UnfitFrame(
+            what, expected, found, "Correct the row or filter it out; rows before it may be stored already"
+        )
 
 
 def _values(name: str, column: pa.Array) -> Sequence[Any]:

@@ -304,7 +304,7 @@ class LogWriter:
                 known = sorted({queue.queue_id for queue in queues})
                 what = f"queueId of row {row.row} of a partition"
                 expected = f"a writable queue of topic {row.topic}: {known[0]} to {known[-1]}"
-                raise UnfitFrame(what, expected, str(row.queue_id), "Mend the row, or give the topic more queues")
+                raise UnfitFrame(what, expected, str(row.queue_id), "Correct the row, or give the topic more queues")
             queues = tuple(asked)
         if row.sharding_key is not None and row.queue_id is None:
             return queue_of_key(queues, row.sharding_key)
@@ -400,5 +400,5 @@ class LogWriter:
             self._ranges[key] = min(begin, place.queue_offset), max(end, place.queue_offset + 1)
 
     def _failed(self, what: str, failure: RequestFailed) -> WriteFailed:
-        remedy = "Mend the cause and restart the query: rows that are stored already are recognised by their UNIQ_KEY"
+        remedy = "Remove the cause and restart the query: rows that are stored already are recognised by their UNIQ_KEY"
         return WriteFailed(what, "a broker that stores it", str(failure), remedy)

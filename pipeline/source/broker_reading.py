@@ -96,7 +96,7 @@ class BrokerReading:
             except DataLost as lost:
                 if self.fail_on_data_loss:
                     raise
-                _log.warning("left out, for failOnDataLoss is false: %s", lost)
+                _log.warning("skipped, because failOnDataLoss is false: %s", lost)
                 begin = max(begin + 1, _first_kept(log, broker_range))
 
     def _decode(self, taken: _Taken) -> Iterator[pa.RecordBatch]:

@@ -112,7 +112,7 @@ class BrokerView:
 
     def _check(self, wanted: Spans, there: Spans) -> None:
         lost = [
-            LostRange(f"topic {key.topic}, queue {key.queue_id}", *gap, "deleted since it was asked for, or not there")
+            LostRange(f"topic {key.topic}, queue {key.queue_id}", *gap, "deleted since the request, or missing")
             for key, (begin, end) in wanted.items()
             for gap in ((begin, there.get(key, (end, end))[0]), (there.get(key, (end, end))[1], end))
             if gap[0] < gap[1]

@@ -90,7 +90,7 @@ class ChoiceReading:
             try:
                 yield from self._from(candidate, places, self.end)
             except _MISSING as error:
-                _log.info("%s: %s; another replica is asked", candidate.name, error)
+                _log.info("%s: %s; reading another replica", candidate.name, error)
             else:
                 return
         for place in clipped([self.planned], self.position, self.end):

@@ -232,7 +232,7 @@ def _check_place(options: SourceOptions) -> None:
         raise BadOption("path", "exactly one of `path` and `endpoints`", found, remedy)
     for name in ("readMode", "commitGroup"):
         if options.paths and name in options.given:
-            raise BadOption(name, "`endpoints` beside it", "`path`", "Files cannot be asked: leave it out")
+            raise BadOption(name, "`endpoints` beside it", "`path`", "Only brokers support it: remove it")
 
 
 def _check_choice_of_messages(options: SourceOptions) -> None:
@@ -288,7 +288,7 @@ def _endpoints(text: str) -> str:
     names = values.parse_names("endpoints", text)
     for name in names:
         if not _ADDRESS.fullmatch(name) or not 0 < int(name.rpartition(":")[2]) < 1 << 16:
-            raise BadOption("endpoints", "host:port, with commas between them", repr(name))
+            raise BadOption("endpoints", "host:port, separated by commas", repr(name))
     return ",".join(names)
 
 
@@ -296,7 +296,7 @@ def _local_paths(text: str) -> tuple[str, ...]:
     names = values.parse_names("localPath", text)
     for name in names:
         if not split_host(name)[1].startswith("/"):
-            raise BadOption("localPath", "/directory or host:/directory, with commas between them", repr(name))
+            raise BadOption("localPath", "/directory or host:/directory, separated by commas", repr(name))
     return names
 
 

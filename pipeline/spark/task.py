@@ -47,5 +47,5 @@ def stream_task() -> StreamTask:
 
 def _context() -> TaskContext:
     context = TaskContext.get()
-    assert context is not None, "only a task of Spark asks"
+    assert context is not None, "only a task of Spark reads them"
     return context

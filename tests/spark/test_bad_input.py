@@ -100,7 +100,7 @@ def test_a_file_that_is_deleted_after_the_plan_names_what_is_lost(spark, store, 
     with pytest.raises(Exception, match="lost entries") as caught:
         report_over(spark, parts, keys_kept=1 << 20)
     assert f"{data} was deleted since the plan was made" in cause_of(str(caught.value))
-    assert "no file holds it" in refused(lambda: frame(spark, path=str(copy)))
+    assert "no file contains it" in refused(lambda: frame(spark, path=str(copy)))
     assert frame(spark, path=str(copy), failOnDataLoss="false").count() > 0
 
 

@@ -107,7 +107,7 @@ def test_an_audit_in_tasks_finds_a_flipped_bit_and_exits_with_1(spark, sample, t
         shutil.copytree(sample[0], path)
     whole = run("audit", *paths)
     assert whole.exit_code == 0, whole.output
-    assert "all alike" in whole.output
+    assert "identical and intact" in whole.output
 
     data = sorted((tmp_path / "b" / "dledger-n0" / "data").iterdir())[1]
     content = bytearray(data.read_bytes())

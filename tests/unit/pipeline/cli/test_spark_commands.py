@@ -101,7 +101,7 @@ def test_a_folder_that_is_missing_is_reported_before_the_work(tmp_path, words):
     done = run(command, str(tmp_path), option, str(tmp_path / "nowhere" / "file"))
 
     assert done.exit_code == 2
-    assert f"{option} {tmp_path / 'nowhere' / 'file'}: expected a file in a folder that is there" in done.stderr
+    assert f"{option} {tmp_path / 'nowhere' / 'file'}: expected a file in an existing folder" in done.stderr
 
 
 def test_a_scratch_folder_that_is_missing_is_reported_before_spark_starts(tmp_path):

@@ -116,7 +116,7 @@ def test_a_unique_key_repeated_much_later_is_reported_without_an_example():
         partial.add(batch_of([{"uniqKey": "U1"}]))
     (found,) = [each for each in find_unusual(summarise(partial, "it")) if each.title == "Messages sent twice"]
 
-    assert found.text.endswith("sent again what had arrived.")
+    assert found.text.endswith("retried messages that had arrived.")
 
 
 def test_dead_letters_retries_clocks_and_damage_are_reported():
@@ -209,7 +209,7 @@ def test_the_page_is_self_contained_and_the_same_each_time(sample, tmp_path):
 
 def test_the_page_of_an_empty_log_says_so(tmp_path):
     write_report(summarise(ReportPartial(), "empty"), tmp_path / "page.html", None)
-    assert "holds no such message" in (tmp_path / "page.html").read_text()
+    assert "has no such message" in (tmp_path / "page.html").read_text()
 
 
 def test_a_log_of_a_few_messages_with_one_key_has_a_report():
