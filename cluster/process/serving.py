@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 
+from dledger.allocator import keep_large_blocks
 from dledger.errors import DLedgerError
 from dledger.event_loop import new_event_loop
 from store.errors import StoreError
@@ -57,6 +58,7 @@ def run_process(command: str, serve: Serve) -> int:
     _report_fatal_signals()
     raise_limit()
     _write_no_core_dumps()
+    keep_large_blocks()
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         try:
             runner.run(_run(serve))

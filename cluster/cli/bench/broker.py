@@ -18,6 +18,7 @@ from cluster.cli.bench.output import (
     table_of_targets,
 )
 from cluster.cli.common import fail, notes
+from dledger.allocator import keep_large_blocks
 
 _PARTS = ("send1", "send64", "batch100", "batch100x16", "tail", "catch-up", "put-many", "failover")
 
@@ -69,6 +70,7 @@ def bench_broker(
 
     chosen = chosen_parts(parts, _PARTS, "part")
     check_flush(flush)
+    keep_large_blocks()
     plan = BrokerBench(folder, seconds, body_size, flush, size_mib << 20, queues)
     try:
         with notes.status("") as line:

@@ -18,6 +18,7 @@ from cluster.cli.bench.output import (
     show_figures,
 )
 from cluster.cli.common import DEFAULT_GROUP, EXIT_USAGE, Group, fail, notes
+from dledger.allocator import keep_large_blocks
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -67,6 +68,7 @@ def bench(
         fail("failover kills nodes, so it runs only on a temporary cluster: omit --endpoints", EXIT_USAGE)
     chosen = chosen_parts(workloads, known, "workload")
     check_flush(flush)
+    keep_large_blocks()
     summaries = _measure(Bench(folder, seconds, body_size, flush, endpoints, group), chosen, runs)
     objects = [summary.as_object() for summary in summaries]
     show_figures(_table(summaries), objects, folder, json_file, "")

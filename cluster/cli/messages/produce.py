@@ -23,6 +23,7 @@ from cluster.cli.messages.produce_input import (
     messages_of,
     parse_headers,
 )
+from dledger.allocator import keep_large_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -98,6 +99,7 @@ def produce(
         fail("--queue: expected alone, found with --queue-key or --by-key, which choose the queue", EXIT_USAGE)
     if key_separator and kind is not Input.LINES:
         fail(f"--key-separator: expected with --input lines, found --input {kind}", EXIT_USAGE)
+    keep_large_blocks()
     put_count, begin_s = 0, time.monotonic()
     with targets_of(context, broker, name_servers) as targets:
         defaults = Defaults(tag, key, parse_headers(headers or ()), queue_key or None, key_separator, by_key)

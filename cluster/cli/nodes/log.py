@@ -30,6 +30,7 @@ from cluster.cli.common import (
 )
 from cluster.cli.entry_kinds import AnyLogChecks, kind_of, leaders_own
 from cluster.cli.nodes.ingest import Ingest, IngestSource, batches, open_sources
+from dledger.allocator import keep_large_blocks
 from dledger.entries.format.entry import Entry
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ def append(
             sources = open_sources(files or [])
         except OSError as error:
             fail(f"{error.filename} cannot be read: {error.strerror}", EXIT_USAGE)
+        keep_large_blocks()
         with _client(context, endpoints, group, deadline) as client:
             ingest = Ingest(client)
             begin = time.monotonic()
