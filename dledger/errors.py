@@ -36,6 +36,10 @@ class ResponseCode(IntEnum):
     # Ours: between nodes only.
     OLD_DIRECTORY = 430
     COMMITTED_OTHERWISE = 431
+    # Ours: of calls that the gate in front of the services refuses; on the wire mostly a status of gRPC.
+    ACCESS_DENIED = 440
+    NOT_AUTHENTICATED = 441
+    OVER_QUOTA = 442
     INTERNAL_ERROR = 500
     TERM_CHANGED = 501
     WAIT_QUORUM_ACK_TIMEOUT = 502
@@ -56,6 +60,9 @@ _CERTAINTIES: dict[int, Certainty] = {
     ResponseCode.UNEXPECTED_ARGUMENT: Certainty.NOT_APPENDED,
     ResponseCode.DISK_FULL: Certainty.NOT_APPENDED,
     ResponseCode.REQUEST_WITH_EMPTY_BODYS: Certainty.NOT_APPENDED,
+    ResponseCode.ACCESS_DENIED: Certainty.NOT_APPENDED,
+    ResponseCode.NOT_AUTHENTICATED: Certainty.NOT_APPENDED,
+    ResponseCode.OVER_QUOTA: Certainty.NOT_APPENDED,
     ResponseCode.LEADER_PENDING_FULL: Certainty.NOT_APPENDED,
     ResponseCode.LEADER_NOT_READY: Certainty.NOT_APPENDED,
     ResponseCode.LEADER_TRANSFERRING: Certainty.NOT_APPENDED,
@@ -87,6 +94,11 @@ class CallRefused(DLedgerError):
         super().__init__(text)
         self.is_authenticated = is_authenticated
 
+    @property
+    def code(self) -> ResponseCode:
+        """The code in answers that have one."""
+        return ResponseCode.ACCESS_DENIED if self.is_authenticated else ResponseCode.NOT_AUTHENTICATED
+
 
 class OverQuota(CallRefused):
     """The caller has taken what it may take in this time. Nothing was done; repeat the request after `wait_s`.
@@ -102,6 +114,11 @@ class OverQuota(CallRefused):
         text = f"{whose} has used its quota; repeat the request in {wait_s:.2f} s. Nothing was done"
         super().__init__(self.PREFIX + text, is_authenticated=True)
         self.wait_s = wait_s
+
+    @property
+    def code(self) -> ResponseCode:
+        """The code in answers that have one."""
+        return ResponseCode.OVER_QUOTA
 
 
 class InvariantBroken(DLedgerError):

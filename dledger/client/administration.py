@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from dledger.client.failures import describe, never_left
+from dledger.client.failures import code_of_failure, describe, never_left
 from dledger.client.outcomes import Refused, name_of
 from dledger.client.retry import LAST_TRY_S, Backoff
 from dledger.config import Address, check_id
@@ -118,8 +118,9 @@ class AdminSession:
 
     def broke(self, address: str, code: grpc.StatusCode, details: str) -> Refused:
         """Convert a failed call to a refusal."""
-        self._is_in_doubt |= not never_left(code, details)
-        return Refused(ResponseCode.NETWORK_ERROR, describe(address, code, details, "AdminService"))
+        outcome = code_of_failure(code, details)
+        self._is_in_doubt |= outcome is ResponseCode.NETWORK_ERROR and not never_left(code, details)
+        return Refused(outcome, describe(address, code, details, "AdminService"))
 
     def pause_after(self, refusal: Refused) -> float:
         """Return the pause before the next attempt, in seconds.

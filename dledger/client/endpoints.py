@@ -148,8 +148,9 @@ def is_enough(answers: Mapping[str, StatusResponse | str], asked: int) -> bool:
 def refusal_without_leader(answers: Mapping[str, StatusResponse | str]) -> Refused:
     """Return the error for an unknown leader: every node's answer, and a code that allows a retry or not."""
     refusals = [answer for answer in answers.values() if not isinstance(answer, str)]
-    if refusals and all(answer.code == ResponseCode.UNKNOWN_GROUP for answer in refusals):
-        return Refused(ResponseCode.UNKNOWN_GROUP, refusals[0].message or "the nodes serve another group")
+    for code in (ResponseCode.UNKNOWN_GROUP, ResponseCode.ACCESS_DENIED, ResponseCode.NOT_AUTHENTICATED):
+        if refusals and all(answer.code == code for answer in refusals):
+            return Refused(code, refusals[0].message or "the nodes serve another group")
     said = "; ".join(_said(address, answer) for address, answer in answers.items())
     return Refused(ResponseCode.NETWORK_ERROR, f"no leader found: {said}")
 

@@ -1,7 +1,7 @@
 """Classifies a failed gRPC call: whether the request was sent.
 
 A failed call may have been executed by the node, with only the answer lost. So a failure means "outcome unknown", with
-two exceptions that prove that no node has seen the request:
+three exceptions that prove that nothing was done:
 
 - *No connection could be made.* gRPC picks a connection before it writes; without one the call ends with UNAVAILABLE
   and one of the texts below, which no other failure has. A call that had a connection and lost it
@@ -9,6 +9,8 @@ two exceptions that prove that no node has seen the request:
   off (`CHANNEL_OPTIONS`), so the text never hides an earlier attempt. If a future version of gRPC changes the texts,
   the client reports more outcomes as unknown, which is safe.
 - *UNIMPLEMENTED*: the server has no such method, so nothing ran.
+- *The gate refused it*: UNAUTHENTICATED, PERMISSION_DENIED, and RESOURCE_EXHAUSTED with the text of a quota. A server
+  has no other use for the first two, and refuses before it does anything.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ import re
 import grpc
 
 from dledger.client.outcomes import AppendUnknown, Refused
-from dledger.errors import ResponseCode
+from dledger.errors import OverQuota, ResponseCode
+from dledger.v1.log_pb2 import StatusResponse
 
 _NEVER_CONNECTED = (
     "failed to connect to all addresses",
@@ -34,6 +37,11 @@ _TLS_REASONS = (
     # The only text that gRPC has for a server that refuses the client, in TLS 1.3 even for a bad certificate.
     ("Socket closed", "Socket closed: it may require TLS, or another certificate of this client"),
 )
+
+_OF_GATE = {
+    grpc.StatusCode.PERMISSION_DENIED: ResponseCode.ACCESS_DENIED,
+    grpc.StatusCode.UNAUTHENTICATED: ResponseCode.NOT_AUTHENTICATED,
+}
 
 # Larger than any message that a node accepts or sends.
 _MESSAGE_SIZE_BYTES_MAX = 64 << 20
@@ -86,9 +94,29 @@ def _reason(details: str) -> str:
     return details.rpartition(": ")[2].rstrip("]")
 
 
+def code_of_failure(code: grpc.StatusCode, details: str) -> ResponseCode:
+    """Return the code of a failed call: 302, unless the gate of the server refused it."""
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED and details.startswith(OverQuota.PREFIX):
+        return ResponseCode.OVER_QUOTA
+    return _OF_GATE.get(code, ResponseCode.NETWORK_ERROR)
+
+
+def answer_of_failure(address: str, code: grpc.StatusCode, details: str) -> StatusResponse | str:
+    """Return the meaning of a failed request for the status of a node.
+
+    Returns:
+        An answer with a code if the node is alive and refuses this client, so that no retry can succeed. Otherwise a
+        description of why there is no answer.
+    """
+    if code in _OF_GATE:
+        return StatusResponse(code=_OF_GATE[code], message=describe(address, code, details))
+    return describe(address, code, details)
+
+
 def failure_of_append(address: str, code: grpc.StatusCode, details: str) -> Refused | AppendUnknown:
-    """Return the outcome of a failed append call: `Refused` (302) if it certainly was not sent, or `AppendUnknown`."""
+    """Return the outcome of a failed append call: `Refused` if certainly nothing was done, or `AppendUnknown`."""
     text = describe(address, code, details)
-    if never_left(code, details):
-        return Refused(ResponseCode.NETWORK_ERROR, text)
-    return AppendUnknown(ResponseCode.NETWORK_ERROR, text)
+    outcome = code_of_failure(code, details)
+    if outcome is not ResponseCode.NETWORK_ERROR or never_left(code, details):
+        return Refused(outcome, text)
+    return AppendUnknown(outcome, text)

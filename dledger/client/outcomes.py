@@ -32,6 +32,7 @@ _PASSING_CODES = frozenset(
         ResponseCode.LEADER_TRANSFERRING,
         ResponseCode.LEADER_PENDING_FULL,
         ResponseCode.TERM_CHANGED,
+        ResponseCode.OVER_QUOTA,
     }
 )
 

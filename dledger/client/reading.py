@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 
 import grpc
 
-from dledger.client.failures import describe
+from dledger.client.failures import code_of_failure, describe
 from dledger.client.outcomes import ReadFailed, Refused, name_of
 from dledger.client.retry import Backoff
 from dledger.entries.format.codec import RAW_ENTRY_CODEC, EntryChecks
@@ -213,7 +213,7 @@ class ReadSession:
         """
         self._is_renewal = code is grpc.StatusCode.DEADLINE_EXCEEDED and self._is_stream_useful()
         if not self._is_renewal:
-            raise Refused(ResponseCode.NETWORK_ERROR, describe(address, code, details))
+            raise Refused(code_of_failure(code, details), describe(address, code, details))
 
     def _is_stream_useful(self) -> bool:
         """Return whether a stream that reached its time limit delivered an entry, or follows the log."""

@@ -1,7 +1,8 @@
 """The gRPC service `dledger.v1.LogService` of one node: checks requests, calls the node, builds the answers.
 
 Place on the path of an append: between the client's request and `Node.append`. Every refusal is an ordinary response
-with a code and a message; a gRPC error comes only from gRPC itself (connection lost, message above the limit). Not
+with a code and a message; a gRPC error comes from gRPC itself (connection lost, message above the limit) or from the
+gate in front of the service (`call_gate`). Not
 here: consensus and limits of the backlog (`dledger.node.node`), pieces and checksums of a read
 (`dledger.node.log_reader`).
 
@@ -20,6 +21,7 @@ Answers to invalid input (code, and the part that detects it):
 | append: disk full                                             | 415 DISK_FULL                       | driver     |
 | append: not committed in time                                 | 502 WAIT_QUORUM_ACK_TIMEOUT         | node       |
 | a field above its bound (`request_bounds`)                    | 411 UNEXPECTED_ARGUMENT             | guard      |
+| append on a stream: the gate refuses it                       | 440 ACCESS_DENIED, 442 OVER_QUOTA   | guard      |
 | read: neither index nor position; limit negative or absurd    | 411 UNEXPECTED_ARGUMENT             | here       |
 | read: no entry begins at the position                         | 411 UNEXPECTED_ARGUMENT             | log_reader |
 | read: begins before the log                                   | 419 INDEX_LESS_THAN_LOCAL_BEGIN     | log_reader |
@@ -142,8 +144,10 @@ class LogService(log_pb2_grpc.LogServiceServicer):
     def _refusal_of(self, request: log_pb2.AppendRequest) -> AppendResult | None:
         try:
             self._check_bounds(request)
-        except (BadRequest, CallRefused) as error:
+        except BadRequest as error:
             return AppendResult(ResponseCode.UNEXPECTED_ARGUMENT, str(error))
+        except CallRefused as error:
+            return AppendResult(error.code, str(error))
         if request.group != self._group:
             return AppendResult(ResponseCode.UNKNOWN_GROUP, self._unknown_group_message(request.group))
         if self._append_refusal:

@@ -94,9 +94,11 @@ def _why_no_leader(endpoints: str, answers: dict[str, StatusResponse | str]) -> 
     alive = [answer for answer in answers.values() if not isinstance(answer, str)]
     if not alive:
         return f"no node answers at {endpoints}: start them, or set other addresses with --endpoints"
-    refusals = [answer.message for answer in alive if answer.code != ResponseCode.SUCCESS]
+    refusals = [answer for answer in alive if answer.code != ResponseCode.SUCCESS]
     if len(refusals) == len(alive):
-        return f"{refusals[0]}; set the right group with --group, or other nodes with --endpoints"
+        if refusals[0].code != ResponseCode.UNKNOWN_GROUP:
+            return refusals[0].message
+        return f"{refusals[0].message}; set the right group with --group, or other nodes with --endpoints"
     if any(answer.is_founding for answer in alive):
         ids = ", ".join(sorted({member.id for answer in alive for member in answer.members if member.is_voter}))
         return f"no leader: a new group needs all of its nodes ({ids}) running and connected for its first election"

@@ -10,7 +10,7 @@ import grpc.aio
 
 from dledger.client.connections import Connections
 from dledger.client.endpoints import LeaderTracker, is_enough, pick_follower, pick_leader, refusal_without_leader
-from dledger.client.failures import describe
+from dledger.client.failures import answer_of_failure
 from dledger.client.outcomes import Refused
 from dledger.errors import ResponseCode
 from dledger.v1.admin_pb2_grpc import AdminServiceStub
@@ -69,7 +69,7 @@ class AsyncNodes:
             answer = await self.stub(address).Status(StatusRequest(group=self._group), timeout=timeout_s)
         except grpc.aio.AioRpcError as error:
             self.tracker.failed(address)
-            return describe(address, error.code(), error.details() or "")
+            return answer_of_failure(address, error.code(), error.details() or "")
         self.tracker.answered(address)
         return answer
 

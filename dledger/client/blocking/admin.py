@@ -10,7 +10,7 @@ import grpc
 from dledger.client.administration import AdminFailed, AdminSession, Request, add_request
 from dledger.client.blocking.nodes import GroupConnections
 from dledger.client.endpoints import parse_endpoints
-from dledger.client.failures import describe
+from dledger.client.failures import code_of_failure, describe
 from dledger.client.outcomes import Refused, name_of
 from dledger.config import check_id
 from dledger.errors import ResponseCode
@@ -90,8 +90,9 @@ class AdminClient:
             stub = self._nodes.admin_stub(address)
             response = stub.ListMembers(ListMembersRequest(group=self._group), timeout=self._deadline_s)
         except grpc.RpcError as error:
-            text = describe(address, error.code(), error.details() or "", "AdminService")
-            raise AdminFailed(ResponseCode.NETWORK_ERROR, text) from None
+            code, details = error.code(), error.details() or ""
+            text = describe(address, code, details, "AdminService")
+            raise AdminFailed(code_of_failure(code, details), text) from None
         if response.code != ResponseCode.SUCCESS:
             raise AdminFailed(response.code, f"{address} answered: {response.message or name_of(response.code)}")
         return response

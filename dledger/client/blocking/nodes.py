@@ -12,7 +12,7 @@ import grpc
 
 from dledger.client.connections import Connections
 from dledger.client.endpoints import LeaderTracker, is_enough, pick_follower, pick_leader, refusal_without_leader
-from dledger.client.failures import CHANNEL_OPTIONS, describe
+from dledger.client.failures import CHANNEL_OPTIONS, answer_of_failure
 from dledger.client.outcomes import Refused
 from dledger.client.reaching import status_timeout_s
 from dledger.errors import ResponseCode
@@ -73,7 +73,7 @@ class GroupConnections:
             answer = self.stub(address).Status(StatusRequest(group=self._group), timeout=timeout_s)
         except grpc.RpcError as error:
             self.tracker.failed(address)
-            return describe(address, error.code(), error.details() or "")
+            return answer_of_failure(address, error.code(), error.details() or "")
         self.tracker.answered(address)
         return answer
 
@@ -117,7 +117,7 @@ class GroupConnections:
             answer = call.result()
         except grpc.RpcError as error:
             self.tracker.failed(address)
-            return describe(address, error.code(), error.details() or "")
+            return answer_of_failure(address, error.code(), error.details() or "")
         self.tracker.answered(address)
         return answer
 

@@ -9,12 +9,13 @@ import grpc
 import pytest
 
 from dledger.client import AppendUnknown, NotAppended, ReadFailed
-from dledger.client.failures import describe, failure_of_append
+from dledger.client.endpoints import refusal_without_leader
+from dledger.client.failures import answer_of_failure, describe, failure_of_append
 from dledger.client.limits import REQUEST_ENTRIES_MAX, REQUEST_SIZE_BYTES_MAX, check_bodies
 from dledger.client.outcomes import Appended, Refused, name_of, places_of, raise_outcome
 from dledger.client.retry import Backoff, is_worth_trying
 from dledger.entries.format.entry import MAX_BODY_BYTES
-from dledger.errors import ResponseCode, outcome_of
+from dledger.errors import OverQuota, ResponseCode, outcome_of
 from dledger.v1.log_pb2 import AppendResponse
 from store.errors import Certainty
 
@@ -77,13 +78,46 @@ def test_failed_call_is_not_appended_only_if_it_provably_never_left(
     assert isinstance(failure_of_append("node", code, details), expected)
 
 
+@pytest.mark.parametrize(
+    ("code", "details", "expected"),
+    [
+        (grpc.StatusCode.PERMISSION_DENIED, "user alice: lacks Pub", ResponseCode.ACCESS_DENIED),
+        (grpc.StatusCode.UNAUTHENTICATED, "expected a certificate", ResponseCode.NOT_AUTHENTICATED),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, str(OverQuota("address 10.0.0.1", 0.5)), ResponseCode.OVER_QUOTA),
+    ],
+)
+def test_what_a_gate_refuses_is_not_appended_and_has_a_code(
+    code: grpc.StatusCode, details: str, expected: ResponseCode
+) -> None:
+    outcome = failure_of_append("node", code, details)
+
+    assert isinstance(outcome, Refused)
+    assert expected is outcome.code
+    assert details in outcome.message
+
+
+def test_resources_that_are_exhausted_without_a_quota_leave_the_outcome_open() -> None:
+    lost = failure_of_append("node", grpc.StatusCode.RESOURCE_EXHAUSTED, "message larger than max")
+
+    assert isinstance(lost, AppendUnknown)
+
+
+def test_node_that_refuses_the_client_is_not_asked_again() -> None:
+    answer = answer_of_failure("node", grpc.StatusCode.PERMISSION_DENIED, "node n0 of group b: expected group a")
+    refusal = refusal_without_leader({"node": answer, "other": "other did not answer in time"})
+
+    assert (ResponseCode.ACCESS_DENIED, False) == (refusal.code, is_worth_trying(refusal))
+    assert "expected group a" in refusal.message
+    assert isinstance(answer_of_failure("node", grpc.StatusCode.UNAVAILABLE, REFUSED), str)
+
+
 def test_unreachable_node_is_reported_in_plain_words() -> None:
     assert "node is not reachable (Connection refused)" == describe("node", grpc.StatusCode.UNAVAILABLE, REFUSED)
 
 
 @pytest.mark.parametrize("code", list(ResponseCode))
 def test_only_refusals_that_pass_are_tried_again(code: ResponseCode) -> None:
-    passing = {302, 404, 501, 503, 505, 506}
+    passing = {302, 404, 442, 501, 503, 505, 506}
 
     assert (code in passing) is is_worth_trying(Refused(code, ""))
     assert not is_worth_trying(AppendUnknown(code, ""))
