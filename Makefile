@@ -72,8 +72,8 @@ help: ## Show this list
 		/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@echo
 
-demo: $(READY) ## Append a text to three nodes, kill the leader, read it all back; then as messages (INPUT=path)
-	@$(BIN)/python scripts/demo.py $(if $(INPUT),"$$INPUT")
+demo: $(READY) ## Append a text to three nodes, kill the leader, read it all back; then as messages (INPUT=path SECURE=1)
+	@$(BIN)/python scripts/demo.py $(SECURELY) $(if $(INPUT),"$$INPUT")
 
 test: $(READY) ## All checks and all tests; the gate of every change (at most 20 minutes on two cores)
 	@$(MAKE) --jobs=2 check

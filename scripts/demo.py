@@ -3,10 +3,12 @@
 The demo has three parts:
 
 1. a log of raw entries;
-2. messages of a broker, on top of a plain store that one machine wrote before (`demo_messages`); 3. real logs, streamed
-   by Spark into a lake (`demo_spark`); skipped without Java.
+2. messages of a broker, on top of a plain store that one machine wrote before (`demo_messages`);
+3. real logs, streamed by Spark into a lake (`demo_spark`); skipped without Java.
 
-    python scripts/demo.py [PATH]
+    python scripts/demo.py [--secure] [PATH]
+
+With `--secure` all nodes use mutual TLS, and brokers have users; the same is checked.
 
 Exit code 0: every acknowledged line is on every node, exactly once and unaltered. 1: a line is missing, repeated or
 altered, or a node failed. 2: there is no input.
@@ -28,13 +30,14 @@ from demo_check import NodeResult, check_node, wait_caught_up
 from demo_corpus import Corpus, CorpusError, open_corpus
 from demo_messages import second_act
 from demo_spark import third_act, why_not
-from demo_stage import counting_bar, say
+from demo_stage import counting_bar, say, security_of
 from demo_writer import BATCH_LINES_MAX, DemoError, Writer, batches, expected_entries
 from rich.console import Console
 from rich.table import Table
 
 from cluster.local.cluster import LocalCluster
 from cluster.local.node import ClusterError
+from cluster.local.secured import LocalSecurity
 from dledger import LogClient
 from dledger.errors import DLedgerError
 
@@ -54,6 +57,7 @@ def main() -> int:
     parser.add_argument(
         "path", nargs="?", type=Path, help="any file; the sources of Python's standard library if absent"
     )
+    parser.add_argument("--secure", action="store_true", help="TLS for all connections of the nodes, and users")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, _on_terminate)
     try:
@@ -63,7 +67,7 @@ def main() -> int:
         return 2
     try:
         with tempfile.TemporaryDirectory(prefix="dledger-demo-") as folder:
-            return _run(corpus, Path(folder))
+            return _run(corpus, Path(folder), is_secured=options.secure)
     except (ClusterError, CorpusError, DLedgerError, DemoError) as error:
         console.print(f"[red]make demo failed: {error}[/]")
         return 1
@@ -77,11 +81,11 @@ def _on_terminate(_number: int, _frame: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def _run(corpus: Corpus, folder: Path) -> int:
+def _run(corpus: Corpus, folder: Path, *, is_secured: bool) -> int:
     console.rule("[bold]1. A log of entries")
-    is_first_exact = _first_act(corpus, folder)
+    is_first_exact = _first_act(corpus, folder, is_secured=is_secured)
     console.rule("[bold]2. A plain store becomes a broker of three nodes, in place")
-    if not second_act(corpus, folder, console):
+    if not second_act(corpus, folder, console, is_secured=is_secured):
         console.print("[bold red]The messages differ from those that were sent: see the table above.[/]")
         return 1
     console.print("[bold green]Every message, old and new, is on every node, exactly once and unaltered.[/]")
@@ -89,7 +93,7 @@ def _run(corpus: Corpus, folder: Path) -> int:
     reason = why_not()
     if reason is not None:
         console.print(f"Left out: {reason}")
-    elif not third_act(folder, console):
+    elif not third_act(folder, console, is_secured=is_secured):
         console.print("[bold red]The lake differs from what was sent: see the table above.[/]")
         return 1
     else:
@@ -97,11 +101,13 @@ def _run(corpus: Corpus, folder: Path) -> int:
     return 0 if is_first_exact else 1
 
 
-def _first_act(corpus: Corpus, folder: Path) -> bool:
+def _first_act(corpus: Corpus, folder: Path, *, is_secured: bool) -> bool:
     say(console, f"Input: {corpus.name}: {corpus.line_count:,} lines, {_mib(corpus.size_bytes)}")
-    cluster = LocalCluster.create(folder / "cluster")
-    say(console, f"Starting three nodes in {folder} (fsync before every acknowledgement)")
-    with cluster, LogClient(cluster.endpoints) as client:
+    secrets = LocalSecurity.create(folder / "cluster", has_users=False) if is_secured else None
+    cluster = LocalCluster.create(folder / "cluster", secrets=secrets)
+    how = ", mutual TLS" if is_secured else ""
+    say(console, f"Starting three nodes in {folder} (fsync before every acknowledgement{how})")
+    with cluster, LogClient(cluster.endpoints, security=security_of(cluster)) as client:
         say(
             console,
             f"{cluster.wait_for_leader()} is the leader. Appending over gRPC, one entry per line; halfway it is "

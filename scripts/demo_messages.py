@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from broker_topics import create_topics
-from demo_stage import BROKER_OPTIONS, DATA_FILE_SIZE, INDEX_OPTIONS, counting_bar, say
+from demo_stage import BROKER_OPTIONS, DATA_FILE_SIZE, INDEX_OPTIONS, counting_bar, say, security_of
 from demo_store_check import LAG_S, StoreResult, check_store, status_of, wait_level
 from demo_writer import DemoError
 from rich.table import Table
@@ -67,8 +67,14 @@ class Conversion:
     failover_s: float = 0.0
 
 
-def second_act(corpus: Corpus, folder: Path, console: Console) -> bool:
+def second_act(corpus: Corpus, folder: Path, console: Console, *, is_secured: bool) -> bool:
     """Run this part; return whether every message has its offset on every node.
+
+    Args:
+        corpus: the input.
+        folder: for all files.
+        console: for all output.
+        is_secured: whether the three nodes use TLS and have users. The one machine before them has neither.
 
     Raises: DemoError, cluster.local.node.ClusterError, dledger.errors.DLedgerError: the demo cannot continue.
     """
@@ -76,26 +82,30 @@ def second_act(corpus: Corpus, folder: Path, console: Console) -> bool:
     # A single line is sent twice: the demo needs an old and a new message.
     lines = lines if len(lines) > 1 else lines * 2
     half = len(lines) // 2
-    brokers = LocalBrokers.create(folder / "brokers", options=BROKER_OPTIONS)
+    brokers = LocalBrokers.create(folder / "brokers", options=BROKER_OPTIONS, is_secured=is_secured)
     (cluster,) = brokers.clusters.values()
     store = cluster.directory_of("n0").parent
     say(console, f"A standalone broker writes {half:,} lines as messages into a plain store, {store}")
     old = _write_plain_store(lines[:half], store, folder / "standalone.log", console)
-    say(console, "The broker has stopped. Three nodes start, the first with that directory, the others with empty ones")
+    how = ", with TLS and users" if is_secured else ""
+    say(
+        console,
+        f"The broker has stopped. Three nodes start{how}, the first with that directory, the others with empty ones",
+    )
+    began = time.monotonic()
     with brokers:
-        conversion = _converted(cluster, brokers, console)
+        conversion = _converted(cluster, brokers, began, console)
         new = _send_more(lines[half:], half, brokers, cluster, conversion, console)
         cluster.start_node(conversion.victim)
         say(
             console,
             f"{conversion.victim} is restarted. Reading old and new messages from every node, and comparing them",
         )
-        wait_level({node_id: cluster.endpoint_of(node_id) for node_id in cluster.node_ids}, LAG_S)
+        security = brokers.security
+        wait_level({node_id: cluster.endpoint_of(node_id) for node_id in cluster.node_ids}, LAG_S, security)
+        messages = [(each.place, each.body, each.key) for each in (*old, *new)]
         results = [
-            check_store(
-                node_id, cluster.endpoint_of(node_id), [(each.place, each.body, each.key) for each in (*old, *new)]
-            )
-            for node_id in cluster.node_ids
+            check_store(node_id, cluster.endpoint_of(node_id), messages, security) for node_id in cluster.node_ids
         ]
     console.print(_table(results, len(old), len(new)))
     is_exact = all(result.is_exact for result in results)
@@ -132,12 +142,11 @@ def _write_plain_store(lines: Sequence[bytes], store: Path, log: Path, console: 
     return sent
 
 
-def _converted(cluster: LocalCluster, brokers: LocalBrokers, console: Console) -> Conversion:
-    """Wait until a node accepts messages."""
-    began = time.monotonic()
-    brokers.start()
+def _converted(cluster: LocalCluster, brokers: LocalBrokers, began: float, console: Console) -> Conversion:
+    """Wait until a node accepts messages; the nodes were started at `began`, by the monotonic clock."""
+    security = security_of(brokers)
     while True:
-        statuses = [status_of(cluster.endpoint_of(node_id)) for node_id in cluster.node_ids]
+        statuses = [status_of(cluster.endpoint_of(node_id), security) for node_id in cluster.node_ids]
         leader = next((each for each in statuses if each is not None and each.is_serving_puts), None)
         if leader is not None:
             break
@@ -161,11 +170,15 @@ def _send_more(
     console: Console,
 ) -> list[Sent]:
     """Send the rest; the leader is killed while the batch in the middle is in flight."""
-    create_topics(cluster.endpoints, [TOPIC])
+    # It exists already, and only an administrator may change it.
+    create_topics(cluster.endpoints, [TOPIC], brokers.security)
+    security = security_of(brokers)
     sent: list[Sent] = []
     with (
         ThreadPoolExecutor(1) as other_thread,
-        Producer(brokers.endpoints, compression=None, is_unknown_retried=True, deadline_s=30.0) as producer,
+        Producer(
+            brokers.endpoints, compression=None, is_unknown_retried=True, deadline_s=30.0, security=security
+        ) as producer,
         counting_bar(console) as progress,
     ):
         task = progress.add_task("new messages", total=len(lines))

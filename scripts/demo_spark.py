@@ -8,6 +8,7 @@ the lake exactly once, and a report shows the contents of the log.
 from __future__ import annotations
 
 import lzma
+import os
 import shutil
 import sys
 import time
@@ -18,13 +19,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from broker_topics import create_topics
-from demo_stage import BROKER_OPTIONS, counting_bar, say
+from demo_stage import BROKER_OPTIONS, counting_bar, say, security_of
 from demo_writer import DemoError
 from rich.console import Console
 from rich.table import Table
 
 from cluster import OutgoingMessage, Producer
 from cluster.local.brokers import LocalBrokers
+from cluster.local.secured import ADMINISTRATOR
 from pipeline.common.errors import PipelineError
 from pipeline.common.java_home import NoJava, find_java_home
 
@@ -64,8 +66,13 @@ def why_not() -> str | None:
     return None if LOGS.is_dir() else f"the logs of {LOGS} do not exist here"
 
 
-def third_act(folder: Path, console: Console) -> bool:
+def third_act(folder: Path, console: Console, *, is_secured: bool = False) -> bool:
     """Run this part; return whether every line is in the lake exactly once.
+
+    Args:
+        folder: for all files.
+        console: for all output.
+        is_secured: whether the nodes use TLS and have users; Spark gets the files by its environment.
 
     Raises: DemoError, cluster.local.node.ClusterError, dledger.errors.DLedgerError: the demo cannot continue.
     """
@@ -74,13 +81,16 @@ def third_act(folder: Path, console: Console) -> bool:
     topics = {path.name.partition(".")[0]: _lines(path) for path in sorted(LOGS.glob("*.log.xz"))}
     count = sum(map(len, topics.values()))
     say(console, f"{count:,} lines of {len(topics)} programs, a topic each: {', '.join(topics)}")
-    brokers = LocalBrokers.create(folder / "lake-brokers", options=BROKER_OPTIONS)
+    brokers = LocalBrokers.create(folder / "lake-brokers", options=BROKER_OPTIONS, is_secured=is_secured)
     (cluster,) = brokers.clusters.values()
     lake = folder / "lake"
     try:
+        if brokers.secrets is not None:
+            # Spark reads ranges of the log, not topics one by one, which only an administrator may.
+            os.environ |= brokers.secrets.files_of(ADMINISTRATOR).environment()
         with brokers, spark_session("demo", SparkChoice("local[2]")) as spark:
             cluster.wait_for_leader()
-            create_topics(cluster.endpoints, topics)
+            create_topics(cluster.endpoints, topics, security_of(brokers))
             say(console, "Spark reads from the broker and writes Parquet; halfway the leader is killed with kill -9")
             query = _stream(spark, cluster.endpoints, list(topics), lake, folder)
             drill = _send(topics, brokers, cluster, lake, console)
@@ -119,7 +129,13 @@ def _send(
     ]
     drill, sent = Drill(), 0
     with (
-        Producer(brokers.endpoints, compression=None, is_unknown_retried=True, deadline_s=60.0) as producer,
+        Producer(
+            brokers.endpoints,
+            compression=None,
+            is_unknown_retried=True,
+            deadline_s=60.0,
+            security=security_of(brokers),
+        ) as producer,
         counting_bar(console) as progress,
     ):
         task = progress.add_task("lines", total=sum(map(len, batches)))

@@ -20,6 +20,8 @@ from dledger.v1.log_pb2 import READ_MODE_LOCAL
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from dledger.security.settings import Security
+
 LAG_S = 30.0
 _CALL_S = 10.0
 _POLL_S = 0.02
@@ -59,23 +61,23 @@ class StoreResult:
         return is_found and not (self.missing or self.doubled or self.altered)
 
 
-def status_of(endpoint: str) -> pb.BrokerStatusResponse | None:
+def status_of(endpoint: str, security: Security) -> pb.BrokerStatusResponse | None:
     """Return the status of a node; None if it does not answer."""
-    with BrokerCalls(endpoint, 1.0) as calls:
+    with BrokerCalls(endpoint, 1.0, security=security) as calls:
         try:
             return calls.ask(lambda stub: stub.Status, pb.BrokerStatusRequest())
         except RequestFailed:
             return None
 
 
-def wait_level(endpoints: Mapping[str, str], timeout_s: float) -> None:
+def wait_level(endpoints: Mapping[str, str], timeout_s: float, security: Security) -> None:
     """Wait until all nodes have the same log and have dispatched all of it.
 
     Raises: DemoError: the time limit is exceeded.
     """
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
-        statuses = [status_of(endpoint) for endpoint in endpoints.values()]
+        statuses = [status_of(endpoint, security) for endpoint in endpoints.values()]
         offsets = {(each.max_physical_offset, each.dispatched_physical_offset) for each in statuses if each is not None}
         is_served = any(each is not None and each.is_serving_puts for each in statuses)
         if is_served and None not in statuses and len(offsets) == 1 and len(set(*offsets)) == 1:
@@ -84,8 +86,14 @@ def wait_level(endpoints: Mapping[str, str], timeout_s: float) -> None:
     raise DemoError(f"{', '.join(endpoints)} do not have the same log within {timeout_s:.0f} s")
 
 
-def check_store(node_id: str, endpoint: str, sent: Sequence[Expected]) -> StoreResult:
+def check_store(node_id: str, endpoint: str, sent: Sequence[Expected], security: Security) -> StoreResult:
     """Read the node's own copy of all messages and compare it with `sent`.
+
+    Args:
+        node_id: the node.
+        endpoint: its address.
+        sent: all messages.
+        security: of an administrator's connections, because others may not query by message id.
 
     Raises:
         RequestFailed: the node does not answer.
@@ -93,7 +101,7 @@ def check_store(node_id: str, endpoint: str, sent: Sequence[Expected]) -> StoreR
     topic = sent[0][0].topic
     expected = {(place.queue_id, place.queue_offset): body for place, body, _ in sent}
     result = StoreResult(node_id)
-    with BrokerCalls(endpoint, _CALL_S) as calls:
+    with BrokerCalls(endpoint, _CALL_S, security=security) as calls:
         for queue_id in sorted({place.queue_id for place, _, _ in sent}):
             compare(result, queue_id, _read_queue(calls, topic, queue_id), expected)
         result.missing = len(expected)

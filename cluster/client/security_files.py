@@ -50,6 +50,10 @@ class SecurityFiles:
     token_file: str = ""
     token_over_plain: str = ""
 
+    def environment(self) -> dict[str, str]:
+        """Return the variables by which another process gets the same files: see `security_of_environment`."""
+        return {variable: path for name, variable in VARIABLES.items() if (path := getattr(self, name))}
+
     def load(self) -> Security:
         """Read the files.
 
