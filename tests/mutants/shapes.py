@@ -1,4 +1,4 @@
-"""Shapes of simulated runs in which planted bugs have a chance to bite; production code must hold in each of them."""
+"""Shapes of simulated runs in which planted bugs can have an effect; without a bug, no such run may fail."""
 
 from dataclasses import replace
 from random import Random
@@ -35,7 +35,7 @@ def with_figure_8(options):
 
 
 def acknowledged_from_the_page_cache(options):
-    """Nothing is promised to be durable, and then the power of all nodes is cut: only its consequences can show it."""
+    """Durability is not guaranteed, and the power of all nodes is cut: the bug is visible only by its consequences."""
     shaped = with_nemesis(options, NemesisOp.CUT_POWER_OF_ALL, NemesisOp.KILL, interval_us=300_000)
     return replace(shaped, is_flush_sync=False)
 
@@ -57,7 +57,7 @@ def with_readers(options):
 
 
 def with_short_lives(options):
-    """Nodes that live for a few reads, and requests that arrive after their sender was restarted."""
+    """Nodes that run for a few reads, and requests that arrive after their sender was restarted."""
     shaped = with_nemesis(options, NemesisOp.KILL, NemesisOp.STOP, NemesisOp.PAUSE, interval_us=15_000)
     return replace(
         shaped,
@@ -70,7 +70,7 @@ def with_short_lives(options):
 
 
 def with_leases(options):
-    """Readers that trust leases, clocks that drift as far as they may, leaders that come and go and hand over."""
+    """Readers that trust leases, clocks that drift as far as they may, frequent changes and transfers of leadership."""
     rates_ppm = (950_000, 1_000_000, 1_050_000)
     random = Random(f"{options.seed}/clocks")
     shaped = with_readers(options)
@@ -102,9 +102,9 @@ def with_changes_of_members(options):
 
 
 def with_members_that_are_cut(options):
-    """Members change all the time while leaders come and go, so that memberships are cut with their entries."""
+    """Members and leaders change often, so that memberships are truncated with their entries."""
     shaped = FOCUSES["members"](replace(options, is_flush_sync=True), Random(options.seed))
-    # Nodes that die within a step come back late: fewer leaders come and go.
+    # Nodes that die within a step restart late: fewer leader changes.
     return replace(shaped, nemesis_ops=tuple(each for each in shaped.nemesis_ops if each is not NemesisOp.DIE_IN_STEP))
 
 
@@ -133,17 +133,17 @@ def with_strange_directories(options):
 
 
 def with_strange_directories_from_the_founding(options):
-    """The same, from the moment at which all founders have met the group: its first commit may not be known yet."""
+    """The same, as soon as all founders have a leader of the group: its first commit may not be known yet."""
     return replace(with_strange_directories(options), is_founded_without_faults=False)
 
 
 def with_damaged_frames(options):
-    """Bits change on the way in every hundredth message, in control parts and in payloads."""
+    """Bits of every hundredth message change in the network, in control frames and in payloads."""
     shaped = with_old_files_that_go(options)
     return replace(shaped, network=replace(shaped.network, damage_rate=0.01))
 
 
-# Those in which production code must hold; what is acknowledged from the page cache is lost in a power cut.
+# Those in which production code must not fail; what is acknowledged from the page cache is lost in a power cut.
 SOUND = (
     with_power_cuts,
     with_elections,

@@ -30,7 +30,7 @@ def most_general_policy_alone_counts(patch):
     patch.setattr(SubjectRules, "grants", lambda self, *resource: list(grants(self, *resource))[-1:])
 
 
-def deny_with_sources_is_passed_over_for_an_unknown_address(patch):
+def deny_with_sources_is_ignored_for_an_unknown_address(patch):
     patch.setattr(
         cluster.access.rules._Conditional,
         "holds_for",
@@ -50,11 +50,11 @@ def disabled_super_user_may_do_everything(patch):
     patch.setattr(AccessRules, "_grant", of_super)
 
 
-def rules_stay_after_a_change(patch):
+def old_rules_stay_after_a_change(patch):
     patch.setattr(AccessState, "_renew_rules", lambda self: None)
 
 
-def last_administrator_may_go(patch):
+def last_administrator_may_be_deleted(patch):
     patch.setattr(AccessState, "_has_administrator_besides", lambda self, name: True)
 
 
@@ -105,15 +105,19 @@ MUTANTS = (
         Tests(RULES + "test_decision_by_policies"),
     ),
     Mutant(
-        deny_with_sources_is_passed_over_for_an_unknown_address,
+        deny_with_sources_is_ignored_for_an_unknown_address,
         CLOSED,
         Tests(RULES + "test_an_unknown_address_is_denied_by_policies_with_sources"),
     ),
     Mutant(
         disabled_super_user_may_do_everything, CLOSED, Tests(RULES + "test_users_that_are_unknown_disabled_or_super")
     ),
-    Mutant(rules_stay_after_a_change, CLOSED, Tests(STATE + "test_rules_follow_each_change")),
-    Mutant(last_administrator_may_go, "access control stays on", Tests(STATE + "test_an_administrator_is_always_left")),
+    Mutant(old_rules_stay_after_a_change, CLOSED, Tests(STATE + "test_rules_follow_each_change")),
+    Mutant(
+        last_administrator_may_be_deleted,
+        "access control stays on",
+        Tests(STATE + "test_an_administrator_is_always_left"),
+    ),
     Mutant(
         session_outlives_a_changed_password,
         CLOSED,

@@ -1,6 +1,6 @@
-"""Planted bugs of what files and messages bring: memberships, snapshots, and where a log begins again.
+"""Planted bugs in data from files and messages: memberships, snapshots, and the begin of a log after a reset.
 
-Most of these did not leave a trace in a thousand seeds. So a story, a crash point or a unit test leads to each place.
+Most of these did not leave a trace in a thousand seeds. So a scenario, a crash point or a unit test covers each place.
 """
 
 from dataclasses import replace
@@ -27,7 +27,7 @@ def membership_of_the_file_is_not_compared_with_the_log(patch):
     patch.setattr(dledger.entries.membership_file, "_is_held", lambda entry, log: True)
 
 
-def reset_brings_a_membership_that_is_not_committed(patch):
+def reset_contains_a_membership_that_is_not_committed(patch):
     original = dledger.core.catch_up.ResetLog
 
     def reset_log(**fields):
@@ -57,7 +57,7 @@ def chunk_of_another_snapshot_continues_the_first_one(patch):
     patch.setattr(dledger.core.catch_up, "on_snapshot_chunk", on_snapshot_chunk)
 
 
-def progress_of_another_snapshot_is_believed(patch):
+def progress_of_another_snapshot_is_accepted(patch):
     original = dledger.core.catch_up.on_snapshot_progress
 
     def on_snapshot_progress(state, progress, sender, response):
@@ -69,8 +69,8 @@ def progress_of_another_snapshot_is_believed(patch):
     patch.setattr(dledger.core.catch_up, "on_snapshot_progress", on_snapshot_progress)
 
 
-def snapshot_that_the_log_outgrew_is_sent_to_its_end(patch):
-    """What `begin` chooses is looked at once, and not again while it is under way."""
+def outdated_snapshot_is_sent_to_its_end(patch):
+    """The choice of `begin` is checked once, and not again while the chunks are sent."""
     original = dledger.core.catch_up.continue_installation
 
     def continue_installation(state, peer, progress):
@@ -90,7 +90,7 @@ def snapshot_that_the_log_outgrew_is_sent_to_its_end(patch):
 # ------------------------------------------------------------------------------------------- leases
 
 
-def lease_counts_from_the_quickest_answer(patch):
+def lease_counts_from_the_fastest_answer(patch):
     def has_lease(state):
         office = state.leader
         if office.is_lease_void or state.commit_index < office.term_start_index:
@@ -103,7 +103,7 @@ def lease_counts_from_the_quickest_answer(patch):
     patch.setattr(dledger.core.reads, "has_lease", has_lease)
 
 
-def half_loaded_state_counts(patch):
+def partially_loaded_state_is_used(patch):
     original = dledger.node.state_machine._pieces_of
     patch.setattr(
         dledger.node.state_machine, "_pieces_of", lambda machine, content: islice(original(machine, content), 1)
@@ -135,7 +135,7 @@ def reset_is_judged_by_length_and_not_by_term(patch):
     )
 
 
-def unknown_previous_term_agrees_with_all(patch):
+def reset_with_an_unknown_previous_term_matches_all_logs(patch):
     original = dledger.core.follower._agrees
     patch.setattr(
         dledger.core.follower,
@@ -145,10 +145,10 @@ def unknown_previous_term_agrees_with_all(patch):
 
 
 SCENARIOS = {
-    reset_brings_a_membership_that_is_not_committed: ("a quorum in common", "reset-while-members-change"),
-    lease_counts_from_the_quickest_answer: ("linearizable reads", "lease-of-a-minority"),
+    reset_contains_a_membership_that_is_not_committed: ("a quorum in common", "reset-while-members-change"),
+    lease_counts_from_the_fastest_answer: ("linearizable reads", "lease-of-a-minority"),
     reset_is_judged_by_length_and_not_by_term: ("log matching", "longer-log-than-the-leaders-beginning"),
-    unknown_previous_term_agrees_with_all: ("log matching", "unknown-term-before-the-log"),
+    reset_with_an_unknown_previous_term_matches_all_logs: ("log matching", "unknown-term-before-the-log"),
 }
 MUTANTS = (
     *(Mutant(plant, breaks, Scenario(name)) for plant, (breaks, name) in SCENARIOS.items()),
@@ -163,12 +163,12 @@ MUTANTS = (
         Tests(CATCH_UP + "test_another_snapshot_is_sent_from_its_first_byte"),
     ),
     Mutant(
-        progress_of_another_snapshot_is_believed,
+        progress_of_another_snapshot_is_accepted,
         "the state machine sees every entry",
         Tests(CATCH_UP + "test_late_progress_of_another_snapshot_is_not_taken_for_that_of_this_one"),
     ),
     Mutant(
-        half_loaded_state_counts,
+        partially_loaded_state_is_used,
         "the state machine sees every entry",
         Tests(LOADING + "test_commits_and_snapshot_requests_wait_until_all_pieces_are_loaded"),
     ),
@@ -183,7 +183,7 @@ MUTANTS = (
         Tests(LOADED + "test_readers_see_the_old_state_until_the_last_step_is_loaded"),
     ),
     Mutant(
-        snapshot_that_the_log_outgrew_is_sent_to_its_end,
+        outdated_snapshot_is_sent_to_its_end,
         "the state machine sees every entry",
         Tests(CATCH_UP + "test_snapshot_older_than_the_log_is_replaced_by_a_newer_one_while_it_is_sent"),
     ),

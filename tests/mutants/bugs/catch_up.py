@@ -23,11 +23,11 @@ ENTRIES = "tests/unit/dledger/entries/"
 STORAGE = "tests/unit/dledger/storage/"
 
 
-def reset_drops_what_is_committed(patch):
+def reset_drops_committed_entries(patch):
     patch.setattr(dledger.core.catch_up, "_holds", lambda state, index, term: False)
 
 
-def reset_of_an_old_term_is_obeyed(patch):
+def reset_of_an_old_term_is_accepted(patch):
     original = Raft._answer_old_term
 
     def answer_old_term(self, sender, message):
@@ -50,7 +50,7 @@ def duplicate_answers_double_the_chunks(patch):
     patch.setattr(dledger.core.catch_up, "on_snapshot_progress", on_snapshot_progress)
 
 
-def snapshot_that_came_in_is_not_sent_on(patch):
+def received_snapshot_is_not_sent_to_others(patch):
     original = dledger.core.catch_up.on_reset
 
     def on_reset(state, sender, message):
@@ -69,11 +69,11 @@ def snapshot_that_leaves_a_gap_is_sent(patch):
     patch.setattr(dledger.core.catch_up, "begin", begin)
 
 
-def snapshot_is_believed_without_its_checksum(patch):
+def snapshot_is_used_without_its_checksum(patch):
     patch.setattr(dledger.storage.snapshot_store, "check", lambda content, info: None)
 
 
-def snapshot_is_noted_as_received_before_it_is_durable(patch):
+def snapshot_is_recorded_as_received_before_it_is_durable(patch):
     original = SnapshotStore._sync_incoming
 
     def sync_incoming(self):
@@ -100,8 +100,8 @@ def log_begins_with_an_entry_that_is_not_committed(patch):
     patch.setattr(Raft, "retention_floor", property(lambda self: original(self) + 1))
 
 
-def snapshot_does_not_say_what_was_applied(patch):
-    """The state is saved, and beside it the index of an entry before."""
+def snapshot_does_not_record_the_applied_index(patch):
+    """The state is saved with the index of an earlier entry."""
     original = Applier.save_snapshot
 
     def save_snapshot(self):
@@ -114,7 +114,7 @@ def snapshot_does_not_say_what_was_applied(patch):
     patch.setattr(Applier, "save_snapshot", save_snapshot)
 
 
-def retention_forgets_peers_that_still_need_entries(patch):
+def retention_ignores_peers_that_still_need_entries(patch):
     patch.setattr(Raft, "retention_floor", property(lambda self: self.state.log.last_index + 1))
 
 
@@ -154,7 +154,7 @@ def rename_of_the_old_log_is_not_synced(patch):
     patch.setattr(Aside, "take", take)
 
 
-def log_in_use_is_freed_before_the_one_set_aside(patch):
+def current_log_is_freed_before_the_one_set_aside(patch):
     original = NodeRetention.__init__
 
     def init(self, policy, **arguments):
@@ -170,8 +170,8 @@ MUTANTS = (
         Seeds(("Violation: aside",), with_old_files_that_go),
     ),
     Mutant(
-        log_in_use_is_freed_before_the_one_set_aside,
-        "space is given back",
+        current_log_is_freed_before_the_one_set_aside,
+        "space is released",
         Tests(NODE + "test_node_retention.py::test_log_that_was_set_aside_is_freed_before_the_log_in_use"),
     ),
     Mutant(
@@ -190,17 +190,17 @@ MUTANTS = (
         CrashPoints("restart_log"),
     ),
     Mutant(
-        reset_drops_what_is_committed,
-        "what is committed stays",
+        reset_drops_committed_entries,
+        "committed entries stay",
         Tests(CATCH_UP + "test_late_reset_never_drops_what_is_committed_or_equal"),
     ),
     Mutant(
-        reset_of_an_old_term_is_obeyed,
+        reset_of_an_old_term_is_accepted,
         "one leader a term",
         Tests(CATCH_UP + "test_reset_of_an_old_term_is_ignored"),
     ),
     Mutant(
-        snapshot_that_came_in_is_not_sent_on,
+        received_snapshot_is_not_sent_to_others,
         "the state machine sees every entry",
         Tests(CATCH_UP + "test_node_that_started_from_a_snapshot_can_send_it"),
     ),
@@ -210,17 +210,17 @@ MUTANTS = (
         Tests(CATCH_UP + "test_snapshot_that_ends_before_the_log_begins_is_of_no_use_and_not_sent"),
     ),
     Mutant(
-        snapshot_is_believed_without_its_checksum,
+        snapshot_is_used_without_its_checksum,
         "no damaged byte is used",
         Tests(STORAGE + "test_snapshot_store.py::test_damage_in_transfer_is_found_at_the_end"),
     ),
     Mutant(
-        snapshot_does_not_say_what_was_applied,
+        snapshot_does_not_record_the_applied_index,
         "each entry is applied once",
         Seeds(("Violation: state machine safety",), with_old_files_that_go),
     ),
     Mutant(
-        snapshot_is_noted_as_received_before_it_is_durable,
+        snapshot_is_recorded_as_received_before_it_is_durable,
         "a transfer continues after a crash",
         Tests("tests/crashpoints/test_snapshots.py::test_promised_snapshot_exists_after_a_crash"),
     ),
@@ -235,7 +235,7 @@ MUTANTS = (
         Scenario("retention-begins-with-a-committed-entry"),
     ),
     Mutant(
-        retention_forgets_peers_that_still_need_entries,
+        retention_ignores_peers_that_still_need_entries,
         "what is not committed is kept",
         Seeds(("Violation: retention",), with_old_files_that_go),
     ),
@@ -251,7 +251,7 @@ MUTANTS = (
     ),
     Mutant(
         duplicate_answers_double_the_chunks,
-        "one chunk of a snapshot is under way to a follower",
+        "one chunk of a snapshot is in flight to a follower",
         Tests(CATCH_UP + "test_duplicates_of_an_answer_start_no_further_chunks"),
     ),
 )

@@ -9,7 +9,7 @@ from tests.mutants.mutant import Mutant, Tests
 CONTEXTS = "tests/unit/dledger/security/test_contexts.py::"
 IDENTITY = "tests/unit/dledger/security/test_identity.py::"
 CREDENTIALS = "tests/unit/dledger/security/test_credentials.py::"
-CLOSED = "strangers are refused"
+CLOSED = "untrusted peers are refused"
 
 make_context = contexts._context
 
@@ -29,7 +29,7 @@ def certificates_are_compared_by_name_alone(patch):
     patch.setattr(CertificateIdentity, "__eq__", lambda self, other: self.name == other.name)
 
 
-def files_are_used_before_they_are_tried(patch):
+def certificate_files_are_used_before_they_are_verified(patch):
     patch.setattr(credentials, "_peers_of", lambda tls, _files, expected: expected and contexts.peer_contexts(tls))
 
 
@@ -45,7 +45,7 @@ MUTANTS = (
         Tests(IDENTITY + "test_only_the_expected_identity_is_accepted"),
     ),
     Mutant(
-        files_are_used_before_they_are_tried,
+        certificate_files_are_used_before_they_are_verified,
         "a bad copy of certificates interrupts nothing",
         Tests(CREDENTIALS + "test_bad_files_are_reported_and_the_old_ones_stay"),
     ),

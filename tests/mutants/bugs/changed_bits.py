@@ -1,4 +1,4 @@
-"""Planted bugs in what is believed of single fields of queues, index and entries, of which a bit may have changed."""
+"""Planted bugs in the checks of single fields of queues, index and entries, in which a bit may have changed."""
 
 import dledger.entries.recovery
 import store.index.key_index
@@ -29,11 +29,11 @@ def header_of_an_index_file_alone_expires_it(patch):
     )
 
 
-def index_is_cut_wherever_an_item_says(patch):
+def index_is_truncated_wherever_an_item_says(patch):
     patch.setattr(IndexFile, "_is_end_legitimate", lambda *_: True)
 
 
-def times_of_an_index_file_are_believed(patch):
+def times_of_an_index_file_are_used_unchecked(patch):
     patch.setattr(IndexFile, "_are_times_proven", lambda self, header: True)
 
 
@@ -53,7 +53,7 @@ def one_unit_alone_expires_messages_of_a_queue(patch):
     )
 
 
-def time_search_believes_units(patch):
+def time_search_uses_units_unchecked(patch):
     def timestamps_of(self, queue):
         def store_timestamp_of(queue_offset, physical_offset, size):
             message = self._log.peek(physical_offset, size)
@@ -64,7 +64,7 @@ def time_search_believes_units(patch):
     patch.setattr(MessageStore, "_store_timestamps_of", timestamps_of)
 
 
-def time_search_takes_damaged_units_for_old(patch):
+def time_search_treats_damaged_units_as_old(patch):
     original = store.queues.offset_by_time.first_time_from
 
     def first_time_from(queue, queue_offset, store_timestamp_of):
@@ -75,7 +75,7 @@ def time_search_takes_damaged_units_for_old(patch):
     patch.setattr(store.queues.offset_by_time, "first_time_from", first_time_from)
 
 
-def time_search_believes_one_record(patch):
+def time_search_relies_on_one_record(patch):
     def first_time_from(queue, queue_offset, store_timestamp_of):
         for at in range(queue_offset, queue.max_offset):
             ((place, size, _),) = queue.unit_tuples(at, 1)
@@ -87,20 +87,20 @@ def time_search_believes_one_record(patch):
     patch.setattr(store.queues.offset_by_time, "first_time_from", first_time_from)
 
 
-def one_record_ends_what_is_certain(patch):
+def one_record_ends_the_certain_part(patch):
     original = PlainLogReader.offset_at_timestamp
 
     def offset_at_timestamp(self, store_timestamp):
         found = original(self, store_timestamp)
         record = self.find(found)
         if record is not None and record.store_timestamp < store_timestamp:
-            found += record.size  # as if the record did not contradict the one before it
+            found += record.size  # as if the record agreed with the previous one
         return found
 
     patch.setattr(PlainLogReader, "offset_at_timestamp", offset_at_timestamp)
 
 
-def chain_at_the_head_of_a_file_is_not_proven(patch):
+def chain_at_the_head_of_a_file_is_not_verified(patch):
     def head_cursor(data, index, number, head_index, codec):
         before = index.unit(head_index - 1)
         file = data.mapped_files[number - 1]
@@ -131,12 +131,12 @@ MUTANTS = (
         Tests(INDEX + "test_expiry_deletes_no_file_of_messages_that_the_log_has"),
     ),
     Mutant(
-        index_is_cut_wherever_an_item_says,
+        index_is_truncated_wherever_an_item_says,
         "keys of messages are found",
         Tests(INDEX + "test_cut_after_a_crash_says_from_where_on_items_may_be_missing"),
     ),
     Mutant(
-        times_of_an_index_file_are_believed,
+        times_of_an_index_file_are_used_unchecked,
         "keys of messages are found",
         Tests(INDEX + "test_changed_time_hides_no_message_from_a_query_of_its_time"),
     ),
@@ -156,27 +156,27 @@ MUTANTS = (
         Tests(QUEUE + "test_expiry_of_a_queue_is_not_misled"),
     ),
     Mutant(
-        time_search_believes_units,
+        time_search_uses_units_unchecked,
         "no message is hidden",
         Tests(QUEUE + "test_time_search_is_not_misled_by_the_message_of_another_topic"),
     ),
     Mutant(
-        time_search_takes_damaged_units_for_old,
+        time_search_treats_damaged_units_as_old,
         "no message is hidden",
         Tests(QUEUE + "test_time_search_is_not_misled_by_the_message_of_another_topic"),
     ),
     Mutant(
-        time_search_believes_one_record,
+        time_search_relies_on_one_record,
         "no message is hidden",
         Tests(QUEUE + "test_time_search_is_not_misled_by_the_time_of_one_record"),
     ),
     Mutant(
-        one_record_ends_what_is_certain,
+        one_record_ends_the_certain_part,
         "no message is hidden",
         Tests(READING + "test_changed_time_of_one_record_makes_no_offset_of_a_time_too_late"),
     ),
     Mutant(
-        chain_at_the_head_of_a_file_is_not_proven,
+        chain_at_the_head_of_a_file_is_not_verified,
         "a refusal names what is damaged",
         Tests(
             "tests/unit/dledger/entries/test_recovery_of_files.py"

@@ -48,7 +48,7 @@ def driver_reports_entries_as_durable_before_the_sync(patch):
 
 
 def all_power_is_cut_under_an_asynchronous_flush(_patch):
-    """Nothing is planted: the setting itself gives up what the others promise."""
+    """Nothing is planted: this setting itself gives up the guarantee of the others."""
 
 
 def vote_is_not_saved_with_the_term(patch):
@@ -82,8 +82,8 @@ def follower_acknowledges_before_the_sync(patch):
     patch.setattr(dledger.core.follower, "on_push", on_push)
 
 
-def sync_counts_for_what_was_written_during_it(patch):
-    """The ticket says what was the last entry when the sync ended, not when it began."""
+def sync_covers_entries_written_during_it(patch):
+    """The ticket has the last entry at the end of the sync, not at its begin."""
     original = EntryStore.end_flush
 
     def end_flush(self, ticket):
@@ -93,11 +93,11 @@ def sync_counts_for_what_was_written_during_it(patch):
     patch.setattr(EntryStore, "end_flush", end_flush)
 
 
-def cut_does_not_lower_the_tickets(patch):
+def truncation_does_not_lower_the_tickets(patch):
     patch.setattr(EntriesFlushProgress, "cut", lambda self, first_index: None)
 
 
-def cut_does_not_lower_the_persisted_index(patch):
+def truncation_does_not_lower_the_persisted_index(patch):
     original = dledger.core.follower._take_entries
 
     def take_entries(state, push, span):
@@ -108,7 +108,7 @@ def cut_does_not_lower_the_persisted_index(patch):
     patch.setattr(dledger.core.follower, "_take_entries", take_entries)
 
 
-def next_file_is_begun_before_the_last_is_durable(patch):
+def next_file_is_created_before_the_last_one_is_durable(patch):
     patch.setattr(MappedFileQueue, "sync", lambda self, begin, end: None)
 
 
@@ -132,7 +132,7 @@ def directory_is_not_synced_when_a_file_is_created(patch):
     patch.setattr(SimFiles, "sync_directory", sync_directory)
 
 
-def cut_leaves_no_terminator(patch):
+def truncation_writes_no_terminator(patch):
     original = MappedFileQueue.truncate
 
     def truncate(self, offset, data_end, *, is_durable):
@@ -141,22 +141,22 @@ def cut_leaves_no_terminator(patch):
     patch.setattr(MappedFileQueue, "truncate", truncate)
 
 
-def checkpoint_promises_what_is_not_durable(patch):
+def checkpoint_records_more_than_is_durable(patch):
     def begin_checkpoint(self, committed_index):
         return CheckpointTicket(self._parts.checkpoint_file, Checkpoint(self.last_index, committed_index))
 
     patch.setattr(EntryStore, "begin_checkpoint", begin_checkpoint)
 
 
-def lost_first_files_are_taken_for_deleted(patch):
+def lost_first_files_count_as_deleted(patch):
     patch.setattr("dledger.entries.opening._check_beginning", lambda files, directory, data, head_file: None)
 
 
-def checkpoint_is_not_withdrawn_before_a_cut(patch):
+def checkpoint_is_not_withdrawn_before_a_truncation(patch):
     patch.setattr(CheckpointFile, "withdraw", lambda self, first_index: None)
 
 
-def reset_is_not_noted_before_files_are_dropped(patch):
+def reset_is_not_recorded_before_files_are_deleted(patch):
     original = LogHeadFile.save
 
     def save(self, head):
@@ -166,7 +166,7 @@ def reset_is_not_noted_before_files_are_dropped(patch):
     patch.setattr(LogHeadFile, "save", save)
 
 
-def new_beginning_is_not_noted_before_files_are_deleted(patch):
+def new_begin_is_not_recorded_before_files_are_deleted(patch):
     original = EntryStore.delete_before
 
     def delete_before(self, index):
@@ -205,11 +205,11 @@ def hard_state_is_read_without_its_checksum(patch):
     patch.setattr("dledger.storage.hard_state.parse_checked", dledger.storage.properties.parse_properties)
 
 
-def index_is_believed_about_terms(patch):
+def terms_are_read_from_the_index_unchecked(patch):
     patch.setattr("dledger.entries.recovery._are_terms_right", lambda *_: True)
 
 
-def room_that_was_made_before_a_cut_is_counted_on(patch):
+def space_reserved_before_a_truncation_is_relied_on(patch):
     patch.setattr(NextWrite, "drop", lambda self: None)
 
 
@@ -242,21 +242,19 @@ MUTANTS = (
         "acknowledged is durable",
         Seeds(("Violation: acknowledgement",), with_elections, 5),
     ),
+    Mutant(sync_covers_entries_written_during_it, "acknowledged is durable", Seeds(NOT_DURABLE, with_elections, 5)),
     Mutant(
-        sync_counts_for_what_was_written_during_it, "acknowledged is durable", Seeds(NOT_DURABLE, with_elections, 5)
-    ),
-    Mutant(
-        cut_does_not_lower_the_tickets,
+        truncation_does_not_lower_the_tickets,
         "acknowledged is durable",
         Seeds(("Violation: durable", "AssertionError"), with_elections),
     ),
     Mutant(
-        cut_does_not_lower_the_persisted_index,
+        truncation_does_not_lower_the_persisted_index,
         "acknowledged is durable",
         Seeds((*NOT_DURABLE, "AssertionError", NOT_BELIEVED), with_elections, 300),
     ),
     Mutant(
-        next_file_is_begun_before_the_last_is_durable,
+        next_file_is_created_before_the_last_one_is_durable,
         "recovery",
         Seeds(("Violation", "CorruptData"), with_bursts_over_files, 300),
     ),
@@ -268,26 +266,30 @@ MUTANTS = (
     Mutant(
         directory_is_not_synced_when_a_file_is_created, "acknowledged is durable", CrashPoints("append_and_roll_over")
     ),
-    Mutant(cut_leaves_no_terminator, "what is cut stays cut", CrashPoints("truncate_and_append_anew")),
-    Mutant(checkpoint_promises_what_is_not_durable, "a node starts again", CrashPoints("append_and_roll_over")),
     Mutant(
-        lost_first_files_are_taken_for_deleted,
-        "what was durable is not missed silently",
+        truncation_writes_no_terminator, "truncated entries stay truncated", CrashPoints("truncate_and_append_anew")
+    ),
+    Mutant(checkpoint_records_more_than_is_durable, "a node starts again", CrashPoints("append_and_roll_over")),
+    Mutant(
+        lost_first_files_count_as_deleted,
+        "lost durable data is reported",
         Tests(
             "tests/unit/dledger/entries/test_lost_beginning.py::test_log_of_ours_that_lost_its_first_file_does_not_start"
         ),
     ),
     Mutant(
-        room_that_was_made_before_a_cut_is_counted_on,
+        space_reserved_before_a_truncation_is_relied_on,
         "an effect does not fail half-way",
         Tests(
             "tests/unit/dledger/entries/test_push_check.py::test_room_that_was_reserved_before_a_cut_is_reserved_again"
         ),
     ),
-    Mutant(checkpoint_is_not_withdrawn_before_a_cut, "a node starts again", CrashPoints("truncate_and_append_anew")),
-    Mutant(reset_is_not_noted_before_files_are_dropped, "a node starts again", CrashPoints("restart_log")),
     Mutant(
-        new_beginning_is_not_noted_before_files_are_deleted,
+        checkpoint_is_not_withdrawn_before_a_truncation, "a node starts again", CrashPoints("truncate_and_append_anew")
+    ),
+    Mutant(reset_is_not_recorded_before_files_are_deleted, "a node starts again", CrashPoints("restart_log")),
+    Mutant(
+        new_begin_is_not_recorded_before_files_are_deleted,
         "the log's beginning",
         CrashPoints("delete_and_begin_anew"),
     ),
@@ -312,7 +314,7 @@ MUTANTS = (
         Tests(BIT_FLIPS + "test_changed_byte_of_a_stopped_node_is_refused_or_repaired[currterm]"),
     ),
     Mutant(
-        index_is_believed_about_terms,
+        terms_are_read_from_the_index_unchecked,
         "log matching",
         Tests(BIT_FLIPS + "test_changed_byte_of_a_stopped_node_is_refused_or_repaired[index]"),
     ),

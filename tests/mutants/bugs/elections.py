@@ -1,4 +1,4 @@
-"""Planted bugs of elections: votes, terms, the right to lead."""
+"""Planted bugs of elections: votes, terms, leadership."""
 
 from dataclasses import replace
 
@@ -57,7 +57,7 @@ def late_votes_are_counted(patch):
     patch.setattr(dledger.core.election, "on_vote_response", on_vote_response)
 
 
-def votes_for_an_earlier_life_are_counted(patch):
+def votes_for_an_earlier_process_are_counted(patch):
     original = dledger.core.election.on_vote_response
 
     def on_vote_response(state, sender, response):
@@ -66,13 +66,13 @@ def votes_for_an_earlier_life_are_counted(patch):
     patch.setattr(dledger.core.election, "on_vote_response", on_vote_response)
 
 
-def push_of_a_stale_leader_is_obeyed(patch):
+def push_of_a_stale_leader_is_accepted(patch):
     patch.setattr(
         dledger.core.raft.Raft, "_answer_old_term", lambda self, sender, message: self._follow(sender, message)
     )
 
 
-def leader_without_a_quorum_stays(patch):
+def leader_without_a_quorum_does_not_step_down(patch):
     patch.setattr("dledger.core.leader._has_quorum", lambda state: True)
 
 
@@ -80,7 +80,7 @@ def stalled_disk_is_ignored(patch):
     patch.setattr(dledger.core.election, "on_disk_health", lambda state, *, is_stalled, is_stalling: None)
 
 
-def learner_that_is_needed_waits(patch):
+def learner_whose_vote_is_needed_does_not_vote(patch):
     patch.setattr(dledger.core.election, "_note_need", lambda state: None)
 
 
@@ -117,23 +117,23 @@ MUTANTS = (
         Tests(CORE + "test_election.py::test_late_votes_of_an_earlier_round_do_not_count"),
     ),
     Mutant(
-        votes_for_an_earlier_life_are_counted,
+        votes_for_an_earlier_process_are_counted,
         "leader completeness",
         Scenario("votes-for-an-earlier-life"),
     ),
     Mutant(
-        push_of_a_stale_leader_is_obeyed,
+        push_of_a_stale_leader_is_accepted,
         "one leader a term",
         Seeds(("Violation", "InvariantBroken", "AssertionError"), with_elections),
     ),
-    Mutant(leader_without_a_quorum_stays, "check-quorum", Scenario("prevote-check-quorum")),
+    Mutant(leader_without_a_quorum_does_not_step_down, "check-quorum", Scenario("prevote-check-quorum")),
     Mutant(
         stalled_disk_is_ignored,
-        "a leader with a stuck disk goes",
+        "a leader with a stuck disk steps down",
         Scenario("stalled-leader-steps-down"),
     ),
     Mutant(
-        learner_that_is_needed_waits,
+        learner_whose_vote_is_needed_does_not_vote,
         "a minority that is dead does not stop the group",
         Scenario("members-learner-with-the-longer-log-is-needed"),
     ),

@@ -50,7 +50,7 @@ def streams_of_a_client_fill_one_connection(patch):
     patch.setattr(dledger.client.connections, "STREAMS_PER_CONNECTION_MAX", 1 << 20)
 
 
-def refused_requests_are_charged(patch):
+def refused_requests_use_the_quota(patch):
     def take(self, user, address, size_bytes):
         now_s = self._now_s()
         rates = list(self._rates(user, address))
@@ -66,7 +66,7 @@ def unused_quota_is_saved_without_end(patch):
     patch.setattr("cluster.access.quotas._BURST_S", 1e9)
 
 
-def answers_are_free(patch):
+def answers_use_no_quota(patch):
     patch.setattr(QuotaAdmission, "sent", lambda self, size_bytes: 0.0)
 
 
@@ -77,7 +77,7 @@ def requests_of_streams_have_no_quota(patch):
 
 MUTANTS = (
     Mutant(
-        refused_requests_are_charged,
+        refused_requests_use_the_quota,
         BOUNDED,
         Tests(QUOTAS + "test_refusal_takes_nothing_and_says_when_a_request_is_taken"),
     ),
@@ -87,7 +87,9 @@ MUTANTS = (
         Tests(QUOTAS + "test_one_second_of_requests_and_one_more_is_taken_at_once"),
     ),
     Mutant(
-        answers_are_free, BOUNDED, Tests(QUOTA_GATE + "test_answers_of_a_stream_are_delayed_until_they_are_paid_for")
+        answers_use_no_quota,
+        BOUNDED,
+        Tests(QUOTA_GATE + "test_answers_of_a_stream_are_delayed_until_they_are_paid_for"),
     ),
     Mutant(
         requests_of_streams_have_no_quota,

@@ -1,4 +1,4 @@
-"""Planted bugs of the trust of a node: terms, second leaders, groups, directories."""
+"""Planted bugs in the checks of senders: terms, second leaders, groups, directories."""
 
 from dataclasses import replace
 
@@ -32,12 +32,12 @@ FOUNDING = "tests/unit/dledger/core/test_founding_groups.py::"
 FLOOR = "tests/unit/dledger/core/test_commit_floor.py::"
 
 
-def any_term_is_believed(patch):
+def any_term_is_accepted(patch):
     patch.setattr(dledger.core.trust, "TERM_JUMP_MAX", 1 << 64)
     patch.setattr(dledger.core.trust, "TERM_MAX", 1 << 64)
 
 
-def reset_to_any_index_is_believed(patch):
+def reset_to_any_index_is_accepted(patch):
     patch.setattr(dledger.core.trust, "INDEX_JUMP_MAX", 1 << 64)
 
 
@@ -45,7 +45,7 @@ def node_campaigns_in_the_last_term(patch):
     patch.setattr("dledger.core.election.TERM_MAX", 1 << 64)
 
 
-def messages_of_other_groups_are_believed(patch):
+def messages_of_other_groups_are_accepted(patch):
     original = dledger.core.trust.fault_of
 
     def fault_of(state, sender, message):
@@ -59,7 +59,7 @@ def reset_may_bring_another_group(patch):
     patch.setattr(dledger.core.trust, "ResetLog", Heartbeat)
 
 
-def newcomers_are_strangers_before_the_first_commit(patch):
+def new_nodes_are_rejected_before_the_first_commit(patch):
     original = dledger.core.trust._fault_of_group
 
     def fault_of_group(state, sender, message):
@@ -71,13 +71,13 @@ def newcomers_are_strangers_before_the_first_commit(patch):
     patch.setattr(dledger.core.trust, "_fault_of_group", fault_of_group)
 
 
-def strangers_lead_an_old_directory(patch):
+def non_members_lead_an_old_directory(patch):
     patch.setattr(dledger.core.trust, "_may_be_of_our_group", lambda state, sender: True)
 
 
 def request_for_a_read_raises_the_term(patch):
     class Nothing:
-        """Is no message."""
+        """Not a message."""
 
     patch.setattr(dledger.core.raft, "ReadIndexRequest", Nothing)
 
@@ -93,7 +93,7 @@ def answer_to_a_request_for_a_read_raises_the_term(patch):
     patch.setattr(Raft, "_compare_terms", compare_terms)
 
 
-def directory_of_any_node_is_taken(patch):
+def directory_of_any_node_is_accepted(patch):
     original = IdentityFile._load
 
     def load(self, node_id, group):
@@ -103,7 +103,7 @@ def directory_of_any_node_is_taken(patch):
     patch.setattr(IdentityFile, "_load", load)
 
 
-def directory_without_a_name_is_taken(patch):
+def directory_without_a_name_is_accepted(patch):
     original = IdentityFile.begin
 
     def begin(self, node_id, group, *, has_state, is_adopting, draw):
@@ -113,11 +113,11 @@ def directory_without_a_name_is_taken(patch):
     patch.setattr(IdentityFile, "begin", begin)
 
 
-def control_parts_are_taken_without_their_checksum(patch):
+def control_frames_are_accepted_without_their_checksum(patch):
     patch.setattr("dledger.peer.decoder.parse_control", lambda control, payload_size: _parse(control))
 
 
-def late_answer_of_an_earlier_life_is_believed(patch):
+def late_answer_of_an_earlier_process_is_accepted(patch):
     original = dledger.core.state.voting_rights.recognise
 
     def recognise(state, peer, progress, incarnation):
@@ -129,16 +129,16 @@ def late_answer_of_an_earlier_life_is_believed(patch):
     patch.setattr(dledger.core.state.voting_rights, "recognise", recognise)
 
 
-def only_what_is_committed_says_the_group(patch):
+def only_a_committed_membership_has_the_group_id(patch):
     patch.setattr(dledger.core.state.voting_rights, "accepted_group_id", lambda state: state.committed_group_id)
 
 
-def promised_group_is_not_saved(patch):
+def agreed_group_id_is_not_saved(patch):
     original = HardStateFile.save
     patch.setattr(HardStateFile, "save", lambda self, state: original(self, replace(state, founding_group_id=NO_GROUP)))
 
 
-def votes_promise_no_group(patch):
+def votes_agree_to_no_group_id(patch):
     patch.setattr(dledger.core.state.voting_rights, "agree_to_group", lambda state, group_id: None)
 
 
@@ -149,7 +149,7 @@ def founding_node_founds_with_one_that_is_not(patch):
     patch.setattr(dledger.core.state.voting_rights, "is_founded_by", is_founded_by)
 
 
-def wiped_node_keeps_what_it_promised(patch):
+def wiped_node_keeps_its_agreed_group_id(patch):
     original = dledger.core.state.voting_rights.end_founding
 
     def end_founding(state, leader_id, *, is_founding):
@@ -160,7 +160,7 @@ def wiped_node_keeps_what_it_promised(patch):
     patch.setattr(dledger.core.state.voting_rights, "end_founding", end_founding)
 
 
-def each_leader_draws_a_group(patch):
+def each_leader_draws_a_group_id(patch):
     original = dledger.core.leader.become_leader
 
     def become_leader(state, *, is_founding):
@@ -180,7 +180,7 @@ def commit_index_is_forgotten_at_a_restart(patch):
     patch.setattr(dledger.core.raft.Raft, "__init__", init)
 
 
-def truncation_forgets_what_is_committed(patch):
+def truncation_ignores_the_commit_index(patch):
     original = CheckpointFile.withdraw
 
     def withdraw(self, first_index):
@@ -190,7 +190,7 @@ def truncation_forgets_what_is_committed(patch):
     patch.setattr(CheckpointFile, "withdraw", withdraw)
 
 
-def what_an_earlier_life_committed_is_cut(patch):
+def entries_committed_by_an_earlier_process_are_truncated(patch):
     original = dledger.core.follower._take_entries
 
     def take_entries(state, push, span):
@@ -209,19 +209,19 @@ def candidate_without_committed_entries_is_elected(patch):
     )
 
 
-def checkpoint_of_java_forbids_to_cut(patch):
+def checkpoint_of_java_prevents_a_truncation(patch):
     patch.setattr("dledger.storage.checkpoint.is_checked", lambda content: True)
 
 
-def connections_greeted_before_the_id_stay_unproven(patch):
+def connections_greeted_before_the_id_stay_unverified(patch):
     patch.setattr(PeerTransport, "_prove_group", lambda self: None)
 
 
-def peer_that_named_another_group_may_stay_until_the_proof_is_due(patch):
+def peer_that_named_another_group_stays_until_the_time_limit(patch):
     patch.setattr(PeerConnection, "is_of_another_group", lambda self, group_id: False)
 
 
-def push_is_checked_before_it_is_believed(patch):
+def push_is_verified_before_its_sender_is(patch):
     patch.setattr(Raft, "is_acceptable", lambda self, sender, message: True)
 
 
@@ -231,7 +231,7 @@ def reads_of_peers_are_not_bounded_together(patch):
 
 MUTANTS = (
     Mutant(
-        connections_greeted_before_the_id_stay_unproven,
+        connections_greeted_before_the_id_stay_unverified,
         "a false member replaces no true one",
         Tests(
             "tests/integration/dledger/peer/test_proven_connections.py::"
@@ -239,21 +239,21 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        peer_that_named_another_group_may_stay_until_the_proof_is_due,
-        "a foreign directory is not obeyed",
+        peer_that_named_another_group_stays_until_the_time_limit,
+        "a foreign directory is not followed",
         Tests(
             "tests/integration/dledger/peer/test_proven_connections.py::"
             "test_member_that_named_another_group_before_the_id_was_known_is_cut_off_at_once"
         ),
     ),
     Mutant(
-        reset_to_any_index_is_believed,
+        reset_to_any_index_is_accepted,
         "no message uses up the indexes",
         Tests(TRUST + "test_a_reset_to_an_index_that_no_group_can_have_reached_changes_nothing"),
     ),
     Mutant(
-        push_is_checked_before_it_is_believed,
-        "a stranger causes no work",
+        push_is_verified_before_its_sender_is,
+        "a rejected push costs nothing",
         Tests("tests/unit/dledger/driver/test_admission.py::test_rejected_push_is_neither_verified_nor_given_room"),
     ),
     Mutant(
@@ -267,22 +267,22 @@ MUTANTS = (
         Seeds(("Violation: strangers",), with_strange_directories),
     ),
     Mutant(
-        newcomers_are_strangers_before_the_first_commit,
+        new_nodes_are_rejected_before_the_first_commit,
         "liveness",
         Tests(TRUST + "test_sender_that_names_the_group_of_an_uncommitted_entry_need_not_be_a_known_member"),
     ),
     Mutant(
-        directory_of_any_node_is_taken,
+        directory_of_any_node_is_accepted,
         "exchanged directories are refused",
         Seeds(("Violation: identity",), with_strange_directories),
     ),
     Mutant(
-        directory_without_a_name_is_taken,
+        directory_without_a_name_is_accepted,
         "a directory is used by its node alone",
         Seeds(("Violation: identity",), with_strange_directories),
     ),
     Mutant(
-        control_parts_are_taken_without_their_checksum,
+        control_frames_are_accepted_without_their_checksum,
         "no damaged byte is used",
         Seeds(("Violation: frames",), with_damaged_frames),
     ),
@@ -292,7 +292,7 @@ MUTANTS = (
         Scenario("committed-entries-outlive-a-restart"),
     ),
     Mutant(
-        what_an_earlier_life_committed_is_cut,
+        entries_committed_by_an_earlier_process_are_truncated,
         "committed entries stay",
         Tests(FLOOR + "test_a_leader_that_would_cut_below_the_floor_is_refused"),
     ),
@@ -302,33 +302,33 @@ MUTANTS = (
         Tests(FLOOR + "test_no_candidate_whose_log_ends_before_the_floor_gets_a_vote"),
     ),
     Mutant(
-        truncation_forgets_what_is_committed,
+        truncation_ignores_the_commit_index,
         "committed entries stay",
         Tests(CHECKPOINT + "test_withdrawal_keeps_the_floor_of_truncation"),
     ),
     Mutant(
-        checkpoint_of_java_forbids_to_cut,
+        checkpoint_of_java_prevents_a_truncation,
         "old directories start",
         Tests(CHECKPOINT + "test_only_a_sealed_checkpoint_of_durable_acknowledgements_forbids_truncation"),
     ),
     Mutant(
-        messages_of_other_groups_are_believed,
-        "a foreign directory erases nothing",
+        messages_of_other_groups_are_accepted,
+        "a foreign directory deletes nothing",
         Tests(TRUST + "test_no_message_of_another_group_is_accepted_from_any_sender"),
     ),
     Mutant(
-        only_what_is_committed_says_the_group,
-        "a foreign directory erases nothing",
+        only_a_committed_membership_has_the_group_id,
+        "a foreign directory deletes nothing",
         Seeds(("Violation: strangers",), with_strange_directories_from_the_founding),
     ),
     Mutant(
-        promised_group_is_not_saved,
-        "a foreign directory erases nothing",
+        agreed_group_id_is_not_saved,
+        "a foreign directory deletes nothing",
         Scenario("foreign-directory-before-the-first-commit"),
     ),
     Mutant(
-        votes_promise_no_group,
-        "a foreign directory erases nothing",
+        votes_agree_to_no_group_id,
+        "a foreign directory deletes nothing",
         Tests(FOUNDING + "test_founding_member_rejects_another_group_before_anything_is_committed"),
     ),
     Mutant(
@@ -339,7 +339,7 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        wiped_node_keeps_what_it_promised,
+        wiped_node_keeps_its_agreed_group_id,
         "a wiped node comes back",
         Tests(FOUNDING + "test_wiped_node_that_voted_for_another_group_follows_the_leader_of_its_own"),
     ),
@@ -349,29 +349,29 @@ MUTANTS = (
         Tests(TRUST + "test_reset_to_a_membership_of_another_group_is_rejected"),
     ),
     Mutant(
-        strangers_lead_an_old_directory,
+        non_members_lead_an_old_directory,
         "leaders' messages come from members",
         Tests(TRUST + "test_old_directory_without_a_group_id_trusts_members_only"),
     ),
     Mutant(
         request_for_a_read_raises_the_term,
-        "a stranger deposes no leader",
+        "a non-member deposes no leader",
         Tests("tests/unit/dledger/core/test_reads.py::test_a_request_for_a_read_index_deposes_no_leader"),
     ),
     Mutant(
-        late_answer_of_an_earlier_life_is_believed,
+        late_answer_of_an_earlier_process_is_accepted,
         "acknowledged is durable",
         Tests(
             "tests/unit/dledger/core/test_wiped_nodes.py::test_late_acknowledgements_of_earlier_incarnations_do_not_count"
         ),
     ),
     Mutant(
-        each_leader_draws_a_group,
+        each_leader_draws_a_group_id,
         "a group keeps its id",
         Tests(TRUST + "test_first_leader_draws_the_group_id_and_all_know_it_once_it_is_committed"),
     ),
     Mutant(
-        any_term_is_believed,
+        any_term_is_accepted,
         "a message cannot end all elections",
         Tests(TRUST + "test_a_term_that_no_election_can_have_reached_is_neither_adopted_nor_saved"),
     ),

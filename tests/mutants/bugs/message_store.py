@@ -1,4 +1,4 @@
-"""Planted bugs of the message store: what RocketMQ gets wrong, and what is easily forgotten."""
+"""Planted bugs of the message store: known faults of RocketMQ, and likely omissions."""
 
 import store.access.message_query
 import store.dispatch.catch_up
@@ -30,19 +30,19 @@ def prepared_messages_take_a_queue_offset(patch):
     patch.setattr(store.queues.offsets, "has_queue_offset", lambda sys_flag: True)
 
 
-def what_is_not_flushed_can_be_read(patch):
+def unflushed_messages_can_be_read(patch):
     patch.setattr(PlainCommitLog, "end_offset", PlainCommitLog.written_offset)
 
 
-def queues_are_not_cut_after_a_crash(patch):
+def queues_are_not_truncated_after_a_crash(patch):
     patch.setattr(ConsumeQueues, "truncate", lambda self, physical_offset, is_message=None: None)
 
 
-def index_is_not_cut_after_a_crash(patch):
+def index_is_not_truncated_after_a_crash(patch):
     patch.setattr(KeyIndex, "truncate", lambda self, physical_offset, store_timestamp_of: None)
 
 
-def checkpoint_promises_what_is_only_dispatched(patch):
+def checkpoint_records_what_is_only_dispatched(patch):
     """As RocketMQ does."""
     patch.setattr(
         DerivedData,
@@ -60,15 +60,15 @@ def dispatch_continues_where_the_queues_end_for_both(patch):
     patch.setattr(Dispatcher, "begin_at", lambda self, queues, index: original(self, queues, queues))
 
 
-def gaps_in_queues_are_not_looked_for(patch):
+def gaps_in_queues_are_not_searched(patch):
     patch.setattr(store.dispatch.catch_up.DerivedCatchUp, "_gaps", lambda self, batch, seen: set())
 
 
-def files_go_before_they_are_dispatched(patch):
+def files_are_deleted_before_they_are_dispatched(patch):
     patch.setattr(DerivedData, "durable_offset", property(lambda self: self._log.end_offset))
 
 
-def files_go_before_their_units_are_durable(patch):
+def files_are_deleted_before_their_units_are_durable(patch):
     patch.setattr(DerivedData, "durable_offset", property(lambda self: self.dispatcher.offset))
 
 
@@ -96,39 +96,41 @@ MUTANTS = (
         Tests(PUTTING + "test_transactions_take_queue_offsets_only_when_they_are_visible"),
     ),
     Mutant(
-        what_is_not_flushed_can_be_read,
+        unflushed_messages_can_be_read,
         "what is read stays",
         Tests(PUTTING + "test_put_that_waits_for_the_disk_ends_with_the_flush"),
     ),
     Mutant(
-        queues_are_not_cut_after_a_crash,
-        "queues are what the log says",
+        queues_are_not_truncated_after_a_crash,
+        "queues agree with the log",
         Tests(RECOVERY + "test_queues_that_point_past_the_log_are_cut"),
     ),
-    Mutant(index_is_not_cut_after_a_crash, "the index is what the log says", Tests(CRASHES + "[expire_and_go_on]")),
     Mutant(
-        checkpoint_promises_what_is_only_dispatched,
-        "queues are what the log says",
+        index_is_not_truncated_after_a_crash, "the index agrees with the log", Tests(CRASHES + "[expire_and_go_on]")
+    ),
+    Mutant(
+        checkpoint_records_what_is_only_dispatched,
+        "queues agree with the log",
         Tests(LOST + "test_checkpoint_promises_nothing_of_queues_that_a_flush_left_out"),
     ),
-    Mutant(open_store_is_not_marked, "queues are what the log says", Tests(CRASHES + "[put_and_flush]")),
+    Mutant(open_store_is_not_marked, "queues agree with the log", Tests(CRASHES + "[put_and_flush]")),
     Mutant(
         dispatch_continues_where_the_queues_end_for_both,
-        "the index is what the log says",
+        "the index agrees with the log",
         Tests(RECOVERY + "test_queues_and_index_equal_those_that_are_built_from_scratch"),
     ),
     Mutant(
-        gaps_in_queues_are_not_looked_for,
-        "queues are what the log says",
+        gaps_in_queues_are_not_searched,
+        "queues agree with the log",
         Tests(RECOVERY + "test_queue_that_silently_lost_its_end_is_rebuilt_when_a_gap_is_found"),
     ),
     Mutant(
-        files_go_before_they_are_dispatched,
+        files_are_deleted_before_they_are_dispatched,
         "no message is lost",
         Tests(RETENTION + "test_what_is_not_dispatched_durably_is_never_deleted"),
     ),
     Mutant(
-        files_go_before_their_units_are_durable,
+        files_are_deleted_before_their_units_are_durable,
         "queue offsets are given once",
         Tests(RETENTION + "test_what_is_not_dispatched_durably_is_never_deleted"),
     ),

@@ -1,4 +1,4 @@
-"""Planted bugs of the modes of data: other users of the machine read what they should not."""
+"""Planted bugs of file modes: other users of the machine can read data."""
 
 import store.fs.linux.modes
 from tests.mutants.mutant import Mutant, Tests

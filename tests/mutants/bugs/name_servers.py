@@ -9,7 +9,7 @@ from tests.mutants.mutant import Mutant, Tests
 
 NAMES = "tests/integration/cluster/nameserver/test_closed_name_server.py::"
 CHANNELS = "tests/integration/dledger/security/test_channels.py::"
-CLOSED = "strangers are refused"
+CLOSED = "untrusted peers are refused"
 
 dial = GrpcNameServer.__init__
 
@@ -58,7 +58,7 @@ MUTANTS = (
     ),
     Mutant(
         a_token_goes_over_every_connection,
-        "no secret in the clear",
+        "no secret in plain text",
         Tests(CHANNELS + "test_token_is_sent_with_each_call_but_not_in_the_clear_to_another_machine"),
     ),
 )

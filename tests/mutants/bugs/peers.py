@@ -17,7 +17,7 @@ SECURED = "tests/integration/dledger/peer/test_secured_peers.py::"
 STRANGER = TLS + "test_stranger_gets_no_answer_and_is_counted"
 SEALING = "tests/unit/dledger/peer/test_sealing.py::"
 CONFIG = "tests/unit/cluster/config/test_config.py::"
-CLOSED = "strangers are refused"
+CLOSED = "untrusted peers are refused"
 
 make_context = contexts._context
 
@@ -92,14 +92,14 @@ class Lenient:
             return bytes(data[:-16])
 
 
-def plain_ports_of_peers_may_be_anywhere(patch):
+def plain_ports_of_peers_may_be_on_any_address(patch):
     real = checks.exposed_ports
     patch.setattr(checks, "exposed_ports", lambda options: [port for port in real(options) if port.option != "peers"])
 
 
 MUTANTS = (
     Mutant(
-        plain_ports_of_peers_may_be_anywhere,
+        plain_ports_of_peers_may_be_on_any_address,
         CLOSED,
         Tests(CONFIG + "test_plain_port_that_other_machines_can_reach_is_refused[settings1-exposed1]"),
     ),
@@ -129,7 +129,7 @@ MUTANTS = (
     Mutant(expired_certificates_of_peers_pass, CLOSED, Tests(f"{STRANGER}[expired-handshake]")),
     Mutant(
         handshakes_of_peers_of_one_address_are_not_bounded,
-        "strangers do not lock out nodes",
+        "unverified peers do not block nodes",
         Tests(SECURED + "test_flood_of_half_handshakes_is_bounded_and_a_node_connects_all_the_same[tls]"),
     ),
 )

@@ -20,10 +20,10 @@ PENDING = "tests/unit/store/queues/test_pending_units.py::"
 OPENING = "tests/unit/store/queues/test_opening_many_queues.py::"
 LOOKS = "tests/unit/store/queues/test_glance.py::"
 MADE = "tests/unit/dledger/entries/test_made_directories.py::"
-RULE = "queues are what the log says"
+RULE = "queues agree with the log"
 
 
-def units_that_found_no_room_are_forgotten(patch):
+def units_that_did_not_fit_on_the_disk_are_forgotten(patch):
     original = PendingUnits.end_writing
     patch.setattr(PendingUnits, "end_writing", lambda self, *, is_written: original(self, is_written=True))
 
@@ -32,7 +32,7 @@ def only_files_are_read(patch):
     patch.setattr(PendingUnits, "tails_of", lambda self, key: ())
 
 
-def units_that_the_owner_took_are_written_all_the_same(patch):
+def units_that_the_owner_dropped_are_still_written(patch):
     def write(self, key, tail, group):
         with self._pending.lock:
             self._write_units(f"{self._root}/{key.topic}/{key.queue_id}", tail, group)
@@ -40,7 +40,7 @@ def units_that_the_owner_took_are_written_all_the_same(patch):
     patch.setattr(UnitWriter, "_write", write)
 
 
-def blanks_that_wait_are_not_written(patch):
+def pending_blanks_are_not_written(patch):
     original = UnitTail.parts
     patch.setattr(UnitTail, "parts", lambda self, begin, end: original(self, max(begin, self.data_offset), end))
 
@@ -68,25 +68,25 @@ def memory_is_never_full(patch):
     patch.setattr(ConsumeQueues, "is_full", property(lambda self: False))
 
 
-def what_a_killed_process_wrote_is_taken_for_durable(patch):
+def writes_of_a_killed_process_count_as_durable(patch):
     patch.setattr(SimFiles, "sync_tree", lambda self, path: None)
 
 
-def withdrawn_promise_is_given_again(patch):
+def withdrawn_guarantee_is_given_again(patch):
     patch.setattr(QueuesPromise, "withdraw", lambda self: self._last.withdraw())
 
 
-def full_files_are_not_asked_for(patch):
+def full_files_are_not_requested(patch):
     patch.setattr(store.queues.glance, "_is_full", lambda file: True)
 
 
-def queues_that_look_right_are_not_compared_with_the_log(patch):
+def queues_that_look_intact_are_not_compared_with_the_log(patch):
     original = ConsumeQueue.keep_all
     patch.setattr(ConsumeQueue, "keep_all", lambda self, is_message: original(self, None))
 
 
-def units_out_of_order_count_as_right(patch):
-    """The pass over all queues judges each unit by itself."""
+def units_out_of_order_count_as_intact(patch):
+    """The pass over all queues checks each unit alone."""
 
     def are_intact(queues, physical_offset):
         return np.array([all(0 <= at < physical_offset for at, _, _ in UNIT.iter_unpack(each)) for each in queues])
@@ -94,8 +94,8 @@ def units_out_of_order_count_as_right(patch):
     patch.setattr(store.queues.consume_queues, "are_intact", are_intact)
 
 
-def memory_of_the_system_is_believed_after_a_kill(patch):
-    """It may hold what the disk has refused to the process that was killed."""
+def page_cache_is_trusted_after_a_kill(patch):
+    """The page cache may contain data that the disk refused to write for the killed process."""
     original = SimFiles.glance
     patch.setattr(
         SimFiles,
@@ -104,40 +104,40 @@ def memory_of_the_system_is_believed_after_a_kill(patch):
     )
 
 
-def directory_that_exists_is_taken_for_durable(patch):
-    """It may be the last thing that a killed process made."""
+def existing_directory_counts_as_durable(patch):
+    """It may be the last file that a killed process created."""
     patch.setattr(OsFiles, "_sync_name", lambda self, directory: None)
 
 
-def new_directory_is_taken_for_durable(patch):
+def new_directory_counts_as_durable(patch):
     original = SimFiles.make_directory
     patch.setattr(SimFiles, "make_directory", lambda self, path, **_: original(self, path, is_durable=False))
 
 
 MUTANTS = (
     Mutant(
-        directory_that_exists_is_taken_for_durable,
+        existing_directory_counts_as_durable,
         "acknowledged is durable",
         Tests(MADE + "test_name_of_an_existing_directory_is_synced_unless_the_caller_does_it"),
     ),
     Mutant(
-        new_directory_is_taken_for_durable,
+        new_directory_counts_as_durable,
         "acknowledged is durable",
         Tests(MADE + "test_promises_made_after_a_kill_survive_a_power_cut"),
     ),
     Mutant(
-        units_that_found_no_room_are_forgotten,
+        units_that_did_not_fit_on_the_disk_are_forgotten,
         RULE,
         Tests(PENDING + "test_full_disk_loses_nothing_and_the_next_flush_continues"),
     ),
     Mutant(only_files_are_read, RULE, Tests(PENDING + "test_units_are_read_over_files_and_tails")),
     Mutant(
-        units_that_the_owner_took_are_written_all_the_same,
+        units_that_the_owner_dropped_are_still_written,
         RULE,
         Tests(PENDING + "test_queue_that_is_cut_while_its_units_are_written_agrees_with_the_log"),
     ),
     Mutant(
-        blanks_that_wait_are_not_written,
+        pending_blanks_are_not_written,
         RULE,
         Tests(ENDS + "test_first_message_of_an_expired_queue_gets_the_blanks_that_rocketmq_needs"),
     ),
@@ -157,29 +157,29 @@ MUTANTS = (
         Tests(PENDING + "test_queues_are_full_when_more_waits_than_memory_is_meant_for"),
     ),
     Mutant(
-        what_a_killed_process_wrote_is_taken_for_durable,
+        writes_of_a_killed_process_count_as_durable,
         RULE,
         Tests(OPENING + "test_zeros_of_a_killed_process_are_durable_whatever_files_the_pool_holds"),
     ),
     Mutant(
-        withdrawn_promise_is_given_again,
+        withdrawn_guarantee_is_given_again,
         RULE,
         Tests(OPENING + "test_queues_that_lost_what_was_promised_are_written_before_anything_is_promised_again"),
     ),
     Mutant(
-        queues_that_look_right_are_not_compared_with_the_log,
+        queues_that_look_intact_are_not_compared_with_the_log,
         RULE,
         Tests(LOOKS + "test_cutting_many_queues_at_once_has_the_result_of_cutting_each"),
     ),
     Mutant(
-        units_out_of_order_count_as_right,
+        units_out_of_order_count_as_intact,
         RULE,
         Tests(LOOKS + "test_cutting_many_queues_at_once_has_the_result_of_cutting_each"),
     ),
     Mutant(
-        memory_of_the_system_is_believed_after_a_kill,
+        page_cache_is_trusted_after_a_kill,
         RULE,
         Tests(OPENING + "test_units_that_the_disk_refused_to_a_killed_process_do_not_count"),
     ),
-    Mutant(full_files_are_not_asked_for, RULE, Tests(LOOKS + "test_look_at_files_agrees_with_opening_them")),
+    Mutant(full_files_are_not_requested, RULE, Tests(LOOKS + "test_look_at_files_agrees_with_opening_them")),
 )

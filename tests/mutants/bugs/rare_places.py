@@ -1,4 +1,4 @@
-"""Planted bugs of places where few runs come: leases, snapshots and resets, members and cuts, unknown terms, caches.
+"""Planted bugs in rarely executed code: leases, snapshots, resets, members, truncations, unknown terms, caches.
 
 They are judged by runs as seeds draw them, and by nothing that was made for one of them: that is how the simulator is
 known to find unexpected bugs.
@@ -43,8 +43,8 @@ def _begun_ms(state, confirmed):
     return next((ms for number, ms in reversed(state.leader.round_times) if number <= confirmed), None)
 
 
-def lease_counts_from_the_answers_and_not_from_the_question(patch):
-    """Right as long as answers come at once."""
+def lease_counts_from_the_answers_and_not_from_the_request(patch):
+    """Correct as long as answers arrive at once."""
     patch.setattr(
         dledger.core.reads,
         "has_lease",
@@ -61,7 +61,7 @@ def lease_lasts_as_long_as_the_longest_timeout(patch):
     patch.setattr(dledger.core.reads, "has_lease", has_lease)
 
 
-def lease_is_not_void_once_the_target_is_asked_to_campaign(patch):
+def lease_stays_valid_after_the_target_is_asked_to_campaign(patch):
     original = dledger.core.transfer.ask_target
 
     def ask_target(state):
@@ -75,7 +75,7 @@ def lease_is_not_void_once_the_target_is_asked_to_campaign(patch):
 # ------------------------------------------------------------------------------------------- snapshots and resets
 
 
-def reset_does_not_ask_for_the_snapshot_that_it_names(patch):
+def reset_does_not_request_the_snapshot_that_it_names(patch):
     original = dledger.core.catch_up.on_reset
 
     def on_reset(state, sender, message):
@@ -96,12 +96,12 @@ def snapshot_that_is_older_than_the_state_is_loaded(patch):
 # ------------------------------------------------------------------------------------------- members and cuts
 
 
-def cut_keeps_the_membership_that_is_cut(patch):
+def truncation_keeps_the_truncated_membership(patch):
     original = dledger.core.state.membership.cut
     patch.setattr(dledger.core.state.membership, "cut", lambda state, first_index: original(state, first_index + 1))
 
 
-def voters_of_a_membership_that_was_cut_still_count(patch):
+def voters_of_a_truncated_membership_still_count(patch):
     original = dledger.core.state.membership.cut
 
     def cut(state, first_index):
@@ -124,7 +124,7 @@ def membership_is_committed_when_it_is_durable_here(patch):
     patch.setattr(dledger.core.state.membership, "commit", commit)
 
 
-def memberships_that_follow_a_cut_are_not_taken(patch):
+def memberships_after_a_truncation_are_not_adopted(patch):
     original = dledger.core.follower._take_entries
 
     def take_entries(state, push, span):
@@ -134,7 +134,7 @@ def memberships_that_follow_a_cut_are_not_taken(patch):
     patch.setattr(dledger.core.follower, "_take_entries", take_entries)
 
 
-def followers_do_not_learn_of_memberships(patch):
+def followers_do_not_receive_memberships(patch):
     original = dledger.core.follower._take_entries
 
     def take_entries(state, push, span):
@@ -146,7 +146,7 @@ def followers_do_not_learn_of_memberships(patch):
 # ------------------------------------------------------------------------------------------- unknown terms
 
 
-def unknown_term_is_taken_for_the_leaders_own(patch):
+def unknown_term_counts_as_the_term_of_the_leader(patch):
     patch.setattr(dledger.core.catch_up, "prev_term_of", lambda state: state.term)
 
 
@@ -154,7 +154,7 @@ def unknown_term_is_taken_for_the_leaders_own(patch):
 
 
 def _over(method, *names):
-    """Call a method of the store and give what it should have changed its old value back."""
+    """Call a method of the store, then restore the old value of what it changed."""
 
     def plant(patch):
         original = getattr(EntryStore, method)
@@ -174,7 +174,7 @@ def chain_continues_from_a_truncated_entry(patch):
     _over("truncate", "_chain_crc")(patch)
 
 
-def checkpoint_outlives_a_cut(patch):
+def checkpoint_survives_a_truncation(patch):
     patch.setattr("dledger.storage.checkpoint.CheckpointFile.withdraw", lambda self, first_index: None)
 
 
@@ -216,7 +216,7 @@ def learners_are_counted_as_soon_as_they_are_added(patch):
 # ------------------------------------------------------------------------------------------- paused clock
 
 
-def follower_whose_disk_was_full_is_left_alone(patch):
+def follower_whose_disk_was_full_is_not_retried(patch):
     original = dledger.core.leader.on_push_refused
 
     def on_push_refused(state, sender, response):
@@ -227,7 +227,7 @@ def follower_whose_disk_was_full_is_left_alone(patch):
     patch.setattr(dledger.core.leader, "on_push_refused", on_push_refused)
 
 
-def installation_that_was_lost_on_its_way_is_not_begun_again(patch):
+def lost_installation_is_not_restarted(patch):
     original = dledger.core.replication.retry
 
     def retry(state, peer, progress):
@@ -238,30 +238,30 @@ def installation_that_was_lost_on_its_way_is_not_begun_again(patch):
 
 
 ALL = (
-    (reset_does_not_ask_for_the_snapshot_that_it_names, "the state machine sees every entry"),
+    (reset_does_not_request_the_snapshot_that_it_names, "the state machine sees every entry"),
     (snapshot_that_is_older_than_the_state_is_loaded, "each entry is applied once"),
-    (followers_do_not_learn_of_memberships, "a quorum in common"),
-    (unknown_term_is_taken_for_the_leaders_own, "leader completeness"),
+    (followers_do_not_receive_memberships, "a quorum in common"),
+    (unknown_term_counts_as_the_term_of_the_leader, "leader completeness"),
     (chain_continues_from_a_truncated_entry, "log matching"),
-    (checkpoint_outlives_a_cut, "a store opens after a crash"),
+    (checkpoint_survives_a_truncation, "a store opens after a crash"),
     (deleted_entries_are_not_reported_to_the_core, "pushes begin where the log does"),
     (reset_is_not_reported_to_the_state_machine, "the state machine sees every entry"),
     (commits_are_counted_by_the_committed_membership, "a quorum in common"),
     (learners_are_counted_as_soon_as_they_are_added, "a quorum of voters"),
-    (follower_whose_disk_was_full_is_left_alone, "liveness"),
-    (installation_that_was_lost_on_its_way_is_not_begun_again, "liveness"),
+    (follower_whose_disk_was_full_is_not_retried, "liveness"),
+    (lost_installation_is_not_restarted, "liveness"),
 )
 # Drawn runs find them, too, some of them only after hundreds of seeds: minutes on a slow machine.
 LEASES = (
-    (lease_counts_from_the_answers_and_not_from_the_question, "lease-with-clocks-that-run-apart"),
+    (lease_counts_from_the_answers_and_not_from_the_request, "lease-with-clocks-that-run-apart"),
     (lease_lasts_as_long_as_the_longest_timeout, "lease-of-a-minority"),
-    (lease_is_not_void_once_the_target_is_asked_to_campaign, "lease-is-void-during-a-transfer"),
+    (lease_stays_valid_after_the_target_is_asked_to_campaign, "lease-is-void-during-a-transfer"),
 )
 CUT = (
-    cut_keeps_the_membership_that_is_cut,
-    voters_of_a_membership_that_was_cut_still_count,
+    truncation_keeps_the_truncated_membership,
+    voters_of_a_truncated_membership_still_count,
     membership_is_committed_when_it_is_durable_here,
-    memberships_that_follow_a_cut_are_not_taken,
+    memberships_after_a_truncation_are_not_adopted,
 )
 MUTANTS = (
     *(Mutant(plant, "linearizable reads", Scenario(name)) for plant, name in LEASES),

@@ -50,13 +50,13 @@ def follower_serves_a_read_without_waiting_for_the_commit(patch):
     patch.setattr(dledger.core.reads, "on_response", on_response)
 
 
-def read_ids_begin_alike_in_each_life(patch):
-    """As they once did: the answer to a read of an earlier life fits one of the next."""
+def read_ids_begin_equally_in_each_process(patch):
+    """As in an earlier version: the answer to a read of an earlier process matches a read of the next one."""
     patch.setattr(dledger.core.raft, "LIFE_END", 2)
 
 
-def leader_is_asked_under_the_id_of_the_owner(patch):
-    """The same, put in elsewhere: the owner counts from 1 in each life."""
+def read_index_is_requested_with_the_id_of_the_caller(patch):
+    """The same bug at another place: the owner counts from 1 in each process."""
     original = dledger.core.reads.on_read_index
 
     def on_read_index(state, read_id, *, is_lease_allowed):
@@ -66,7 +66,7 @@ def leader_is_asked_under_the_id_of_the_owner(patch):
     patch.setattr(dledger.core.reads, "on_read_index", on_read_index)
 
 
-def reads_of_a_peer_that_was_lost_are_answered(patch):
+def reads_of_an_unreachable_peer_are_answered(patch):
     patch.setattr(dledger.core.reads, "drop", lambda state, peer: None)
 
 
@@ -87,7 +87,7 @@ def lease_lasts_past_its_bound(patch):
     patch.setattr(dledger.core.reads, "has_lease", _has_lease(3))
 
 
-def lease_forgets_the_drift_of_clocks(patch):
+def lease_ignores_the_drift_of_clocks(patch):
     patch.setattr(dledger.core.reads, "has_lease", _has_lease(1))
 
 
@@ -100,7 +100,7 @@ def lease_begins_before_the_no_op_commits(patch):
 
 
 def node_votes_right_after_its_start(patch):
-    """It may have promised its leader a lease a moment ago."""
+    """It may just have granted its leader a lease."""
     original = dledger.core.election.has_live_leader
 
     def has_live_leader(state):
@@ -134,17 +134,17 @@ MUTANTS = (
         Seeds(("Violation: read", "EntryNotFound"), with_readers),
     ),
     Mutant(
-        read_ids_begin_alike_in_each_life,
+        read_ids_begin_equally_in_each_process,
         "linearizable reads",
         Scenario("read-of-an-earlier-life"),
     ),
     Mutant(
-        leader_is_asked_under_the_id_of_the_owner,
+        read_index_is_requested_with_the_id_of_the_caller,
         "linearizable reads",
         Scenario("read-of-an-earlier-life"),
     ),
     Mutant(
-        reads_of_a_peer_that_was_lost_are_answered,
+        reads_of_an_unreachable_peer_are_answered,
         "bounded memory",
         Tests(READS + "test_reads_of_a_peer_that_was_lost_are_refused_at_once"),
     ),
@@ -154,7 +154,7 @@ MUTANTS = (
         Seeds(("Violation: linearizable read",), with_leases),
     ),
     Mutant(
-        lease_forgets_the_drift_of_clocks,
+        lease_ignores_the_drift_of_clocks,
         "linearizable reads",
         Tests(READS + "test_a_lease_serves_reads_without_a_round_and_ends_before_another_node_can_be_elected"),
     ),

@@ -1,4 +1,4 @@
-"""Planted bugs of the broker in a group: what RocketMQ gets wrong, and what is easily forgotten."""
+"""Planted bugs of the replicated broker: known faults of RocketMQ, and likely omissions."""
 
 import cluster.client.routing.finder
 import cluster.nameserver.registration_checks
@@ -43,7 +43,7 @@ ROUND = GROUP + "test_queue_offsets.py::test_no_gap_and_no_reused_offset_when_le
 CONFIRMED = GROUP + "test_three_nodes.py::test_acknowledged_messages_are_read_on_every_node_after_a_confirmation"
 
 
-def topic_that_is_made_again_has_its_old_offsets(patch):
+def recreated_topic_has_its_old_offsets(patch):
     def remove_topic(self, name):
         if name in self._topics:
             self._removed_topics.append((name, self._topics[name]))
@@ -55,8 +55,8 @@ def messages_are_dispatched_before_they_are_committed(patch):
     patch.setattr(DLedgerCommitLog, "commit_index", property(lambda self: self._entries.last_index))
 
 
-def puts_are_taken_before_the_leader_is_ready(patch):
-    """As soon as it leads: its queues may not hold yet what leaders before it have acknowledged."""
+def puts_are_accepted_before_the_leader_is_ready(patch):
+    """As soon as it is elected: its queues may still lack messages that earlier leaders acknowledged."""
     patch.setattr(Leadership, "is_ready", property(lambda self: self._node.is_leader))
 
 
@@ -65,7 +65,7 @@ def leader_is_ready_before_its_no_op_is_committed(patch):
 
 
 def leader_is_ready_before_its_state_is_applied(patch):
-    """It says of topics that were acknowledged that it does not know them."""
+    """It answers that acknowledged topics are unknown."""
     aim = Leadership._aim
 
     def aim_at_dispatch_alone(self, term):
@@ -87,11 +87,11 @@ def queue_offsets_of_a_put_that_is_refused_at_once_are_lost(patch):
     patch.setattr(QueueOffsets, "take_back", lambda self, messages, offsets: None)
 
 
-def entries_go_before_the_base_log(patch):
+def entries_are_deleted_before_the_base_log(patch):
     patch.setattr(DLedgerCommitLog, "retention_floor", lambda self, offset: self._entries.index_before(offset) + 1)
 
 
-def base_log_goes_before_a_snapshot_has_the_ends_of_its_queues(patch):
+def base_log_is_deleted_before_a_snapshot_has_the_ends_of_its_queues(patch):
     """Then the end of a queue whose messages have all expired is unknown."""
     begin = StoreRetention.__init__
 
@@ -101,7 +101,7 @@ def base_log_goes_before_a_snapshot_has_the_ends_of_its_queues(patch):
     patch.setattr(StoreRetention, "__init__", begin_without_floor)
 
 
-def records_do_not_carry_their_place(patch):
+def records_do_not_contain_their_offset(patch):
     patch.setattr(commitlog.replicated.commit_log, "STAMP_AT", None)
 
 
@@ -119,7 +119,7 @@ def reads_are_not_confirmed_at_all(patch):
     patch.setattr(ReplicatedReplica, "confirm", confirm)
 
 
-def reads_of_a_lone_broker_are_not_confirmed(patch):
+def reads_of_a_single_broker_are_not_confirmed(patch):
     async def confirm(self, mode):
         pass
 
@@ -134,7 +134,7 @@ def confirmed_reads_wait_for_the_pace_of_dispatch(patch):
     patch.setattr(BackgroundTasks, "_is_dispatch_urgent", lambda self: self._log.is_dispatch_urgent())
 
 
-def leader_that_begins_waits_for_the_pace_of_dispatch(patch):
+def new_leader_waits_for_the_pace_of_dispatch(patch):
     patch.setattr(ReplicatedLogTasks, "_is_dispatch_urgent", lambda self: False)
 
 
@@ -146,7 +146,7 @@ def dedupe_window_is_empty_at_the_start(patch):
 
 
 def dedupe_window_does_not_follow_the_log(patch):
-    """It knows what this node was given itself, and nothing of what was put at the leader before it."""
+    """It contains the puts of this node, but none of the previous leader."""
     patch.setattr(DedupeWindow, "dispatched", lambda self, batch: None)
 
 
@@ -158,7 +158,7 @@ def retry_of_a_put_with_an_unknown_outcome_is_never_answered(patch):
     patch.setattr(DedupeWindow, "_known", known)
 
 
-def fetched_file_counts_before_it_is_durable(patch):
+def fetched_file_is_used_before_it_is_durable(patch):
     class Unsynced:
         def __init__(self, file):
             self._file = file
@@ -170,8 +170,8 @@ def fetched_file_counts_before_it_is_durable(patch):
     patch.setattr(BaseLogFetch, "_end_file", lambda self, file, wanted: end_file(self, Unsynced(file), wanted))
 
 
-def group_is_founded_without_those_that_are_silent(patch):
-    """As if one that is not reachable could have no old store."""
+def group_is_founded_without_unreachable_nodes(patch):
+    """As if an unreachable node could have no old store."""
     rule = cluster.replica.bootstrap.decide
 
     def decide(own, received, _founders, *, is_joining):
@@ -180,19 +180,19 @@ def group_is_founded_without_those_that_are_silent(patch):
     patch.setattr(cluster.replica.bootstrap, "decide", decide)
 
 
-def base_log_that_turns_up_later_is_taken(patch):
+def base_log_that_appears_later_is_accepted(patch):
     patch.setattr(LocalBaseLog, "_check_present", lambda self, manifest: None)
 
 
-def configuration_that_a_crash_left_half_is_taken_for_the_nodes_own(patch):
+def partial_configuration_after_a_crash_counts_as_complete(patch):
     def size(files, root, _node_directory):
         return sum(file.size for file in find_config(files, root))
 
     patch.setattr(cluster.replica.local_base_log, "own_config_size", size)
 
 
-def topic_is_looked_for_before_the_leader(patch):
-    """A node that does not lead says that a topic is unknown which its leader has."""
+def topic_is_looked_up_before_the_leader(patch):
+    """A follower answers that a topic is unknown although its leader has it."""
     patch.setattr(ReplicatedReplica, "serving_puts", lambda self: self)
 
 
@@ -212,14 +212,14 @@ def creation_of_a_topic_is_answered_before_name_servers_know(patch):
     patch.setattr(Registrar, "settled", settled)
 
 
-def name_server_believes_a_leader_that_does_not_know_its_life(patch):
+def name_server_accepts_a_leader_that_does_not_know_its_process(patch):
     def confirms(_known, claim, answer):
         return (answer.report.term, answer.report.leader.id) == (claim.term, claim.leader_id)
 
     patch.setattr(cluster.nameserver.registration_checks, "_confirms", confirms)
 
 
-def name_server_takes_heartbeats_without_the_life(patch):
+def name_server_accepts_heartbeats_of_another_process(patch):
     heartbeat = RouteTable.heartbeat
 
     def believing(self, broker, term, sequence, now_ms, life=b""):
@@ -229,13 +229,13 @@ def name_server_takes_heartbeats_without_the_life(patch):
     patch.setattr(RouteTable, "heartbeat", believing)
 
 
-def queue_is_handed_over_while_messages_are_at_work(patch):
+def queue_is_handed_over_while_messages_are_processed(patch):
     patch.setattr(QueueProgress, "is_settled", True)
 
 
 MUTANTS = (
     Mutant(
-        queue_is_handed_over_while_messages_are_at_work,
+        queue_is_handed_over_while_messages_are_processed,
         "a change of members repeats nothing",
         Tests(HAND_OVER + "test_a_queue_moves_when_its_messages_are_processed_and_committed"),
     ),
@@ -244,7 +244,7 @@ MUTANTS = (
         "what is read stays",
         Tests(LOG + "test_uncommitted_messages_are_neither_read_nor_scanned"),
     ),
-    Mutant(puts_are_taken_before_the_leader_is_ready, "queue offsets are given once", Tests(ROUND)),
+    Mutant(puts_are_accepted_before_the_leader_is_ready, "queue offsets are given once", Tests(ROUND)),
     Mutant(
         leader_is_ready_before_its_no_op_is_committed,
         "queue offsets are given once",
@@ -267,34 +267,34 @@ MUTANTS = (
         Tests(PUTS + "test_put_that_is_refused_at_once_uses_no_queue_offset"),
     ),
     Mutant(
-        entries_go_before_the_base_log,
+        entries_are_deleted_before_the_base_log,
         "no message is lost",
         Tests(CONVERSION + "test_divide.py"),
     ),
     Mutant(
-        base_log_goes_before_a_snapshot_has_the_ends_of_its_queues,
+        base_log_is_deleted_before_a_snapshot_has_the_ends_of_its_queues,
         "queue offsets are given once",
         Tests(GROUP + "test_disks.py::test_base_log_is_deleted_soon_after_a_snapshot_has_the_ends_of_its_queues"),
     ),
     Mutant(
-        fetched_file_counts_before_it_is_durable,
+        fetched_file_is_used_before_it_is_durable,
         "the base log is the same on all nodes",
         Tests("tests/crashpoints/test_base_log_fetch.py"),
     ),
     Mutant(
-        group_is_founded_without_those_that_are_silent,
+        group_is_founded_without_unreachable_nodes,
         "the base log is the same on all nodes",
         Tests(
             GROUP + "test_bootstrap.py::test_group_begins_at_0_only_after_all_founders_stated_that_they_have_nothing"
         ),
     ),
     Mutant(
-        base_log_that_turns_up_later_is_taken,
+        base_log_that_appears_later_is_accepted,
         "the base log is the same on all nodes",
         Tests(GROUP + "test_bootstrap.py::test_base_log_that_appears_after_the_statement_of_none_is_refused"),
     ),
     Mutant(
-        records_do_not_carry_their_place,
+        records_do_not_contain_their_offset,
         "a message has its physical offset",
         Tests(LOG + "test_put_ends_when_it_is_committed_and_returns_its_position"),
     ),
@@ -307,7 +307,7 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        topic_that_is_made_again_has_its_old_offsets,
+        recreated_topic_has_its_old_offsets,
         "offsets of a deleted topic are gone",
         Tests(
             "tests/unit/cluster/state/test_offsets.py::test_offsets_behave_like_a_dictionary_and_frozen_copies_stay_unchanged"
@@ -315,7 +315,7 @@ MUTANTS = (
     ),
     Mutant(reads_are_not_confirmed_at_all, "reads are linearizable", Tests(CONFIRMED)),
     Mutant(
-        reads_of_a_lone_broker_are_not_confirmed,
+        reads_of_a_single_broker_are_not_confirmed,
         "reads are linearizable",
         Tests(PACE + "test_a_confirmed_read_sees_what_was_acknowledged_before"),
     ),
@@ -330,8 +330,8 @@ MUTANTS = (
         Tests(PACE + "test_a_confirmed_read_sees_what_was_acknowledged_before"),
     ),
     Mutant(
-        leader_that_begins_waits_for_the_pace_of_dispatch,
-        "a leader takes puts soon",
+        new_leader_waits_for_the_pace_of_dispatch,
+        "a leader soon accepts puts",
         Tests(GROUP + "test_three_nodes.py::test_dispatch_is_not_delayed_for_waiting_readers"),
     ),
     Mutant(
@@ -350,12 +350,12 @@ MUTANTS = (
         Tests(PUTS + "test_retry_of_a_put_with_an_unknown_outcome_is_answered_when_it_was_dispatched_after_all"),
     ),
     Mutant(
-        configuration_that_a_crash_left_half_is_taken_for_the_nodes_own,
-        "what an old store knew is taken over whole",
+        partial_configuration_after_a_crash_counts_as_complete,
+        "the state of an old store is imported completely",
         Tests("tests/crashpoints/test_base_log_fetch.py"),
     ),
     Mutant(
-        topic_is_looked_for_before_the_leader,
+        topic_is_looked_up_before_the_leader,
         "answers to clients are true",
         Tests(GROUP + "test_three_nodes.py::" + UNKNOWN_TOPIC + "[refused]"),
     ),
@@ -370,13 +370,13 @@ MUTANTS = (
         Tests(NAME_SERVER + SETTLED),
     ),
     Mutant(
-        name_server_believes_a_leader_that_does_not_know_its_life,
-        "strangers take no broker's place",
+        name_server_accepts_a_leader_that_does_not_know_its_process,
+        "forged registrations replace no broker",
         Tests(FORGED + "test_forged_registrations_are_refused_while_an_honest_node_is_alive"),
     ),
     Mutant(
-        name_server_takes_heartbeats_without_the_life,
-        "strangers take no broker's place",
+        name_server_accepts_heartbeats_of_another_process,
+        "forged registrations replace no broker",
         Tests(FORGED + "test_unknown_senders_neither_renew_nor_remove_a_registration"),
     ),
 )

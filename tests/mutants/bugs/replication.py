@@ -1,4 +1,4 @@
-"""Planted bugs of replication: what is compared, cut, counted and committed."""
+"""Planted bugs of replication: comparison, truncation, counting and commit."""
 
 from dataclasses import replace
 
@@ -39,8 +39,8 @@ def one_copy_is_enough_to_commit(patch):
     patch.setattr(dledger.core.state.membership, "majority_value", max)
 
 
-def whatever_a_push_overlaps_is_cut(patch):
-    """ "If an existing entry conflicts ... delete it": without looking whether it conflicts."""
+def all_entries_that_a_push_overlaps_are_truncated(patch):
+    """ "If an existing entry conflicts ... delete it": without checking whether it conflicts."""
     patch.setattr(
         LogTail,
         "first_conflict",
@@ -48,8 +48,8 @@ def whatever_a_push_overlaps_is_cut(patch):
     )
 
 
-def cut_goes_below_the_commit_index(patch):
-    """One entry more than conflicts goes, whether it is committed or not."""
+def truncation_goes_below_the_commit_index(patch):
+    """One entry more than conflicts is truncated, whether it is committed or not."""
     original = dledger.core.follower._take_entries
 
     def take_entries(state, push, span):
@@ -66,7 +66,7 @@ def cut_goes_below_the_commit_index(patch):
     patch.setattr(dledger.core.follower, "_take_entries", take_entries)
 
 
-def what_was_not_compared_is_committed(patch):
+def entries_that_were_not_compared_are_committed(patch):
     """A follower takes over the commit index up to its own last entry, whichever leader wrote that."""
     original = dledger.core.follower.on_heartbeat
 
@@ -79,7 +79,7 @@ def what_was_not_compared_is_committed(patch):
 
 
 def heartbeat_commits_up_to_the_end_of_the_log(patch):
-    """As it once was: the end of the log may come from a leader that was deposed."""
+    """As in an earlier version: the end of the log may be from a deposed leader."""
     patch.setattr(
         dledger.core.follower,
         "learn_commit",
@@ -87,7 +87,7 @@ def heartbeat_commits_up_to_the_end_of_the_log(patch):
     )
 
 
-def follower_that_forgot_is_not_probed(patch):
+def follower_that_lost_entries_is_not_probed(patch):
     original = dledger.core.leader.on_heartbeat_response
 
     def on_heartbeat_response(state, sender, response):
@@ -96,7 +96,7 @@ def follower_that_forgot_is_not_probed(patch):
     patch.setattr(dledger.core.leader, "on_heartbeat_response", on_heartbeat_response)
 
 
-def follower_keeps_what_it_compared_with_the_leader_before(patch):
+def follower_keeps_the_match_index_of_the_previous_leader(patch):
     original = dledger.core.transitions._new_follower
 
     def new_follower(state):
@@ -108,11 +108,11 @@ def follower_keeps_what_it_compared_with_the_leader_before(patch):
     patch.setattr(dledger.core.transitions, "_new_follower", new_follower)
 
 
-def push_is_taken_without_the_check_of_the_entry_before(patch):
+def push_is_accepted_without_the_check_of_the_previous_entry(patch):
     patch.setattr(dledger.core.follower, "_agrees", lambda state, index, term: True)
 
 
-def term_that_is_not_known_agrees_with_anything(patch):
+def unknown_previous_term_matches_any_term(patch):
     original = dledger.core.follower._agrees
     patch.setattr(
         dledger.core.follower,
@@ -126,7 +126,7 @@ def corrupt_push_is_accepted(patch):
     patch.setattr(dledger.entries.push_check, "crc32c", lambda *_: EqualToAll())
 
 
-def late_refusal_moves_the_leader_back(patch):
+def late_refusal_lowers_the_next_index(patch):
     original = dledger.core.leader.on_push_refused
 
     def on_push_refused(state, sender, response):
@@ -138,11 +138,11 @@ def late_refusal_moves_the_leader_back(patch):
     patch.setattr(dledger.core.leader, "on_push_refused", on_push_refused)
 
 
-def leader_never_pauses_where_pushes_overtake_one_another(patch):
+def leader_never_pauses_when_pushes_are_reordered(patch):
     patch.setattr(dledger.core.leader, "_pause_if_overtaken", lambda *_: None)
 
 
-def conflict_is_looked_for_entry_by_entry(patch):
+def conflict_is_searched_entry_by_entry(patch):
     patch.setattr(
         dledger.core.leader, "_next_after_conflict", lambda state, response: max(0, response.rejected_prev_index - 1)
     )
@@ -173,14 +173,14 @@ MUTANTS = (
         "acknowledged is durable",
         Seeds(("Violation: durable commit",), with_elections, 5),
     ),
-    Mutant(whatever_a_push_overlaps_is_cut, "what is committed stays", Seeds(FORKED, with_elections)),
+    Mutant(all_entries_that_a_push_overlaps_are_truncated, "committed entries stay", Seeds(FORKED, with_elections)),
     Mutant(
-        cut_goes_below_the_commit_index,
-        "what is committed stays",
+        truncation_goes_below_the_commit_index,
+        "committed entries stay",
         Seeds((*FORKED, "AssertionError", NOT_BELIEVED), with_elections),
     ),
     Mutant(
-        what_was_not_compared_is_committed,
+        entries_that_were_not_compared_are_committed,
         "state machine safety",
         Seeds((*FORKED, "Violation: durable commit"), with_elections),
     ),
@@ -190,12 +190,12 @@ MUTANTS = (
         Scenario("wiped-node-and-a-heartbeat-of-the-next-leader"),
     ),
     Mutant(
-        follower_keeps_what_it_compared_with_the_leader_before,
+        follower_keeps_the_match_index_of_the_previous_leader,
         "state machine safety",
         Tests("tests/unit/dledger/core/test_transitions.py::test_a_follower_has_compared_nothing_with_the_next_leader"),
     ),
     Mutant(
-        follower_that_forgot_is_not_probed,
+        follower_that_lost_entries_is_not_probed,
         "liveness",
         Tests(
             "tests/unit/dledger/core/test_replication.py::"
@@ -203,12 +203,12 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        push_is_taken_without_the_check_of_the_entry_before,
+        push_is_accepted_without_the_check_of_the_previous_entry,
         "log matching",
         Seeds((*FORKED, "Violation: push", "CorruptPush"), with_elections),
     ),
     Mutant(
-        term_that_is_not_known_agrees_with_anything,
+        unknown_previous_term_matches_any_term,
         "log matching",
         Tests(
             "tests/unit/dledger/core/test_replication.py::"
@@ -223,21 +223,21 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        late_refusal_moves_the_leader_back,
+        late_refusal_lowers_the_next_index,
         "match indexes only grow",
         Tests("tests/unit/dledger/core/test_replication.py::test_a_late_refusal_does_not_change_the_leaders_progress"),
     ),
     Mutant(
-        leader_never_pauses_where_pushes_overtake_one_another,
-        "pushes under way stay bounded",
+        leader_never_pauses_when_pushes_are_reordered,
+        "pushes in flight stay bounded",
         Tests(
             "tests/unit/dledger/core/test_replication.py::"
             "test_messages_that_overtake_one_another_start_no_storm_of_pushes"
         ),
     ),
     Mutant(
-        conflict_is_looked_for_entry_by_entry,
-        "logs meet in a few steps",
+        conflict_is_searched_entry_by_entry,
+        "a conflict is found in a few steps",
         Tests("tests/unit/dledger/core/test_replication.py::test_conflicts_are_found_by_term_not_entry_by_entry"),
     ),
     Mutant(

@@ -62,7 +62,7 @@ def with_stale_leaders(options):
 
 
 def with_short_terms(options):
-    """Leaders of five lose their followers within moments, so that what one of them cuts the next may commit."""
+    """Leaders of five nodes soon lose their followers, so that the next one may commit entries that a follower truncated."""
     shaped = with_nemesis(ShellNemesisOp.KILL, ShellNemesisOp.ISOLATE, ShellNemesisOp.SPLIT)(options)
     return replace(
         shaped,
@@ -84,7 +84,7 @@ def with_short_terms(options):
     )
 
 
-# Production code must hold in each of them.
+# Without a bug, no run with these shapes may fail.
 SOUND = (
     with_elections,
     with_cuts,
@@ -98,7 +98,7 @@ SOUND = (
 # ------------------------------------------------------------------------------------------------ pending appends
 
 
-def append_whose_place_another_took_is_answered_with_success(patch):
+def append_whose_index_another_entry_has_is_answered_with_success(patch):
     def is_settled(_, pending, commit_index, term_at):
         del term_at
         if pending.last_index > commit_index:
@@ -118,8 +118,8 @@ def append_that_waits_too_long_is_called_refused(patch):
     patch.setattr(PendingAppends, "expire", expire)
 
 
-def append_that_is_cut_off_is_called_refused(patch):
-    """What was cut off here may have been committed by another leader that held it."""
+def truncated_append_is_called_refused(patch):
+    """Entries truncated here may have been committed by another leader."""
 
     def truncated(self, first_index):
         while self._waiting and self._waiting[-1].last_index >= first_index:
@@ -142,7 +142,7 @@ def appends_do_not_end_at_truncations(patch):
 # ------------------------------------------------------------------------------------------------ pending reads
 
 
-def service_reads_what_the_node_knows(patch):
+def service_reads_the_commit_index_without_a_quorum(patch):
     async def read_index(self, *, is_lease_allowed=False):
         del is_lease_allowed
         return self.commit_index
@@ -150,7 +150,7 @@ def service_reads_what_the_node_knows(patch):
     patch.setattr(Node, "read_index", read_index)
 
 
-def read_joins_a_question_that_is_under_way(patch):
+def read_joins_a_read_index_request_that_is_in_flight(patch):
     original = PendingReads.ask
 
     def ask(self, future, *, is_lease_allowed=False):
@@ -187,8 +187,8 @@ def sync_is_reported_before_its_thread_has_done_it(patch):
     patch.setattr(GroupSyncer, "_sync_in_thread", sync_in_thread)
 
 
-def turn_loses_what_came_while_the_driver_worked(patch):
-    """The inbox is emptied after the driver's work instead of before it; messages are lost, and so are syncs."""
+def iteration_loses_events_that_arrived_while_the_driver_worked(patch):
+    """The inbox is emptied after the driver's work instead of before it; messages and syncs are lost."""
     original = EventBatches.on_synced
     counts = {"synced": 0}
 
@@ -209,14 +209,14 @@ def begin_of_a_frame_is_lost_between_two_reads(patch):
 
     def make_room(self, wanted):
         if not wanted:
-            # A head that has not come whole.
+            # An incomplete header.
             self._begin = self._end
         original(self, wanted)
 
     patch.setattr(FrameBuffer, "_make_room", make_room)
 
 
-def handshake_takes_a_dialling_peer_for_the_dialled_one(patch):
+def handshake_confuses_the_dialling_peer_with_the_dialled_one(patch):
     original = Handshake.answer
 
     def answer(self, asked):
@@ -243,8 +243,8 @@ def lost_connection_is_not_dialled_again(patch):
 # ------------------------------------------------------------------------------------------------ service, client
 
 
-def answers_of_a_stream_are_given_to_the_first_that_waits(patch):
-    """As if they came in the order of the requests; the request is taken from a queue instead of its own answer."""
+def answers_of_a_stream_go_to_the_oldest_waiter(patch):
+    """As if answers arrived in the order of the requests: the request is taken from a queue instead of the answer."""
     original = PipelinedCall.__init__
     original_take = PipelinedCall._decided
 
@@ -266,14 +266,14 @@ def answers_of_a_stream_are_given_to_the_first_that_waits(patch):
     patch.setattr(PipelinedCall, "_decided", decided)
 
 
-def client_tries_again_what_may_have_been_appended(patch):
+def client_retries_an_append_with_an_unknown_outcome(patch):
     def failure_of_append(address, code, details):
         return Refused(ResponseCode.NETWORK_ERROR, f"{address}: {code} {details}")
 
     patch.setattr(dledger.client.aio.sender, "failure_of_append", failure_of_append)
 
 
-def client_calls_what_its_deadline_passed_over_refused(patch):
+def client_calls_an_append_past_its_deadline_refused(patch):
     def sweep_stream(self, stream, now_s):
         for batch in stream.in_flight.values():
             for item in batch.items:
@@ -307,7 +307,7 @@ def read_that_continues_at_another_node_repeats_the_last_entry(patch):
     patch.setattr(ReadSession, "broke", broke)
 
 
-def read_that_continues_at_another_node_leaves_an_entry_out(patch):
+def read_that_continues_at_another_node_skips_an_entry(patch):
     original = ReadSession.request
 
     def request(self):
@@ -322,37 +322,43 @@ def read_that_continues_at_another_node_leaves_an_entry_out(patch):
 
 MUTANTS = (
     Mutant(
-        append_whose_place_another_took_is_answered_with_success,
-        "outcomes are so",
+        append_whose_index_another_entry_has_is_answered_with_success,
+        "outcomes are true",
         ShellSeeds(LOST, with_elections, 60),
     ),
-    Mutant(append_that_waits_too_long_is_called_refused, "outcomes are so", ShellSeeds(OUTCOME, with_cuts)),
-    Mutant(append_that_is_cut_off_is_called_refused, "outcomes are so", ShellSeeds(OUTCOME, with_short_terms)),
-    Mutant(appends_of_a_node_that_stops_are_called_refused, "outcomes are so", ShellSeeds(OUTCOME, with_failing_disks)),
-    Mutant(appends_do_not_end_at_truncations, "outcomes are so", ShellSeeds(FAILED + LOST, with_elections)),
-    Mutant(service_reads_what_the_node_knows, "reads are linearizable", ShellSeeds(READ, with_stale_leaders)),
-    Mutant(read_joins_a_question_that_is_under_way, "reads are linearizable", ShellSeeds(READ)),
+    Mutant(append_that_waits_too_long_is_called_refused, "outcomes are true", ShellSeeds(OUTCOME, with_cuts)),
+    Mutant(truncated_append_is_called_refused, "outcomes are true", ShellSeeds(OUTCOME, with_short_terms)),
+    Mutant(
+        appends_of_a_node_that_stops_are_called_refused, "outcomes are true", ShellSeeds(OUTCOME, with_failing_disks)
+    ),
+    Mutant(appends_do_not_end_at_truncations, "outcomes are true", ShellSeeds(FAILED + LOST, with_elections)),
+    Mutant(
+        service_reads_the_commit_index_without_a_quorum, "reads are linearizable", ShellSeeds(READ, with_stale_leaders)
+    ),
+    Mutant(read_joins_a_read_index_request_that_is_in_flight, "reads are linearizable", ShellSeeds(READ)),
     Mutant(failed_sync_is_reported_as_done, "acknowledged is durable", ShellSeeds(FAILED + LOST, with_failing_disks)),
     Mutant(
         sync_is_reported_before_its_thread_has_done_it,
         "acknowledged is durable",
         ShellSeeds(FAILED + LOST, with_power_cuts),
     ),
-    Mutant(turn_loses_what_came_while_the_driver_worked, "liveness", ShellSeeds(STUCK)),
+    Mutant(iteration_loses_events_that_arrived_while_the_driver_worked, "liveness", ShellSeeds(STUCK)),
     Mutant(begin_of_a_frame_is_lost_between_two_reads, "frames are whole", ShellSeeds(STUCK)),
-    Mutant(handshake_takes_a_dialling_peer_for_the_dialled_one, "peers know each other", ShellSeeds(STUCK)),
-    Mutant(late_greeting_is_called_an_old_copy, "warnings are so", ShellSeeds(STUCK, with_elections, 60)),
+    Mutant(
+        handshake_confuses_the_dialling_peer_with_the_dialled_one,
+        "peers verify each other's directory",
+        ShellSeeds(STUCK),
+    ),
+    Mutant(late_greeting_is_called_an_old_copy, "warnings are true", ShellSeeds(STUCK, with_elections, 60)),
     Mutant(lost_connection_is_not_dialled_again, "liveness", ShellSeeds(STUCK, with_elections)),
-    Mutant(answers_of_a_stream_are_given_to_the_first_that_waits, "outcomes are so", ShellSeeds(OUTCOME)),
-    Mutant(client_tries_again_what_may_have_been_appended, "nothing twice", ShellSeeds(OUTCOME, with_elections)),
-    Mutant(client_calls_what_its_deadline_passed_over_refused, "outcomes are so", ShellSeeds(OUTCOME, with_cuts)),
-    Mutant(client_gives_every_caller_of_a_batch_the_first_places, "outcomes are so", ShellSeeds(OUTCOME)),
+    Mutant(answers_of_a_stream_go_to_the_oldest_waiter, "outcomes are true", ShellSeeds(OUTCOME)),
+    Mutant(client_retries_an_append_with_an_unknown_outcome, "nothing twice", ShellSeeds(OUTCOME, with_elections)),
+    Mutant(client_calls_an_append_past_its_deadline_refused, "outcomes are true", ShellSeeds(OUTCOME, with_cuts)),
+    Mutant(client_gives_every_caller_of_a_batch_the_first_places, "outcomes are true", ShellSeeds(OUTCOME)),
     Mutant(
         read_that_continues_at_another_node_repeats_the_last_entry,
         "reads",
         ShellSeeds(READ + STUCK, with_broken_streams),
     ),
-    Mutant(
-        read_that_continues_at_another_node_leaves_an_entry_out, "reads", ShellSeeds(READ + STUCK, with_broken_streams)
-    ),
+    Mutant(read_that_continues_at_another_node_skips_an_entry, "reads", ShellSeeds(READ + STUCK, with_broken_streams)),
 )

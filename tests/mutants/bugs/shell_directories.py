@@ -28,7 +28,7 @@ with_flipped_frames = with_nemesis(ShellNemesisOp.FLIP_FRAMES)
 
 
 def with_half_open_connections(options):
-    """Machines that lose power say nothing: the other side keeps their connections until a time limit ends these."""
+    """Machines that lose power send nothing: the other side keeps their connections until a time limit."""
     shaped = with_nemesis(ShellNemesisOp.CUT_POWER)(options)
     return replace(
         shaped, is_flush_sync=True, downtime_max_us=50_000, nemesis_interval_us=1_000_000, safety_us=9_000_000
@@ -40,11 +40,11 @@ def large_frames_of_non_members_share_no_bound(patch):
 
 
 def clock_is_not_read_between_ticks(patch):
-    """A process that was stopped takes what waited for it as of the time at which it was stopped."""
+    """A paused process handles pending data as if it were still the time of the pause."""
     patch.setattr(Raft, "pass_time", lambda *_: None)
 
 
-def old_copy_of_a_directory_is_let_in(patch):
+def old_copy_of_a_directory_is_accepted(patch):
     original = PeerDirectories.fault_of
 
     def fault_of(self, peer_id, directory_id, starts, lives):
@@ -67,11 +67,11 @@ def group_of_a_peer_is_not_compared(patch):
     patch.setattr(Handshake, "_judge_directory", judge_directory)
 
 
-def directory_of_another_node_is_taken(patch):
+def directory_of_another_node_is_used(patch):
     patch.setattr(IdentityFile, "_load", lambda self, *_: self.read())
 
 
-def end_of_a_replaced_connection_takes_the_new_one_out(patch):
+def end_of_a_replaced_connection_removes_the_new_one(patch):
     patch.setattr(PeerLink, "holds", lambda *_: True)
 
 
@@ -89,11 +89,11 @@ def connection_that_is_made_after_the_stop_is_kept(patch):
     patch.setattr(UnverifiedPeers, "close", close)
 
 
-def room_of_appends_is_never_given_back(patch):
+def space_of_appends_is_never_released(patch):
     patch.setattr(PendingAppends, "_release", lambda *_: None)
 
 
-def append_that_ends_where_the_log_is_cut_is_kept(patch):
+def append_that_ends_at_a_truncation_is_kept(patch):
     original = PendingAppends.truncated
     patch.setattr(PendingAppends, "truncated", lambda self, first_index: original(self, first_index + 1))
 
@@ -128,12 +128,12 @@ def call_without_a_request_is_never_ended(patch):
 
 
 def streams_without_a_request_count_as_calls(patch):
-    """A client that opens its stream before it has something to send loses it after ten seconds."""
+    """A client that opens a stream before it has a request loses it after ten seconds."""
     original = UnreadCalls._read
     patch.setattr(UnreadCalls, "_read", lambda self, context, _: original(self, context, self._calls))
 
 
-def all_calls_without_a_request_end_in_one_turn(patch):
+def all_calls_without_a_request_end_in_one_iteration(patch):
     original = UnreadCalls._end_due
 
     def end_due(self):
@@ -148,7 +148,7 @@ def all_calls_without_a_request_end_in_one_turn(patch):
 MUTANTS = (
     Mutant(
         calls_without_a_request_are_not_counted,
-        "clients cannot lock others out",
+        "clients cannot block others",
         Tests(f"{UNREAD}::test_oldest_calls_end_when_too_many_wait"),
     ),
     Mutant(
@@ -157,37 +157,41 @@ MUTANTS = (
         Tests(f"{UNREAD}::test_call_that_sends_nothing_ends_after_its_limit_and_a_stream_waits"),
     ),
     Mutant(
-        all_calls_without_a_request_end_in_one_turn,
-        "turns of the loop are short",
+        all_calls_without_a_request_end_in_one_iteration,
+        "iterations of the loop are short",
         Tests(f"{UNREAD}::test_few_calls_end_in_one_iteration_of_the_loop"),
     ),
     Mutant(
         call_without_a_request_is_never_ended,
-        "clients cannot lock others out",
+        "clients cannot block others",
         Tests(f"{UNREAD}::test_call_that_sends_nothing_ends_after_its_limit_and_a_stream_waits"),
     ),
     Mutant(
         large_frames_of_non_members_share_no_bound,
-        "memory of strangers is bounded",
+        "memory of non-members is bounded",
         Tests(
             "tests/integration/dledger/peer/test_non_members.py::test_incomplete_frames_of_non_members_share_one_bound"
         ),
     ),
-    Mutant(clock_is_not_read_between_ticks, "leases are promises", ShellSeeds(("Violation: lease",), with_pauses)),
+    Mutant(clock_is_not_read_between_ticks, "leases are kept", ShellSeeds(("Violation: lease",), with_pauses)),
     Mutant(
-        old_copy_of_a_directory_is_let_in,
-        "peers know each other",
+        old_copy_of_a_directory_is_accepted,
+        "peers verify each other's directory",
         ShellSeeds(STRANGER, with_old_copies),
     ),
     Mutant(
         only_the_last_directory_of_a_node_is_remembered,
-        "peers know each other",
+        "peers verify each other's directory",
         ShellSeeds(STRANGER, with_old_copies),
     ),
-    Mutant(group_of_a_peer_is_not_compared, "peers know each other", ShellSeeds(STRANGER, with_foreign_directories)),
-    Mutant(directory_of_another_node_is_taken, "a directory is its node's", ShellSeeds(STRANGER, with_exchanges)),
     Mutant(
-        end_of_a_replaced_connection_takes_the_new_one_out,
+        group_of_a_peer_is_not_compared,
+        "peers verify each other's directory",
+        ShellSeeds(STRANGER, with_foreign_directories),
+    ),
+    Mutant(directory_of_another_node_is_used, "a directory is its node's", ShellSeeds(STRANGER, with_exchanges)),
+    Mutant(
+        end_of_a_replaced_connection_removes_the_new_one,
         "connections",
         ShellSeeds(STUCK, with_half_open_connections, 10),
     ),
@@ -199,13 +203,13 @@ MUTANTS = (
             "::test_connection_that_is_made_after_the_stop_is_ended_and_no_peer_is_dialled_back"
         ),
     ),
-    Mutant(room_of_appends_is_never_given_back, "liveness", ShellSeeds(STUCK, with_elections)),
-    Mutant(append_that_ends_where_the_log_is_cut_is_kept, "outcomes are so", ShellSeeds(FAILED + LOST, with_elections)),
+    Mutant(space_of_appends_is_never_released, "liveness", ShellSeeds(STUCK, with_elections)),
+    Mutant(append_that_ends_at_a_truncation_is_kept, "outcomes are true", ShellSeeds(FAILED + LOST, with_elections)),
     Mutant(refused_read_is_answered_with_the_first_index, "reads are linearizable", ShellSeeds(READ, with_elections)),
     Mutant(size_of_a_damaged_frame_is_awaited, "frames are whole", ShellSeeds(STUCK, with_flipped_frames)),
 )
 
-# Production code must hold in each of them.
+# Without a bug, no run with these shapes may fail.
 SOUND = (
     with_pauses,
     with_foreign_directories,

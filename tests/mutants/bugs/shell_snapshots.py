@@ -1,4 +1,4 @@
-"""Planted bugs of the shell around the state machine: applying, results, snapshots, installs and what they let go."""
+"""Planted bugs of the shell around the state machine: applying, results, snapshots, installs, deletions."""
 
 from dataclasses import replace
 
@@ -43,7 +43,7 @@ def with_lost_snapshots(options):
     return replace(shaped, is_flush_sync=True)
 
 
-# Production code must hold in each of them.
+# Without a bug, no run with these shapes may fail.
 SOUND = (with_installs, with_restarts, with_damaged_snapshots, with_slow_states, with_lost_snapshots)
 
 
@@ -70,8 +70,8 @@ def install_keeps_the_old_state(patch):
     patch.setattr(Applier, "on_reset", on_reset)
 
 
-def snapshot_is_named_after_what_is_committed(patch):
-    """The entries that are committed and not applied yet are in no state that is restored from it."""
+def snapshot_is_named_by_the_commit_index(patch):
+    """Entries that are committed but not applied are missing in the state restored from it."""
     original = Applier.save_snapshot
 
     def save_snapshot(self):
@@ -132,7 +132,7 @@ def append_is_answered_before_it_is_applied(patch):
     patch.setattr(NodeObserver, "on_commit", on_commit)
 
 
-def reader_of_the_state_waits_for_nothing(patch):
+def reader_of_the_state_does_not_wait(patch):
     async def wait_applied(self, index):
         del self, index
 
@@ -140,7 +140,7 @@ def reader_of_the_state_waits_for_nothing(patch):
 
 
 def entries_are_applied_while_the_state_is_saved(patch):
-    """Part of the state is then that of a later index."""
+    """Part of the state is then of a later index."""
 
     def step_soon(self):
         if not self._is_step_due:
@@ -150,11 +150,11 @@ def entries_are_applied_while_the_state_is_saved(patch):
     patch.setattr(NodeMachine, "_step_soon", step_soon)
 
 
-def save_follows_save_whatever_waits_to_be_applied(patch):
+def saves_follow_each_other_while_entries_wait_to_be_applied(patch):
     patch.setattr(Applier, "catch_up", lambda _self: None)
 
 
-def save_takes_a_snapshot_from_the_follower_that_is_sent_it(patch):
+def save_deletes_a_snapshot_that_is_being_sent(patch):
     original = NodeMachine.read_chunk
     patch.setattr(NodeMachine, "read_chunk", lambda *arguments: original(*arguments) or None)
 
@@ -171,7 +171,7 @@ MUTANTS = (
     ),
     Mutant(install_keeps_the_old_state, "the state machine sees every entry", ShellSeeds(STATE, with_installs)),
     Mutant(
-        snapshot_is_named_after_what_is_committed,
+        snapshot_is_named_by_the_commit_index,
         "the state machine sees every entry",
         ShellSeeds(STATE + FAILED, with_restarts),
     ),
@@ -188,19 +188,19 @@ MUTANTS = (
         "acknowledged is applied",
         ShellSeeds((*FAILED, "Violation: acknowledged is applied"), with_slow_states),
     ),
-    Mutant(reader_of_the_state_waits_for_nothing, "reads are linearizable", ShellSeeds(READ, with_slow_states)),
+    Mutant(reader_of_the_state_does_not_wait, "reads are linearizable", ShellSeeds(READ, with_slow_states)),
     Mutant(
         entries_are_applied_while_the_state_is_saved,
         "a snapshot is of one index",
         ShellSeeds(STATE + FAILED, with_restarts),
     ),
     Mutant(
-        save_follows_save_whatever_waits_to_be_applied,
+        saves_follow_each_other_while_entries_wait_to_be_applied,
         "liveness",
         Tests(f"{NODE}/test_state_machine_runner.py::test_what_gathers_during_a_save_is_applied_before_the_next_one"),
     ),
     Mutant(
-        save_takes_a_snapshot_from_the_follower_that_is_sent_it,
+        save_deletes_a_snapshot_that_is_being_sent,
         "liveness",
         Tests(
             f"{NODE}/test_state_machine_runner.py::test_while_a_snapshot_is_saved_nothing_else_touches_the_snapshots"

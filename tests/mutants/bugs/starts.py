@@ -1,4 +1,4 @@
-"""Planted bugs of what a start takes over, of the log set aside, and of the bounds on nodes that are no members."""
+"""Planted bugs of starts, of the log that was set aside, and of the bounds for non-members."""
 
 import dledger.node.files
 import dledger.peer.transport
@@ -24,16 +24,16 @@ exists, remove = OsFiles.exists, OsFiles.remove
 # ------------------------------------------------------------------------------------------- the vote taken back
 
 
-def vote_is_given_back_without_the_leave_of_a_person(patch):
+def vote_is_restored_without_permission_of_an_operator(patch):
     patch.setattr(OsFiles, "exists", lambda self, path: "take-back-voice" in path or exists(self, path))
     patch.setattr(OsFiles, "remove", lambda self, path: None if "take-back-voice" in path else remove(self, path))
 
 
-def leave_for_the_vote_is_kept_permanently(patch):
+def permission_for_the_vote_is_kept_permanently(patch):
     patch.setattr(OsFiles, "remove", lambda self, path: None if "take-back-voice" in path else remove(self, path))
 
 
-def leave_for_the_vote_holds_for_any_loss(patch):
+def permission_for_the_vote_is_valid_for_any_loss(patch):
     """The name of the file is not compared with the incarnation that lost its vote."""
 
     def names_any(self, path):
@@ -46,8 +46,8 @@ def leave_for_the_vote_holds_for_any_loss(patch):
     patch.setattr(OsFiles, "remove", lambda self, path: remove(self, path) if exists(self, path) else None)
 
 
-def leave_for_the_vote_goes_before_the_vote_is_saved(patch):
-    """A crash in between costs the leave, and the node still has no vote."""
+def permission_for_the_vote_is_removed_before_the_vote_is_saved(patch):
+    """A crash in between loses the permission, and the node still has no vote."""
 
     def take(self, path):
         is_there = exists(self, path)
@@ -85,15 +85,15 @@ def vote_of_a_killed_process_is_not_made_durable(patch):
     _without_syncs_of_directories(patch, HardStateFile, "open")
 
 
-def beginning_that_another_program_made_is_not_noted(patch):
+def begin_that_another_program_set_is_not_recorded(patch):
     patch.setattr(dledger.node.files, "note_beginning", lambda head_file, found: None)
 
 
 # ------------------------------------------------------------------------------------------- the log set aside
 
 
-def old_log_goes_before_its_record(patch):
-    """A crash in between leaves a log that looks whole and kept, without its end."""
+def old_log_is_deleted_before_its_record(patch):
+    """A crash in between leaves a log without its end that looks complete."""
     original = Aside._delete_one
 
     def delete_one(self, *, is_waiting):
@@ -108,8 +108,8 @@ def old_log_goes_before_its_record(patch):
     patch.setattr(Aside, "_delete_one", delete_one)
 
 
-def old_log_goes_from_its_beginning(patch):
-    """What is left of it must be a log that can be opened: its first files, not its last."""
+def old_log_is_deleted_from_its_begin(patch):
+    """The remaining files must be a valid log: its first files, not its last."""
     original = Aside._delete_one
 
     def delete_one(self, *, is_waiting):
@@ -123,7 +123,7 @@ def old_log_goes_from_its_beginning(patch):
 # ------------------------------------------------------------------------------------------- memberships
 
 
-def memberships_that_the_log_does_not_hold_stay_in_the_file(patch):
+def memberships_that_the_log_lacks_stay_in_the_file(patch):
     original = SavedMemberships.load
 
     def load(self, store, hard_state, settings):
@@ -151,7 +151,7 @@ def connections_that_have_not_greeted_are_not_bounded(patch):
     patch.setattr(dledger.peer.unverified_peers.UnverifiedPeers.__init__, "__defaults__", (1 << 30, 1 << 30))
 
 
-def newest_stranger_goes_instead_of_the_oldest(patch):
+def newest_unverified_peer_is_closed_instead_of_the_oldest(patch):
     original = dledger.peer.unverified_peers.UnverifiedPeers._end
 
     def end(self, _connection, reason):
@@ -161,11 +161,11 @@ def newest_stranger_goes_instead_of_the_oldest(patch):
 
 
 VOTE = "one vote a term"
-KILLED = "what a start finds is durable before it is promised"
+KILLED = "what a start finds is durable before it is acknowledged"
 SET_ASIDE = "a reset loses nothing before the new log has it"
 MUTANTS = (
     Mutant(
-        memberships_that_the_log_does_not_hold_stay_in_the_file,
+        memberships_that_the_log_lacks_stay_in_the_file,
         "what is in force as committed was committed",
         Tests(
             "tests/unit/dledger/entries/test_membership.py::"
@@ -173,40 +173,40 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        vote_is_given_back_without_the_leave_of_a_person,
+        vote_is_restored_without_permission_of_an_operator,
         VOTE,
         Tests(LOST_VOTE + "test_permission_for_another_incarnation_restores_nothing"),
     ),
     Mutant(
-        leave_for_the_vote_is_kept_permanently,
+        permission_for_the_vote_is_kept_permanently,
         VOTE,
         Tests(LOST_VOTE + "test_permission_of_an_operator_restores_the_vote_once"),
     ),
     Mutant(
-        leave_for_the_vote_holds_for_any_loss,
+        permission_for_the_vote_is_valid_for_any_loss,
         VOTE,
         Tests(LOST_VOTE + "test_permission_for_another_incarnation_restores_nothing"),
     ),
     Mutant(
-        leave_for_the_vote_goes_before_the_vote_is_saved,
-        "a person gives leave once",
+        permission_for_the_vote_is_removed_before_the_vote_is_saved,
+        "a permission is used once",
         Tests(LOST_VOTE + "test_permission_survives_a_crash_before_the_vote_is_saved"),
     ),
     Mutant(rename_of_a_killed_process_is_not_made_durable, KILLED, Tests(f"{AFTER_A_KILL}[restart_log]")),
     Mutant(membership_of_a_killed_process_is_not_made_durable, KILLED, Tests(f"{AFTER_A_KILL}[change_members]")),
     Mutant(vote_of_a_killed_process_is_not_made_durable, KILLED, Tests(f"{AFTER_A_KILL}[vote_and_lead]")),
     Mutant(
-        beginning_that_another_program_made_is_not_noted,
-        "a log that lost its beginning is noticed",
+        begin_that_another_program_set_is_not_recorded,
+        "a log that lost its begin is detected",
         Tests("tests/compat/test_java_directories.py"),
     ),
     Mutant(
-        old_log_goes_before_its_record,
+        old_log_is_deleted_before_its_record,
         SET_ASIDE,
         Tests(ASIDE + "test_deletion_that_crashes_anywhere_is_completed_later"),
     ),
     Mutant(
-        old_log_goes_from_its_beginning,
+        old_log_is_deleted_from_its_begin,
         "what is left of an old log can be opened",
         Tests(ASIDE + "test_deletion_that_a_crash_interrupted_continues"),
     ),
@@ -217,7 +217,7 @@ MUTANTS = (
     ),
     Mutant(
         non_members_of_one_address_are_not_bounded,
-        "strangers lock no member out",
+        "unverified peers block no member",
         Tests(NON_MEMBERS + "test_one_address_cannot_exhaust_the_bound_of_non_members"),
     ),
     Mutant(
@@ -226,8 +226,8 @@ MUTANTS = (
         Tests(STRANGERS + "test_the_oldest_connections_are_closed_when_there_are_too_many"),
     ),
     Mutant(
-        newest_stranger_goes_instead_of_the_oldest,
-        "strangers lock no member out",
+        newest_unverified_peer_is_closed_instead_of_the_oldest,
+        "unverified peers block no member",
         Tests(STRANGERS + "test_the_oldest_connections_are_closed_when_there_are_too_many"),
     ),
 )

@@ -1,4 +1,4 @@
-"""Planted bugs in what a store believes of its own files after they were lost or damaged."""
+"""Planted bugs in a store's checks of its own files after loss or damage."""
 
 from dataclasses import replace
 
@@ -43,15 +43,15 @@ def seal_is_not_compared_with_the_numbers(patch):
     patch.setattr(store.dispatch.checkpoint, "seal_state", state)
 
 
-def promise_is_not_bounded_by_the_queues(patch):
+def guarantee_is_not_bounded_by_the_queues(patch):
     patch.setattr(ConsumeQueues, "max_physical_offset", property(lambda self: 1 << 62))
 
 
-def promise_stays_while_queues_are_built_again(patch):
+def guarantee_stays_while_queues_are_rebuilt(patch):
     patch.setattr(StoreRoot, "invalidate_derived", lambda self: None)
 
 
-def checkpoint_of_a_killed_process_is_taken_for_durable(patch):
+def checkpoint_of_a_killed_process_counts_as_durable(patch):
     original = StoreRoot.sync_checkpoint
 
     def sync_checkpoint(self):
@@ -88,15 +88,15 @@ def refused_start_counts_as_a_crash(patch):
     patch.setattr(StoreRoot, "__init__", noted_at_once)
 
 
-def opening_that_changed_nothing_is_not_noted(patch):
+def opening_that_changed_nothing_is_not_recorded(patch):
     patch.setattr(StoreRoot, "note_opened", lambda self: None)
 
 
-def change_of_a_file_that_was_there_is_not_noted(patch):
+def change_of_an_existing_file_is_not_recorded(patch):
     patch.setattr(WatchedFile, "write", lambda self, data, position: self._file.write(data, position))
 
 
-def damaged_queues_go_before_all_were_looked_at(patch):
+def damaged_queues_are_deleted_before_all_were_checked(patch):
     original = QueueLoading._load
 
     def load(self, *place):
@@ -108,7 +108,7 @@ def damaged_queues_go_before_all_were_looked_at(patch):
     patch.setattr(QueueLoading, "_load", load)
 
 
-def rebuild_promises_nothing_of_the_log(patch):
+def rebuild_ignores_the_durable_part_of_the_log(patch):
     original = Rebuild._check_end
 
     def check(self, log_end):
@@ -118,7 +118,7 @@ def rebuild_promises_nothing_of_the_log(patch):
     patch.setattr(Rebuild, "_check_end", check)
 
 
-def lost_file_is_taken_for_a_lost_write(patch):
+def lost_file_counts_as_a_lost_write(patch):
     original = commitlog.plain.recovery._with_promise
     patch.setattr(
         commitlog.plain.recovery,
@@ -127,7 +127,7 @@ def lost_file_is_taken_for_a_lost_write(patch):
     )
 
 
-def skipping_cuts_what_may_be_a_lost_write(patch):
+def skipping_truncates_what_may_be_a_lost_write(patch):
     original = commitlog.plain.recovery.find_facts
 
     def find_facts(place, synced_timestamp):
@@ -137,7 +137,7 @@ def skipping_cuts_what_may_be_a_lost_write(patch):
     patch.setattr(commitlog.plain.recovery, "find_facts", find_facts)
 
 
-def emptied_last_old_file_is_left_out(patch):
+def emptied_last_old_file_is_ignored(patch):
     original = MappedFileQueue.load
     patch.setattr(
         MappedFileQueue,
@@ -148,7 +148,7 @@ def emptied_last_old_file_is_left_out(patch):
     )
 
 
-def units_are_believed(patch):
+def units_are_used_unchecked(patch):
     patch.setattr(Record, "is_at_queue_offset", lambda self, topic, queue_id, queue_offset: True)
 
 
@@ -179,11 +179,11 @@ def verify_takes_any_damage_for_accepted(patch):
     )
 
 
-def items_of_what_cannot_be_read_are_called_wrong(patch):
+def items_of_unreadable_records_are_called_wrong(patch):
     patch.setattr(store.check.index_against_log, "_is_skipped", lambda batch, offset: False)
 
 
-def cut_files_are_lengthened_without_proof(patch):
+def truncated_files_are_lengthened_without_proof(patch):
     original = commitlog.plain.commit_log.replace_lost_files
     patch.setattr(
         commitlog.plain.commit_log,
@@ -192,7 +192,7 @@ def cut_files_are_lengthened_without_proof(patch):
     )
 
 
-def all_queues_follow_the_log_in_one_turn(patch):
+def all_queues_follow_the_log_in_one_iteration(patch):
     def expire_all(self):
         for _ in self._expiring or ():
             continue
@@ -201,7 +201,7 @@ def all_queues_follow_the_log_in_one_turn(patch):
     patch.setattr(store.maintenance.background.BackgroundTasks, "_expire_some", expire_all)
 
 
-def queues_stop_to_follow_the_log_after_one_turn(patch):
+def queues_stop_following_the_log_after_one_iteration(patch):
     original = store.maintenance.background.BackgroundTasks._expire_some
 
     def expire_some(self):
@@ -218,13 +218,13 @@ MUTANTS = (
         Tests("tests/unit/commitlog/plain/test_recovery.py::test_one_changed_bit_of_a_record_is_no_torn_write"),
     ),
     Mutant(
-        all_queues_follow_the_log_in_one_turn,
-        "the loop is not held up",
+        all_queues_follow_the_log_in_one_iteration,
+        "the loop is not blocked",
         Tests(SERVICE + "test_queues_follow_the_begin_of_the_log_one_iteration_after_the_other"),
     ),
     Mutant(
-        queues_stop_to_follow_the_log_after_one_turn,
-        "old messages go",
+        queues_stop_following_the_log_after_one_iteration,
+        "old messages are deleted",
         Tests(SERVICE + "test_queues_follow_the_begin_of_the_log_one_iteration_after_the_other"),
     ),
     Mutant(
@@ -248,17 +248,17 @@ MUTANTS = (
         Tests(ACCEPTED + "test_verify_reports_accepted_damage_as_accepted_and_new_damage_as_damage"),
     ),
     Mutant(
-        items_of_what_cannot_be_read_are_called_wrong,
+        items_of_unreadable_records_are_called_wrong,
         "verify gives true reasons",
         Tests(ACCEPTED + "test_one_acceptance_covers_all_damage"),
     ),
     Mutant(
-        cut_files_are_lengthened_without_proof,
+        truncated_files_are_lengthened_without_proof,
         "files keep their size",
         Tests(ACCEPTED + "test_files_of_another_size_are_not_made_longer"),
     ),
     Mutant(
-        units_are_believed,
+        units_are_used_unchecked,
         "a read returns what was asked for",
         Tests(
             "tests/unit/store/access/test_reading.py::test_unit_that_points_to_a_message_of_another_queue_delivers_nothing"
@@ -270,17 +270,17 @@ MUTANTS = (
         Tests(LOST + "test_flipped_bit_of_the_checkpoint_loses_no_message"),
     ),
     Mutant(
-        promise_is_not_bounded_by_the_queues,
+        guarantee_is_not_bounded_by_the_queues,
         "queue offsets are given once",
         Tests(LOST + "test_sealed_promise_is_bounded_by_where_the_queues_end"),
     ),
     Mutant(
-        promise_stays_while_queues_are_built_again,
+        guarantee_stays_while_queues_are_rebuilt,
         "queue offsets are given once",
         Tests(LOST + "test_promise_is_withdrawn_before_queues_are_built_again"),
     ),
     Mutant(
-        checkpoint_of_a_killed_process_is_taken_for_durable,
+        checkpoint_of_a_killed_process_counts_as_durable,
         "keys of messages are found",
         Tests(
             "tests/unit/store/maintenance/test_lock.py::"
@@ -289,12 +289,12 @@ MUTANTS = (
     ),
     Mutant(
         lost_queue_files_are_not_noticed,
-        "queues are what the log says",
+        "queues agree with the log",
         Tests(LOST + "test_queue_that_was_damaged_after_an_exit_in_order_is_built_again"),
     ),
     Mutant(
         lost_index_files_are_not_noticed,
-        "the index is what the log says",
+        "the index agrees with the log",
         Tests(LOST + "test_index_that_was_damaged_after_an_exit_in_order_is_built_again"),
     ),
     Mutant(
@@ -313,39 +313,39 @@ MUTANTS = (
         Tests(JAVA_END + "test_start_refuses_it_each_time_and_changes_nothing"),
     ),
     Mutant(
-        opening_that_changed_nothing_is_not_noted,
+        opening_that_changed_nothing_is_not_recorded,
         "no message is lost",
         Tests("tests/unit/store/maintenance/test_lock.py::test_open_store_is_noted_though_opening_has_changed_nothing"),
     ),
     Mutant(
-        change_of_a_file_that_was_there_is_not_noted,
+        change_of_an_existing_file_is_not_recorded,
         "no message is lost",
         Tests("tests/unit/store/fs/test_watched_files.py::test_first_change_is_announced_before_it_is_made"),
     ),
     Mutant(
-        damaged_queues_go_before_all_were_looked_at,
+        damaged_queues_are_deleted_before_all_were_checked,
         "a refused start changes nothing",
         Tests(REFUSED + "test_damaged_queue_stays_where_another_one_is_refused"),
     ),
     Mutant(
-        rebuild_promises_nothing_of_the_log,
+        rebuild_ignores_the_durable_part_of_the_log,
         "no message is lost",
         Tests(
             "tests/compat/test_loss_after_rebuild.py::test_lost_end_of_the_log_is_refused_by_start_verify_and_rebuild"
         ),
     ),
     Mutant(
-        lost_file_is_taken_for_a_lost_write,
+        lost_file_counts_as_a_lost_write,
         "no message is lost",
         Tests(ACCEPTED + "test_zeroed_file_is_refused_where_no_checkpoint_says_what_was_durable"),
     ),
     Mutant(
-        skipping_cuts_what_may_be_a_lost_write,
+        skipping_truncates_what_may_be_a_lost_write,
         "no message is lost",
         Tests(ACCEPTED + "test_skipping_a_lost_file_keeps_all_that_follows_it_whatever_the_checkpoint_says"),
     ),
     Mutant(
-        emptied_last_old_file_is_left_out,
+        emptied_last_old_file_is_ignored,
         "no message is lost",
         Tests(REFUSED + "test_emptied_last_file_of_the_old_log_is_refused"),
     ),

@@ -46,7 +46,7 @@ def stale_leader_can_ask_for_a_campaign(patch):
     patch.setattr(Raft, "_receive", receive)
 
 
-def appends_are_taken_during_a_transfer(patch):
+def appends_are_accepted_during_a_transfer(patch):
     def on_propose(state, proposal, count):
         transfer, state.transfer = state.transfer, None
         original(state, proposal, count)
@@ -56,7 +56,7 @@ def appends_are_taken_during_a_transfer(patch):
     patch.setattr(dledger.core.leader, "on_propose", on_propose)
 
 
-def transfer_that_fails_is_never_given_up(patch):
+def failed_transfer_never_ends(patch):
     patch.setattr(dledger.core.transfer, "tick", lambda state: None)
 
 
@@ -76,7 +76,7 @@ def node_with_a_stalled_disk_starts_an_election(patch):
 
 
 def _without_refusal_when(patch, code):
-    """Have `_check_may_change` overlook one reason."""
+    """Make `_check_may_change` ignore one reason."""
     original = dledger.core.membership_changes._check_may_change
 
     def check(state):
@@ -90,7 +90,7 @@ def _without_refusal_when(patch, code):
 
 
 def membership_changes_before_an_entry_of_the_own_term_commits(patch):
-    """The bug of the dissertation, corrected in 2015; without our second guard, which asks for live voters."""
+    """The bug of the dissertation, corrected in 2015; without our second check, for live voters."""
     _without_refusal_when(patch, "LEADER_NOT_READY")
     patch.setattr(dledger.core.membership_changes, "_check_quorum_lives", lambda state, wanted: None)
 
@@ -126,7 +126,7 @@ def membership_is_not_saved_before_its_entry(patch):
     patch.setattr(Raft, "step", step)
 
 
-def membership_that_was_cut_off_stays_in_force(patch):
+def truncated_membership_stays_in_force(patch):
     patch.setattr(dledger.core.state.membership, "cut", lambda state, first_index: None)
 
 
@@ -161,7 +161,7 @@ def wiped_node_counts_before_it_is_readmitted(patch):
 
 
 def wiped_node_counts_for_its_own_readmission(patch):
-    """The new name counts as soon as the entry that brings it is written, not when it is committed."""
+    """The new name counts as soon as its entry is written, not when it is committed."""
     original = dledger.core.state.membership.refresh
 
     def refresh(state):
@@ -185,7 +185,7 @@ def wiped_node_keeps_its_name(patch):
     patch.setattr(dledger.core.follower, "note_leader_contact", note_leader_contact)
 
 
-def what_a_wiped_node_acknowledged_before_still_counts(patch):
+def acknowledgements_from_before_a_wipe_still_count(patch):
     def note_answer(state, sender, incarnation=None):
         progress = state.leader.progress[sender]
         if incarnation is not None:
@@ -198,7 +198,7 @@ def what_a_wiped_node_acknowledged_before_still_counts(patch):
     patch.setattr(dledger.core.leader, "_note_answer", note_answer)
 
 
-def leader_with_a_full_disk_leads_on(patch):
+def leader_with_a_full_disk_does_not_transfer(patch):
     patch.setattr(dledger.core.transfer, "leave_full_disk", lambda state: None)
 
 
@@ -211,7 +211,7 @@ def full_disk_is_not_reported(patch):
     patch.setattr(dledger.core.follower, "HeartbeatResponse", respond)
 
 
-def small_entry_that_fits_makes_room_for_a_large_one(patch):
+def small_entry_that_fits_admits_a_large_one(patch):
     def found(self, sizes):
         self._sizes = ()
 
@@ -230,18 +230,18 @@ MUTANTS = (
         Tests(TRANSFER + "test_only_the_leader_of_the_term_can_ask_a_follower_to_campaign"),
     ),
     Mutant(
-        appends_are_taken_during_a_transfer,
+        appends_are_accepted_during_a_transfer,
         "transfer",
         Scenario("transfer-to-a-dead-node"),
     ),
     Mutant(
-        transfer_that_fails_is_never_given_up,
+        failed_transfer_never_ends,
         "liveness",
         Scenario("transfer-to-a-dead-node"),
     ),
     Mutant(
         node_with_a_stalled_disk_starts_an_election,
-        "a leader with a stuck disk goes",
+        "a leader with a stuck disk steps down",
         Tests(TRANSFER + "test_node_with_a_stalled_disk_lets_others_campaign_first"),
     ),
     Mutant(
@@ -252,7 +252,7 @@ MUTANTS = (
     Mutant(
         two_memberships_change_at_once,
         "a quorum in common",
-        # The leader may also lose sight of a member that left and came back.
+        # The leader may also ignore a member that left and came back.
         Seeds(("Violation", "KeyError"), with_changes_of_members),
     ),
     Mutant(
@@ -271,7 +271,7 @@ MUTANTS = (
         Tests(MEMBERSHIP + "test_membership_is_in_force_and_saved_before_its_entry_is_written"),
     ),
     Mutant(
-        membership_that_was_cut_off_stays_in_force,
+        truncated_membership_stays_in_force,
         "a quorum in common",
         Scenario("membership-bug-of-the-dissertation"),
     ),
@@ -311,18 +311,20 @@ MUTANTS = (
         Seeds(("Violation: readmission",), with_wipes),
     ),
     Mutant(
-        what_a_wiped_node_acknowledged_before_still_counts,
+        acknowledgements_from_before_a_wipe_still_count,
         "acknowledged is durable",
         Tests(WIPED + "test_acknowledgements_are_forgotten_when_the_incarnation_changes"),
     ),
-    Mutant(leader_with_a_full_disk_leads_on, "a leader takes puts soon", Scenario("disk-full-leader-hands-over")),
+    Mutant(
+        leader_with_a_full_disk_does_not_transfer, "a leader soon accepts puts", Scenario("disk-full-leader-hands-over")
+    ),
     Mutant(
         full_disk_is_not_reported,
-        "a leader takes puts soon",
+        "a leader soon accepts puts",
         Tests(TRANSFER + "test_leadership_is_never_transferred_to_a_node_with_a_full_disk"),
     ),
     Mutant(
-        small_entry_that_fits_makes_room_for_a_large_one,
+        small_entry_that_fits_admits_a_large_one,
         "leadership does not flap",
         Tests(
             "tests/unit/dledger/driver/test_disk_watch.py::test_small_entry_that_fits_does_not_make_room_for_a_large_one"
