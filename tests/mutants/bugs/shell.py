@@ -62,7 +62,7 @@ def with_stale_leaders(options):
 
 
 def with_short_terms(options):
-    """Leaders of five nodes soon lose their followers, so that the next one may commit entries that a follower truncated."""
+    """Leaders of five nodes soon lose their followers, so that the next one may commit truncated entries."""
     shaped = with_nemesis(ShellNemesisOp.KILL, ShellNemesisOp.ISOLATE, ShellNemesisOp.SPLIT)(options)
     return replace(
         shaped,

@@ -33,7 +33,7 @@ class Log:
         return self.store
 
     def kill(self):
-        """End the process: what was written stays in the page cache, and the lock is given back."""
+        """End the process: what was written stays in the page cache, and the lock is released."""
         self.store.abandon()
         self.store = None
 
@@ -57,7 +57,7 @@ class Log:
 
 
 class Machine:
-    """A disk with one log; what is written to it directly is at once durable."""
+    """A disk with one log; direct writes to it are durable at once."""
 
     def __init__(self):
         self.random = Random(7)
@@ -103,7 +103,7 @@ class Machine:
         files.sync_directory(f"{MACHINE_DIRECTORY}/{name}".rpartition("/")[0])
 
     def restore(self, image):
-        """Bring the data files back to `image`, and the checkpoint to nothing."""
+        """Restore the data files to `image`, without a checkpoint."""
         for name, content in image.items():
             inode = self.inode(f"data/{name}")
             if inode is None:

@@ -1,4 +1,4 @@
-"""Large blocks are used again without new pages: counted by the page faults of a process of its own."""
+"""Large blocks are reused without new pages, by the count of page faults of a separate process."""
 
 import os
 import subprocess

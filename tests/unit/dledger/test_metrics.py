@@ -1,4 +1,4 @@
-"""The metrics table: everything in it is exposed, with labels, and numbers add up."""
+"""The metrics table: all of them are exposed, with labels and correct sums."""
 
 from __future__ import annotations
 

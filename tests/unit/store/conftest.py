@@ -1,4 +1,4 @@
-"""Message stores in a real directory, with clocks that the test moves."""
+"""Message stores in a real directory, with clocks that the test advances."""
 
 import shutil
 

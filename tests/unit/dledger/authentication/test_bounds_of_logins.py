@@ -1,4 +1,4 @@
-"""Waiting logins and failed ones: floods cost the flooder, and memory is bounded."""
+"""Waiting logins and failed ones: a flood delays only its sender, and memory is bounded."""
 
 from __future__ import annotations
 

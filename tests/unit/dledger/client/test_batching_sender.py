@@ -1,6 +1,6 @@
-"""The sender of both clients, over a transport of the test: bounds, order, pauses, late answers, the end.
+"""The sender of both clients, over a transport of the test: bounds, order, pauses, late answers, close.
 
-Each test writes the answers itself, so that what is under way at which moment is certain.
+Each test writes the answers itself, so that the requests in flight at each moment are known.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Batch:
 
 
 class Call:
-    """One stream to `address`: requests are kept, responses are what the test puts in."""
+    """One stream to `address`: requests are recorded, responses come from the test."""
 
     def __init__(self) -> None:
         self.requests: list[tuple[int, int]] = []
@@ -67,7 +67,7 @@ class Call:
         self.responses.put_nowait(grpc.aio.EOF)
 
     def answer(self, number: int, verdict: SendVerdict[Refusal]) -> None:
-        """Let the sender have the policy's verdict on one batch."""
+        """Send the policy's verdict on one batch to the sender."""
         request_id = next(request_id for request_id, found in self.requests if found == number)
         self.responses.put_nowait(Response(request_id, verdict))
 
@@ -131,7 +131,7 @@ class Policy:
 
 
 class Pauses:
-    """A `Backoff` that counts and waits for nothing."""
+    """A `Backoff` that counts and never waits."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -159,11 +159,11 @@ class Stage:
         self.sender.queued()
 
     def sent(self) -> list[list[int]]:
-        """Return the numbers that went over each stream."""
+        """Return the numbers sent over each stream."""
         return [[number for _, number in call.requests] for call in self.policy.calls]
 
     async def settle(self) -> None:
-        """Let everything run that does not wait for the test."""
+        """Run every task that does not wait for the test."""
         for _ in range(20):
             await asyncio.sleep(0)
 
@@ -228,7 +228,7 @@ def test_all_that_is_queued_during_a_linger_shares_one_timer():
             await stage.settle()
             timers.add(stage.sender._linger_end)
         (timer,) = timers
-        # A batch that must leave sooner is not made to wait for it.
+        # A batch with an earlier deadline does not wait for it.
         stage.policy.linger_s = 0.001
         stage.sender.wake()
         await stage.settle()
@@ -271,7 +271,7 @@ def test_named_leader_is_tried_without_a_pause_a_limited_number_of_times():
         stage.policy.calls[-1].answer(1, refused(is_named=True, is_left=True))
         await until(lambda: len(stage.policy.calls) == HOPS_MAX + 2, "the stream after the pause is open")
         assert 1 == stage.pauses.count
-        # What is taken starts the count again.
+        # An accepted request resets the count.
         stage.policy.calls[-1].answer(1, TAKEN)
         await stage.settle()
         stage.queue(2)
@@ -387,7 +387,7 @@ def test_close_ends_batches_in_flight_and_then_queued_ones():
 
 
 def test_close_ends_although_the_task_lost_its_cancellation():
-    """A policy that loses it in `open` must not make `close` wait for the task without end."""
+    """A policy that fails in `open` must not make `close` wait for the task indefinitely."""
 
     async def story():
         stage = Stage()

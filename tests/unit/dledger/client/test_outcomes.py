@@ -1,4 +1,4 @@
-"""What answers and failures say about an append, and that the messages say what to do."""
+"""The outcome of an append by answer or failure; the messages name what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One read over several streams: nothing skipped, nothing twice, damage seen, limits kept."""
+"""One read over several streams: nothing skipped, nothing twice, damage detected, limits kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a request is tried again."""
+"""When a request is retried."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A group of pure cores: messages go from effects to events by hand, time moves when a test says so."""
+"""A group of pure cores: the test delivers messages from effects to events, and advances the clock."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def log_of(terms: list[int]) -> LogState:
 
 
 def membership_of(voters: Iterable[str], learners: Iterable[str] = (), index: int = -1) -> MembershipEntry:
-    """Return the membership that entry `index` brings."""
+    """Return the membership of entry `index`."""
     members = [Member(voter) for voter in voters] + [Member(learner, is_voter=False) for learner in learners]
     return MembershipEntry(index, Membership(tuple(sorted(members, key=lambda member: member.id)), GROUP))
 
 
 class Node:
-    """One core with a log of terms in memory; what it sends waits in `outbox`."""
+    """One core with a log of terms in memory; sent messages wait in `outbox`."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Node:
             draw=random.Random(seed).randrange,
             now_ms=0,
         )
-        # It has run for long: a node that has just started does not vote at once.
+        # It has run for a long time: a node that has just started does not vote at once.
         self.raft.state.quiet_until_ms = 0
 
     @property
@@ -112,7 +112,7 @@ class Node:
 
     def step(self, event: Event) -> list[Effect]:
         if isinstance(event, Received) and isinstance(event.message, GROUPED) and event.message.group_id == NO_GROUP:
-            # What a test made up is of this group, unless it names another one.
+            # A message of a test has this group's id, unless it names another one.
             event = replace(event, message=replace(event.message, group_id=GROUP))
         effects = self.raft.step(event)
         self.effects.extend(effects)
@@ -153,7 +153,7 @@ class Node:
                     self.step(SnapshotStored(chunk.snapshot, is_good=True))
 
     def filled(self, message: Message) -> Message:
-        """Return a push as the receiver's driver completes it: it finds the memberships in it."""
+        """Return a push with its memberships, as the receiver's driver completes it."""
         if isinstance(message, Push) and message.span is not None:
             span = message.span
             brought = [self.memberships.get(index) for index in range(span.first_index, span.last_index + 1)]
@@ -161,7 +161,7 @@ class Node:
         return message
 
     def sync(self) -> None:
-        """Report everything written as durable."""
+        """Report all written entries as durable."""
         self.step(Persisted(self.last_index))
 
     def seen(self, kind: type) -> list:
@@ -195,7 +195,7 @@ class Group:
         }
 
     def begin(self, node_id: str, voters: tuple[str, ...]) -> Node:
-        """Start a node with nothing on its disk, new or in place of one that was wiped."""
+        """Start a node with an empty disk, new or replacing one that was wiped."""
         node = Node(node_id, voters, [], HardState(is_founding=True), len(self.nodes) + self.now_ms, self.config)
         self.nodes[node_id] = node
         node.step(Tick(self.now_ms))
@@ -212,7 +212,7 @@ class Group:
         self.cut.clear()
 
     def deliver(self, *, only: Callable[[str, str, Message], bool] = lambda *_: True) -> None:
-        """Deliver all that is under way, and what comes of it, syncing disks at once unless they are slow."""
+        """Deliver all messages in flight, and those sent in response, syncing disks at once unless they are slow."""
         for _ in range(20_000):
             for node in self.nodes.values():
                 if not node.is_disk_slow:
@@ -226,7 +226,7 @@ class Group:
         raise AssertionError("messages never end")
 
     def tick(self, elapsed_ms: int, *, step_ms: int = 10) -> None:
-        """Let time pass, delivering after every step."""
+        """Advance the clock, delivering after every step."""
         for _ in range(0, elapsed_ms, step_ms):
             self.now_ms += step_ms
             for node in self.nodes.values():
@@ -234,7 +234,7 @@ class Group:
             self.deliver()
 
     def campaign(self, node_id: str, *, only: Callable[[str, str, Message], bool] = lambda *_: True) -> Node:
-        """Make `node_id` campaign now, before any other node would."""
+        """Make `node_id` campaign now, before any other node does."""
         node = self.nodes[node_id]
         self.now_ms += node.config.max_election_timeout_ms
         for other in self.nodes.values():

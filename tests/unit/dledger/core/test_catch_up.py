@@ -1,4 +1,4 @@
-"""Followers that lack what the leader no longer keeps, and the bounds on what is under way to a follower."""
+"""Followers that lack entries which the leader has deleted, and the bounds on bytes in flight to a follower."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ THREE = {"a": [], "b": [], "c": []}
 
 
 def lagging(group, *, config=None, snapshot=None):
-    """Return a group whose node c lacks what a no longer keeps; a leads."""
+    """Return a group whose node c lacks entries that the leader a has deleted."""
     cluster = group(THREE, **({"config": config} if config else {}))
     leader = cluster.campaign("a")
     cluster.tick(100)
@@ -33,7 +33,7 @@ def lagging(group, *, config=None, snapshot=None):
         cluster.tick(50)
     if snapshot:
         leader.step(SnapshotSaved(snapshot))
-    # A dead follower holds nothing back, a live one all that it still needs.
+    # A dead follower delays no deletion, a live one that of all entries which it needs.
     cluster.tick(1_200)
     assert leader.raft.retention_floor == 20
     leader.delete_before(15)
@@ -78,7 +78,7 @@ def test_follower_gets_the_snapshot_first_in_chunks_and_resumes_after_an_interru
 
 
 def test_duplicates_of_an_answer_start_no_further_chunks(group):
-    """Found by simulation (seed 48580): each duplicate doubled the chunks under way, 20 million in five seconds."""
+    """Found by simulation (seed 48580): each duplicate doubled the chunks in flight, to 20 million in five seconds."""
     snapshot = SnapshotInfo(index=17, term=1, size_bytes=2_500, checksum=7)
     config = replace(group(THREE).config, snapshot_chunk_size_bytes=1_000)
     cluster, leader = lagging(group, config=config, snapshot=snapshot)
@@ -172,7 +172,7 @@ def test_installation_keeps_its_snapshot_while_newer_ones_are_saved_until_it_is_
 
 
 def test_another_snapshot_is_sent_from_its_first_byte(group):
-    """Else a smaller one would never be answered, for more than all of it seems to be here."""
+    """Otherwise a smaller one would never be answered: more than all of it seems to be received."""
     old, new = (SnapshotInfo(index, term=1, size_bytes=size, checksum=7) for index, size in ((15, 2_500), (19, 800)))
     cluster = group(THREE)
     leader = cluster.campaign("a")
@@ -309,7 +309,7 @@ def test_follower_that_catches_up_gets_no_more_than_its_quota(group):
 
     cluster.tick(1_000)
 
-    # 10,000 bytes a second are 100 entries; it may have saved up a tenth of that.
+    # 10,000 bytes a second are 100 entries; a tenth of that may be accumulated.
     assert 80 <= cluster["c"].last_index - begun <= 120
     leader.step(Propose(1, 1))
     cluster.tick(20)

@@ -1,4 +1,4 @@
-"""Entries committed in an earlier life of a directory are never cut, and no node is elected without them (ADR 29)."""
+"""Entries committed by an earlier process are never truncated, and no node is elected without them (ADR 29)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TERMS = [1, 1, 1, 2, 2]
 
 
 def node_with(floor: int) -> Node:
-    """Return node a of three: entries 0 to 4 of terms 1 1 1 2 2, all up to `floor` committed in an earlier life."""
+    """Return node a of three: entries 0 to 4 of terms 1 1 1 2 2, all up to `floor` committed by an earlier process."""
     node = Node("a", ("a", "b", "c"), TERMS, HardState(2), seed=1)
     node.raft.state.commit_floor = floor
     node.step(Tick(10))
@@ -73,7 +73,7 @@ def test_a_reset_that_begins_within_the_floor_drops_nothing(floor: int, is_dropp
 
 
 def test_a_reset_that_begins_after_the_floor_replaces_the_log() -> None:
-    """All before its beginning was committed, says the leader: it is ahead of the floor, as after a long absence."""
+    """By the leader, all entries before its begin are committed: it is beyond the floor, as after a long absence."""
     node = node_with(3)
     node.step(Received("b", ResetLog(5, 9, 9 * ENTRY_SIZE, 4, membership_of("abc"), group_id=GROUP)))
     assert node.begin_index == 9
@@ -98,7 +98,7 @@ def test_no_candidate_whose_log_ends_before_the_floor_gets_a_vote(
 def test_a_shorter_log_of_a_term_before_the_commit_was_learned_is_refused_and_not_reported(
     last_term: int, is_accused: bool
 ) -> None:
-    """Node b may hold an entry that the leader of term 5 wrote nowhere else, and that no majority ever held."""
+    """Node b may have an entry that the leader of term 5 sent to no other node, and that no majority ever had."""
     node = node_with(-1)
     node.step(Received("c", push_of(4, 4, 2, prev_term=2)))
     assert (node.raft.commit_index, node.raft.term) == (4, 5)

@@ -1,4 +1,4 @@
-"""What a leader does about pushes whose bytes a follower cannot verify."""
+"""The reaction of a leader to pushes whose bytes a follower cannot verify."""
 
 from itertools import pairwise
 
@@ -9,7 +9,7 @@ THREE = {"a": [], "b": [], "c": []}
 
 
 class Garbled:
-    """Lets no push with entries reach a node whole, until `is_over`."""
+    """Damages every push with entries to a node, until `is_over`."""
 
     def __init__(self, cluster, node_id):
         self.is_over = False

@@ -38,7 +38,7 @@ def test_founding_member_rejects_another_group_before_anything_is_committed():
     cluster = founding_group()
     leader = cluster.campaign("a", only=lambda *link: is_vote(*link) or isinstance(link[2], Heartbeat))
     drawn = leader.raft.state.group_id
-    # Started again, it knows the id from its disk.
+    # After a restart it has the id from its disk.
     for node in (cluster["b"], founding_node("b", 9, cluster["b"].saved)):
         node.raft.state.quiet_until_ms = 0
         request = VoteRequest(9, is_pre_vote=False, last_index=9, last_term=9, is_transfer=True, group_id=OTHER_GROUP)
@@ -87,7 +87,7 @@ def test_wiped_node_that_voted_for_another_group_follows_the_leader_of_its_own()
 
 
 class _Foundings:
-    """A founding group whose messages arrive in any order, or never, and whose nodes crash."""
+    """A founding group whose messages arrive in any order or are lost, and whose nodes crash."""
 
     def __init__(self, seed):
         self.random = Random(seed)
@@ -104,7 +104,7 @@ class _Foundings:
                     node.step(Tick(self.now_ms))
         elif kind < 0.17:
             node = self.random.choice(list(self.nodes.values()))
-            # What is not durable is lost; the hard state always is.
+            # Data that is not durable is lost; the hard state is always durable.
             held = node.terms[: node.raft.state.persisted_index + 1]
             known = [entry for entry in node.memberships.values() if entry.index < len(held)]
             again = founding_node(node.id, self.random.random(), node.saved, held)

@@ -1,6 +1,6 @@
-"""Answers that come late or from a node that was not asked, and memberships from beyond the log.
+"""Late answers, answers without a request, and memberships beyond the end of the log.
 
-Simulated runs reach these places seldom or never (tests/simulation/rare_branches.txt).
+Simulated runs rarely or never reach this code (tests/simulation/rare_branches.txt).
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ SNAPSHOT = SnapshotInfo(index=17, term=1, size_bytes=2_500, checksum=7)
 
 
 def sent(node, kind):
-    """Return the messages of one kind that `node` has sent, and drop all that wait."""
+    """Return the messages of one kind that `node` has sent, and drop all pending ones."""
     found = [message for _, message in node.outbox if isinstance(message, kind)]
     node.outbox.clear()
     return found
 
 
 def test_membership_from_beyond_the_log_outlives_a_cut():
-    """The file is saved before the log is begun again: a crash in between leaves the old log and the new membership."""
+    """The file is saved before the log is reset: a crash in between leaves the old log and the new membership."""
     beyond = membership_of("abc", index=50)
     node = Node("a", ("a", "b", "c"), [1] * 6, HardState(2), 7, memberships=[beyond])
     span = Span(4, 4, 2, 4 * ENTRY_SIZE, ENTRY_SIZE)
@@ -121,7 +121,7 @@ def test_reset_that_names_another_snapshot_requests_it(group):
 
 
 def test_reset_to_a_begin_within_the_log_of_the_same_term_drops_nothing():
-    """Not known to be committed here, but equal: what is after it may be acknowledged."""
+    """Not known to be committed here, but equal: later entries may be acknowledged."""
     node = Node("a", ("a", "b", "c"), [1] * 10, HardState(1), 7)
     known = node.raft.memberships[0]
 

@@ -46,7 +46,7 @@ def test_a_read_waits_for_a_quorum_of_the_next_heartbeat_round(group):
 
 
 def test_a_request_for_a_read_index_deposes_no_leader(group):
-    """It names no group, and the peer port accepts it from any process that claims to be a member."""
+    """It has no group id, and the peer port accepts it from any process that claims to be a member."""
     cluster = group(THREE)
     leader = cluster.campaign("a")
     term = leader.raft.term
@@ -307,7 +307,7 @@ def test_old_rounds_of_an_earlier_office_do_not_confirm(group):
 @pytest.mark.parametrize("min_timeout_ms", [20, 80, 150, 500])
 @pytest.mark.parametrize("drift_ppm", [0, 10_000, 50_000, 400_000])
 def test_lease_ends_before_the_fastest_voter_that_counts_whole_milliseconds_can_vote(min_timeout_ms, drift_ppm):
-    """In true time: the leader's clock is as slow, the voter's as fast as allowed."""
+    """In real time: the leader's clock is as slow, and the voter's as fast, as allowed."""
     config = RaftConfig(
         heart_beat_time_interval_ms=5, min_election_timeout_ms=min_timeout_ms, max_clock_drift_ppm=drift_ppm
     )

@@ -352,7 +352,7 @@ def test_a_follower_that_forgot_what_it_compared_is_probed_by_an_idle_leader(gro
     follower = cluster["b"]
     assert follower.raft.commit_index == 2
 
-    # It was restarted on the same disk, and the leader noticed no broken connection.
+    # It was restarted with the same disk, and the leader detected no broken connection.
     again = type(follower)("b", tuple(THREE), follower.terms, follower.saved, 3)
     cluster.nodes["b"] = again
     again.step(Tick(cluster.now_ms))

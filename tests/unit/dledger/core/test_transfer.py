@@ -1,4 +1,4 @@
-"""Handing the leadership on (dissertation §3.10; DLedger `leadershipTransfer`, `preferredLeaderIds`)."""
+"""Leadership transfer (dissertation §3.10; DLedger `leadershipTransfer`, `preferredLeaderIds`)."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_target_is_asked_to_campaign_only_when_it_has_every_entry_of_the_leader(
     leader.step(TransferLeadership(1, "b"))
     assert not any(isinstance(message, TimeoutNow) for _, message in leader.outbox)
 
-    # The lost pushes come again.
+    # The lost pushes are sent again.
     cluster.tick(leader.config.max_push_time_out_ms)
 
     assert cluster.leaders == ["b"]

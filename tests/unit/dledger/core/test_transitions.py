@@ -16,7 +16,7 @@ from dledger.types import Role, Span
 
 THREE = {"a": [], "b": [], "c": []}
 CORE = Path(raft.__file__).parent
-# What only transitions may write, on `state` or its parts.
+# Attributes of `state` and its parts that only transitions may write.
 GUARDED = {"term", "voted_for", "office", "role", "leader_id"}
 
 STEPS = {

@@ -1,4 +1,4 @@
-"""Rejected messages: terms out of bounds, other groups, non-members, second leaders; and how a group gets its id."""
+"""Rejected messages: terms out of bounds, other groups, non-members, second leaders; the choice of the group id."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_a_reset_to_an_index_that_a_group_can_have_reached_is_executed(group):
 
 
 def test_in_the_last_term_no_node_campaigns(group):
-    """The next one could be saved, and never be sent."""
+    """The next one could be saved, but never sent."""
     cluster = group(THREE, terms={"b": TERM_MAX})
     node = cluster["b"]
 
@@ -158,7 +158,7 @@ def test_in_the_last_term_no_node_campaigns(group):
 
 
 def leading(cluster):
-    """Return a group of three whose leader "a" has committed something, and all know it."""
+    """Return a group of three whose leader "a" has committed an entry, as all nodes know."""
     leader = cluster.campaign("a")
     leader.step(Propose(2, 2))
     cluster.deliver()
@@ -167,7 +167,7 @@ def leading(cluster):
 
 
 def foreign(term: int):
-    """Return messages that only a leader or a candidate sends, from another group: a node takes none of them."""
+    """Return messages that only a leader or a candidate sends, from another group: a node accepts none of them."""
     span = Span(1, 1, term, 100, 100)
     return [
         VoteRequest(term, is_pre_vote=True, last_index=100, last_term=term, group_id=GROUP + 1),
@@ -212,7 +212,7 @@ def test_candidate_that_knows_no_group_gets_no_answer_of_nodes_that_do(group):
 
 
 def test_sender_that_proves_the_group_need_not_be_a_known_member(group):
-    """It joined while this node was away (dissertation §4.1)."""
+    """It joined while this node was disconnected (dissertation §4.1)."""
     node = leading(group(THREE))["b"]
 
     node.step(Received("d", Heartbeat(2, commit_index=0, round=1, group_id=GROUP)))
@@ -227,7 +227,7 @@ def without_a_group(terms, **state):
 
 
 def test_sender_that_names_the_group_of_an_uncommitted_entry_need_not_be_a_known_member():
-    """Found by simulation (seed 173): a node that was cut off before the first commit refused a leader that joined."""
+    """Found by simulation (seed 173): a node disconnected before the first commit refused a leader that joined."""
     nameless = MembershipEntry(NO_INDEX, Membership(membership_of("abc").membership.members))
     memberships = [nameless, membership_of("abc", index=0)]
     node = Node("a", ("a", "b", "c"), [1, 1], HardState(1), 7, memberships=memberships)
@@ -284,7 +284,7 @@ def test_first_leader_draws_the_group_id_and_all_know_it_once_it_is_committed(gr
 
 
 def test_group_id_that_was_never_committed_is_replaced(group):
-    """Its leader was alone with it: the next one draws another."""
+    """Only its leader knew it: the next one draws another."""
     cluster = group(THREE)
     settings = replace(membership_of(THREE).membership, group_id=NO_GROUP)
     for number, node_id in enumerate(THREE):

@@ -1,4 +1,4 @@
-"""What a node may do by its status: each row of the table of `core.state.voting_rights`, between nodes (ADR 7, 18)."""
+"""Rights of a node by its status: each row of the table of `core.state.voting_rights`, between nodes (ADR 7, 18)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups that begin, and members whose disk was wiped (ADR 7)."""
+"""New groups, and members whose disk was wiped (ADR 7)."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_a_wiped_node_counts_again_only_when_a_majority_without_it_has_readmitte
 
 
 def test_a_wiped_node_does_not_help_a_lagging_one_become_leader(group):
-    """DLedger, and most systems, would lose acknowledged entries here."""
+    """DLedger and most other systems would lose acknowledged entries here."""
     cluster = group(THREE)
     leader = cluster.campaign("a")
     cluster.tick(200)

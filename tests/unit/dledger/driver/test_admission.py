@@ -1,4 +1,4 @@
-"""Events that do not reach the core, and their replacements: whole nodes on simulated disks, and a faulty wire."""
+"""Events that do not reach the core, and their replacements: whole nodes on simulated disks and a faulty network."""
 
 import re
 from dataclasses import replace

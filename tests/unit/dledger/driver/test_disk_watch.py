@@ -1,4 +1,4 @@
-"""The disk watch remembers an entry that did not fit on the disk until there is enough free space for it."""
+"""The disk watch records an entry that did not fit on the disk, until there is enough free space for it."""
 
 from dledger.driver.disk_watch import RoomWatch
 from store.errors import DiskFull

@@ -1,4 +1,4 @@
-"""The sync policy and its two ways of running: fast and little inline, else the thread; a failure is reported."""
+"""The sync policy and its two ways of running: fast and small syncs inline, others in a thread; failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A reset sets the old log aside; it is deleted when the new one has caught up, or when room is short."""
+"""A reset sets the old log aside; it is deleted when the new one has caught up, or when space is short."""
 
 import shutil
 from pathlib import Path
@@ -43,7 +43,7 @@ def aside_bodies(log, make_log, tmp_path):
 
 
 def advance(store, held_index):
-    """Let time pass, often enough for any number of files."""
+    """Advance the clock, often enough for any number of files."""
     for now_ms in range(0, 60_000, 10):
         store.aside.advance(held_index, now_ms)
 
@@ -125,7 +125,7 @@ def test_deletion_that_a_crash_interrupted_continues(log, long_log):
     long_log.store.reset(100, 10 * FILE, 5, caught_up_index=100)
     names = sorted(path.name for path in (aside_path(log) / "data").iterdir())
     long_log.store.aside.advance(100, 1_000)
-    # What is left is a beginning of that log, which can be opened.
+    # The remaining files are the first part of that log, and can be opened.
     assert sorted(path.name for path in (aside_path(log) / "data").iterdir()) == names[:5]
     store = log.reopen()
     assert (store.aside.files_count, store.aside.record) == (5, None)
@@ -152,7 +152,7 @@ def test_old_log_makes_room_for_appends(log, long_log, fill):
     store.reset(100, 10 * FILE, 5, caught_up_index=1_000)
     log.files.files_left = 0
 
-    # The new log has its first data file; its first index file needs room.
+    # The new log has its first data file; its first index file needs space.
     with pytest.raises(DiskFull):
         fill(store, 1, BODY, 6)
 
@@ -162,7 +162,7 @@ def test_old_log_makes_room_for_appends(log, long_log, fill):
 
 
 def dying_at_each_effect(machine, prepare, act, effects_min, *, is_power_cut):
-    """Let `act` die at its first effect on the disk, at its second, and so on; open the log again after each.
+    """Stop `act` at its first effect on the disk, at its second, and so on; open the log again after each.
 
     Args:
         machine: another one like it is used each time.
@@ -206,7 +206,7 @@ def _synced(store):
 @pytest.mark.parametrize("is_power_cut", [False, True])
 @pytest.mark.parametrize("has_aside", [False, True])
 def test_reset_that_crashes_anywhere_loses_neither_log(machine, is_power_cut, has_aside):
-    """Old log in its place, or old log aside and new log empty: nothing in between is left after a start."""
+    """Old log in its place, or old log aside and new log empty: no state in between remains after a start."""
 
     def prepare(store):
         if has_aside:
@@ -243,7 +243,7 @@ def test_deletion_that_crashes_anywhere_is_completed_later(machine, is_power_cut
 
     for disk_of, store, _ in dying_at_each_effect(machine, prepare, act, 10, is_power_cut=is_power_cut):
         assert (store.begin_index, store.last_index) == (30, 29)
-        # The record goes first: a log that has one is whole.
+        # The record is deleted first: a log that has one is complete.
         assert store.aside.files_count == 5 or not store.aside.is_kept
         advance(store, 30)
         assert not [path for path in disk_of.disk.directories if "aside" in path]

@@ -1,4 +1,4 @@
-"""One changed bit of the index, which no checksum covers, while a log is open: nothing that it holds is lost by it.
+"""One changed bit of the index, which no checksum covers, while a log is open: none of its entries is lost.
 
 What rests on a unit either has the outcome that it has without the change, or it is refused and nothing is changed.
 """
@@ -57,7 +57,7 @@ def attempt(body_size, act, change=None):
     ticket = store.begin_flush()
     ticket.sync()
     store.end_flush(ticket)
-    store.position_of(0)  # the unit that was read last is remembered
+    store.position_of(0)  # the last unit read is cached
     if change is not None:
         change_bit(disk, *change)
     outcome = "refused"
@@ -91,7 +91,7 @@ def test_deletion_of_old_files_keeps_what_is_needed_and_the_right_term(body_size
         store.delete_before(6)
 
     whole, right = attempt(body_size, lambda _: None)[1], attempt(body_size, delete)
-    # The term before the first entry may be forgotten, but it must not be a wrong one.
+    # The term before the first entry may be unknown, but not wrong.
     begin, _, *rest = right[0]
     forgotten = (begin, UNKNOWN_TERM, *rest)
     for change in BITS:

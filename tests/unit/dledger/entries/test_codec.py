@@ -64,7 +64,7 @@ def test_our_encoding_differs_from_javas_only_in_the_two_checksums(name):
 
 
 def test_checksums_of_our_entries_are_the_golden_ones():
-    """CRC-32C of "123456789" is e3069283 in every book; the chain is taken over 28 bytes, written out here."""
+    """CRC-32C of "123456789" is e3069283 by the literature; the chain covers 28 bytes, listed here."""
     batch = encode_batch([b"123456789", b""], first_index=5, term=2, position=100, chain_crc=0x01020304)
 
     first = decode(batch.data, 0)

@@ -98,7 +98,7 @@ def test_copy_of_a_closed_directory_is_the_same_log(log, make_log, fill):
 
 
 def read_like_java(log, names):
-    """Walk the files by the rules of DLedger's recovery (0.3, the strictest), which knows nothing of our checksums."""
+    """Walk the files by the rules of DLedger's recovery (0.3, the strictest), which does not check our checksums."""
     entries, number, offset = [], 0, 0
     bases = names(Path(log.directory) / "data")
     index = b"".join(log.index_path(base).read_bytes() for base in names(Path(log.directory) / "index"))

@@ -1,4 +1,4 @@
-"""What is durable, what a full disk refuses, and what a cut leaves."""
+"""Durability of appends, refusals of a full disk, and the log after a truncation."""
 
 import pytest
 
@@ -60,7 +60,7 @@ def test_reserved_batch_is_laid_out_once(monkeypatch, log):
     store = log.open()
     store.reserve([3000, 3000, 3000])
     store.append([bytes(3000)] * 3, 0, 1)
-    # Another batch than the one that has room, and one without.
+    # A batch that differs from the one with reserved space, and one without.
     store.reserve([10])
     store.append([bytes(20)], 3, 1)
     store.append([bytes(20)], 4, 1)
@@ -98,7 +98,7 @@ def test_flush_syncs_each_dirty_data_file_once(log, fill, flush):
 
 
 def test_data_file_and_its_index_are_synced_before_the_next_file_is_begun(log, fill, flush):
-    """A recovery that begins with the next file trusts them."""
+    """A recovery that begins with the next file relies on them."""
     store = log.open()
     log.files.counts.clear()
     fill(store, 27)  # 148 bytes each: the first file is full
@@ -125,7 +125,7 @@ def test_failed_sync_is_raised_and_proves_nothing(log, fill):
     with pytest.raises(StorageFailed):
         store.close()
     log.files.is_broken = False
-    assert log.open().last_index == 2  # the directory was given back
+    assert log.open().last_index == 2  # the lock of the directory was released
 
 
 def test_recovered_entries_are_durable(log, fill):
@@ -170,7 +170,7 @@ def test_checkpoint_says_what_is_durable_and_committed(log, fill, flush):
 
 @pytest.mark.parametrize("first_index", [0, 1, 26, 27, 28, 54, 69])
 def test_cut_log_equals_one_that_never_had_the_entries(make_log, first_index, fill, names):
-    """27 entries of 148 bytes fill a file but for the blank, so the cuts are in, before and after a roll."""
+    """27 entries of 148 bytes fill a file but for the blank, so the truncations are in, before and after a roll."""
     cut, never = make_log("n0").open(), make_log("n1").open()
     fill(cut, 70)
     fill(never, first_index)
@@ -202,7 +202,7 @@ def test_cut_after_the_end_changes_nothing(log, fill):
 
 
 def test_cut_entries_do_not_reappear_after_shorter_new_ones(log, fill, flush):
-    """The pitfall of DLedger: fixed sizes, a cut, fewer new entries, a crash."""
+    """A fault of DLedger: fixed sizes, a truncation, fewer new entries, a crash."""
     store = log.open()
     fill(store, 20)
     flush(store)
@@ -222,7 +222,7 @@ def test_cut_withdraws_the_checkpoint_before_it_cuts(log, fill, flush):
 
     store.truncate(12)
 
-    # What forbids to cut committed entries stays.
+    # The lower bound of truncations is kept.
     assert CheckpointFile(OsFiles(), str(log.checkpoint_path().parent)).load() == Checkpoint(11, 3, 3)
     assert log.reopen().last_index == 11
 

@@ -1,4 +1,4 @@
-"""What counts as durable when syncs overlap and truncations come between."""
+"""The durable index if syncs overlap and truncations happen in between."""
 
 from dledger.entries.flush import EntriesFlushProgress
 

@@ -251,7 +251,7 @@ def test_changed_bit_of_a_position_in_the_index_deletes_no_file_that_is_needed(l
     store = long_log.store
     store.truncate(21)
     assert store.position_of(index) == index // 4 * FILE
-    store.position_of(0)  # the unit that was read last is remembered
+    store.position_of(0)  # the last unit read is cached
     files = sorted((long_log.data_path(0).parent.parent / "index").iterdir())
     # A unit of 32 bytes begins with four of the magic and eight of the position.
     number, offset = divmod(index * 32 + 11 - bit // 8, files[0].stat().st_size)
@@ -329,7 +329,7 @@ def test_damaged_blank_before_the_beginning_is_corruption(log):
 
 
 def crash_in(machine, operation, number, *, is_power_cut):
-    """Open, let the process die in the `number`-th file operation of `operation`; False: it did not come so far."""
+    """Open, stop the process in the `number`-th file operation of `operation`; False: there are fewer."""
     files = machine.process()
     store = EntryStore.open(files, "/n0", MACHINE_CONFIG)
     files.crash_point.arm(number)
@@ -345,7 +345,7 @@ def crash_in(machine, operation, number, *, is_power_cut):
 
 
 def crashes_in(make_machine, operation, *, is_power_cut):
-    """Yield, for each file operation of `operation`, the log that is found after a death in it, and what it held."""
+    """Yield, for each file operation of `operation`, the log that is found after a crash in it, and its entries."""
     for number in range(1, 100):
         machine = make_machine()
         machine.write_log([400] * 20)

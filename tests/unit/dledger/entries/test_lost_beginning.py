@@ -1,4 +1,4 @@
-"""Data files that are gone at the beginning of a log: lost, or deleted by DLedger's program or a person."""
+"""Data files that are missing at the begin of a log: lost, or deleted by DLedger's program or an operator."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def long_log(log, fill):
 
 @pytest.mark.parametrize("begin_index", [0, 4])
 def test_log_of_ours_that_lost_its_first_file_does_not_start(long_log, begin_index):
-    """Found by trying: the files were taken for deleted by another program, and the entries for entries of old."""
+    """Found by experiment: the files counted as deleted by another program, and the entries as old ones."""
     directory = Path(long_log.directory)
     HardStateFile.open(OsFiles(), str(directory)).save(HardState(5, "n1"))
     long_log.store.delete_before(begin_index)
@@ -54,7 +54,7 @@ def test_log_whose_first_file_java_deleted_is_taken(long_log):
 
 
 def test_log_that_java_began_and_cut_is_taken(long_log):
-    """An older version of ours ran on it and did not say where it begins."""
+    """An older version of ours ran on it and did not record its begin."""
     directory = Path(long_log.directory)
     HardStateFile.open(OsFiles(), str(directory)).save(HardState(5, "n1"))
     long_log.kill()

@@ -1,4 +1,4 @@
-"""A process may be killed after it made a directory, before it synced the one above: the next one makes up for it."""
+"""A process may be killed after it made a directory, before it synced the one above: the next one syncs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entries of a peer: taken as they are when everything fits, refused whole when anything does not."""
+"""Entries of a peer: appended unchanged if every check passes, otherwise all of them are refused."""
 
 import dataclasses
 from contextlib import suppress
@@ -146,7 +146,7 @@ def test_push_without_bytes_is_refused(follower):
 
 
 def test_entry_at_another_place_than_the_rule_says_is_refused(leader, follower):
-    """An entry that is sound in itself, but would leave a gap here."""
+    """An entry that is valid in itself, but would leave a gap here."""
     take(follower, leader, 0, 19)
     position = leader.end_position + 100
     entry = HEADER.pack(1, 52, 20, 1, position, 0, 0, 0, 4) + b"late"
@@ -168,7 +168,7 @@ def test_entry_that_follows_a_different_entry_is_refused(leader, follower, make_
         take(follower, other, 20, 20)
     follower.check_push(
         other.span_of(20, 20), other.read_span(other.span_of(20, 20)), 2
-    )  # the logs differ: that is for the core
+    )  # the logs differ, which the core handles
     assert follower.last_index == 19
 
 
@@ -202,7 +202,7 @@ def test_no_room_is_allocated_for_a_push_far_beyond_the_end(follower_log, follow
 
 
 def test_late_push_of_entries_that_were_deleted_needs_no_room(leader):
-    """Found by simulation (seeds 26 and 35): room was looked for in a file that is gone."""
+    """Found by simulation (seeds 26 and 35): space was searched in a deleted file."""
     leader.append([bytes(3000)] * 3, 20, 1)
     late = leader.span_of(0, 19)
     leader.delete_before(22)
@@ -214,7 +214,7 @@ def test_late_push_of_entries_that_were_deleted_needs_no_room(leader):
 
 
 def counted(monkeypatch, target, name):
-    """Have `target.name` counted; return the list that gets an item for each call."""
+    """Count calls of `target.name`; return the list that gets an item for each call."""
     calls, original = [], getattr(target, name)
 
     def called(*arguments):
@@ -246,7 +246,7 @@ def test_push_that_was_prepared_for_a_log_that_was_cut_since_is_prepared_again(l
     span, payload = leader.span_of(20, 20), leader.read_span(leader.span_of(20, 20))
     follower.check_push(span, payload, 1)
     follower.reserve_span(span)
-    # The file in which it has room goes with the cut; what comes instead ends at the same place and has another chain.
+    # The truncation removes the file with the reserved space; new entries end at its position with another chain.
     follower.truncate(10)
     follower.append([b"other %04d" % number * 8 for number in range(10)], 10, 1)
     assert (follower.last_index, follower.end_position) == (leader.index_at_position(span.position) - 1, 20 * 128)

@@ -1,4 +1,4 @@
-"""What opening a log makes of damage: torn tails are cut, corruption is refused."""
+"""The handling of damage when a log is opened: torn tails are truncated, corruption is refused."""
 
 from collections import Counter
 from itertools import pairwise
@@ -22,7 +22,7 @@ def holder_of(places, position):
 
 
 def test_any_byte_changed_is_corruption_or_costs_the_vote_in_the_last_entry(machine):
-    """A bit that flips in what was synced is never taken for a write that a power cut tore."""
+    """A flipped bit in synced data is never taken for a write that a power cut tore."""
     places = machine.write_log(SIZES)
     image = machine.data_image()
     last = len(SIZES) - 1
@@ -73,7 +73,7 @@ def test_any_byte_changed_below_the_checkpoint_is_corruption_also_in_the_last_en
 
 
 def torn_log(machine):
-    """Yield (byte, places, sizes) for each byte of a small log, with all that follows that byte gone."""
+    """Yield (byte, places, sizes) for each byte of a small log, without all following bytes."""
     sizes = [size for size in SIZES if size]  # an empty body has no byte that could be missing
     places = machine.write_log(sizes)
     image = machine.data_image()
@@ -88,7 +88,7 @@ def torn_log(machine):
 
 
 def test_tail_torn_at_any_byte_leaves_the_whole_entries_before_it(machine):
-    """Torn between two sectors or two entries it is a lost write; torn elsewhere only damage can have left it so."""
+    """Torn between two sectors or two entries it is a lost write; torn elsewhere it can only be damage."""
     counts = Counter()
     for torn_at, places, sizes in torn_log(machine):
         kept = sum(entry_end <= torn_at for _, entry_end in places)
@@ -171,7 +171,7 @@ def test_lost_blank_is_a_torn_tail(machine):
 
 
 def test_empty_entry_whose_checksums_were_torn_off_is_not_good(machine):
-    """Its header straddles two sectors, and the second never reached the disk: what is left looks like Java's."""
+    """Its header straddles two sectors, and the second never reached the disk: the rest looks like Java's."""
     store = machine.open()
     store.append([bytes([1]) * (512 - 36 - 48)], 0, 0)
     (position,) = store.append([b""], 1, 1, magic=2)
@@ -311,7 +311,7 @@ def test_java_positions_that_are_all_off_by_the_same_are_accepted(machine):
 
 
 def test_header_of_an_entry_with_zeros_of_its_own_is_checked_to_the_last_bit(machine):
-    """Its sectors of zeros may be lost ones; its header is there, and so must be right."""
+    """Its sectors of zeros may be lost ones; its header was written, so it must be correct."""
     store = machine.open()
     store.append([b"first"], 0, 1)
     (position,) = store.append([bytes(1100)], 1, 1)

@@ -1,4 +1,4 @@
-"""What opening a log makes of missing and damaged index files, of deleted heads, and of ends between files."""
+"""The handling of missing and damaged index files, deleted heads, and ends between files when a log is opened."""
 
 from random import Random
 

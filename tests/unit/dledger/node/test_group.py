@@ -24,7 +24,7 @@ FOUNDED = Membership(tuple(Member(f"n{number}", f"old:{1 + number}") for number 
 
 
 class Bench:
-    """A group whose transport and core only take notes."""
+    """A group whose transport and core only record calls."""
 
     def __init__(self) -> None:
         self.dialled: list[dict[str, Address]] = []

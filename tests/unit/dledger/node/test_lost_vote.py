@@ -1,4 +1,4 @@
-"""A person gives a node its vote back where no majority is left that could readmit it."""
+"""An operator restores a node's vote if no majority is left that could readmit it."""
 
 from random import Random
 

@@ -1,4 +1,4 @@
-"""Room on the disk of a node: a log that was set aside goes before any file of the log in use."""
+"""Space on the disk of a node: a log that was set aside is deleted before any file of the current log."""
 
 from collections import deque
 from types import SimpleNamespace
@@ -9,7 +9,7 @@ from dledger.node.retention import NodeRetention, RetentionFloor
 
 
 class Policy(SimpleNamespace):
-    """Wants the files before entries 5 and 9 to go."""
+    """Chooses the files before entries 5 and 9 for deletion."""
 
     is_disk_full = is_held_back = False
     used_ratio = 0.9

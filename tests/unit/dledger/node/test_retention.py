@@ -1,4 +1,4 @@
-"""Which old files go, as tables; and the clocks that are not believed."""
+"""Which old files are deleted, as tables; and the clocks that are not trusted."""
 
 import os
 from pathlib import Path
@@ -88,7 +88,7 @@ def test_clock_that_jumps_is_not_believed(looks, expected):
 
 
 def test_start_at_which_even_the_newest_file_seems_old_is_a_jump():
-    """Ten years ahead at boot, or a group that rested for a week: both wait."""
+    """Ten years ahead at boot, or a group that was stopped for a week: both delay deletions."""
     watch = ClockWatch(72 * HOUR)
     hours = (0, 1, 71.9, 72, 73)
 

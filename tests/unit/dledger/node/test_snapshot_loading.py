@@ -1,4 +1,4 @@
-"""A snapshot that is loaded in pieces: what waits for it, what takes its place, what a death leaves."""
+"""A snapshot that is loaded in pieces: what waits for it, what replaces it, what a crash leaves."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.unit.dledger.node.test_state_machine import Host, Journal, bodies
 
 
 class PiecewiseJournal(Journal):
-    """Loads one body a piece; what is half loaded is not to be seen, and nothing else may happen meanwhile."""
+    """Loads one body a piece; a partially loaded state is invisible, and nothing else may happen meanwhile."""
 
     is_loading = False
 

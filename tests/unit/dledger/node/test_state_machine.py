@@ -24,7 +24,7 @@ def example():
 
 
 class Journal:
-    """A state machine whose state is the list of all that was ever applied to it."""
+    """A state machine whose state is the list of all applied entries."""
 
     def __init__(self):
         self.applied = []
@@ -41,7 +41,7 @@ class Journal:
 
 
 class Host:
-    """One process on a machine, with a log, snapshots and a state machine; after its death another one takes over."""
+    """One process on a machine, with a log, snapshots and a state machine; after its crash another one continues."""
 
     def __init__(self, machine, make=Journal, threshold=1000):
         self.machine = machine
@@ -305,7 +305,7 @@ def test_full_disk_postpones_snapshots(machine):
 
 @pytest.mark.parametrize("is_power_cut", [False, True])
 def test_dictionary_survives_a_crash_at_any_operation(machine, example, is_power_cut):
-    """The example is applied with a death at every third file operation; it must equal one that nothing happened to."""
+    """The example is applied with a death at every third file operation; it must equal one without crashes."""
     commands = [example.put(f"k{number % 7}", number) for number in range(40)]
     commands += [example.swap(f"k{number % 9}", number + 28, "swapped") for number in range(9)]
     commands += [example.delete("k2"), example.delete("none"), b"nonsense", b"{}", b'{"op":"fly","key":"k"}', b"[]"]

@@ -16,7 +16,7 @@ CONFIG = EntryStoreConfig(data_file_size_bytes=2048, index_file_size_bytes=32 * 
 
 
 class Journal:
-    """A state machine whose state is the list of all that was ever applied to it."""
+    """A state machine whose state is the list of all applied entries."""
 
     def __init__(self):
         self.applied = []

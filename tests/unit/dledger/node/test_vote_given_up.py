@@ -1,4 +1,4 @@
-"""What a node makes of a damaged tail: it keeps no vote that the group can give back, and asks where it cannot."""
+"""The handling of a damaged tail: the node gives up its vote if the group can restore it, else it refuses to start."""
 
 from dataclasses import replace
 

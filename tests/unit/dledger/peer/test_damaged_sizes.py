@@ -1,4 +1,4 @@
-"""A flipped bit in a frame's size is found at once, not when the bytes that it announces have come."""
+"""A flipped bit in a frame's size is detected at once, not after the announced number of bytes."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def receive(data, *, has_payloads=True):
 @pytest.mark.parametrize("bit", range(32))
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
 def test_a_damaged_size_is_found_before_the_bytes_that_it_announces_are_awaited(message, bit):
-    """Else the frame swallows what follows, heartbeats for minutes, and the connection looks well."""
+    """Otherwise the frame includes all following data, heartbeats for minutes, while the connection seems to work."""
     head, payload = encode(message)
     frame = bytearray(head + (payload or b""))
     assert receive(bytes(frame)) == [message]

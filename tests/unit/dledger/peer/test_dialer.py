@@ -11,7 +11,7 @@ from tests.support.waiting import PATIENCE_S
 
 @pytest.mark.parametrize("host", ["a..b", "x" * 70, "h\0st"])
 def test_unresolvable_address_is_logged_and_retried(host):
-    """Such a name fails before the network is asked, with an error that is no OSError."""
+    """Such a name fails before the network is used, with an error that is not an OSError."""
 
     async def main():
         failures, again = [], asyncio.Event()

@@ -1,4 +1,4 @@
-"""Frames: what is encoded is read back, whatever the cuts of the reads; nonsense is refused, never more."""
+"""Frames: frames are read back, however the reads are split; invalid ones are refused, without side effects."""
 
 from __future__ import annotations
 

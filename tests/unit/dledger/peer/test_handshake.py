@@ -1,4 +1,4 @@
-"""The greeting: each wrong peer is refused with the code that says what is wrong."""
+"""The greeting: each wrong peer is refused with the code of its fault."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_node_of_another_group_is_refused_without_a_reason_which_is_logged(tmp_p
     assert re.search(f"belongs to group {GROUP:016x} .* that of n1 to another .* {GROUP + 1:016x}", refused.message)
     assert answer == Hello("", "", "n1", 0, "", False, code=ResponseCode.UNKNOWN_GROUP, message=answer.message)
     assert "log" in answer.message
-    # What the other dials it finds out by itself.
+    # The address that the other node dials is checked by that node.
     with pytest.raises(PeerRefused, match="another of this name"):
         n1.check_answer(replace(n0.hello("n1", is_bulk=False)), "n0")
 
@@ -173,7 +173,7 @@ def test_node_on_an_old_copy_is_stopped_by_members_only(tmp_path: Path) -> None:
 
 
 def test_late_greeting_of_a_life_that_a_newer_one_follows_is_not_called_an_old_copy(tmp_path: Path) -> None:
-    """Its process wrote it and died; the next one was met first."""
+    """Its process sent it and died; the next one connected first."""
     n0, dead = knowing(config("n0"), tmp_path), knowing(config("n1"), tmp_path)
     alive = knowing(config("n1"), tmp_path)
     assert n0.answer(alive.hello("n0", is_bulk=False))[1] is None

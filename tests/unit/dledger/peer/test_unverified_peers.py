@@ -1,4 +1,4 @@
-"""Connections that have not greeted: few of each address, few in all, and the oldest goes first."""
+"""Connections that have not greeted: few of each address, few in total; the oldest is closed first."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Appends on their way: each is answered once, and with what is true of its entries."""
+"""Pending appends: each is answered once, with the true outcome of its entries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When proposals wait to be joined, and when they must not."""
+"""When proposals wait to be batched, and when they must not."""
 
 from __future__ import annotations
 

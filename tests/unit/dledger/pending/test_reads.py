@@ -1,4 +1,4 @@
-"""Readers that wait: one question for all of one kind, each answered once, by the core, by time or by the end."""
+"""Waiting readers: one request for all of one kind; each is answered once, by the core, a timeout or the node's end."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_every_waiter_gets_an_exception_of_its_own() -> None:
         end = RequestRefused(ResponseCode.INTERNAL_ERROR, "the node stopped")
         waiters.end(end)
         reads.end(end)
-        # Each raise adds to the traceback of an exception; a program may ask a node that ended again and again.
+        # Each raise adds to the traceback of an exception; a program may call a stopped node repeatedly.
         late = [asyncio.create_task(waiters.wait()) for _ in range(2)]
         raised = await asyncio.gather(*waiting, *asking, *late, return_exceptions=True)
         assert {str(each) for each in raised} == {str(end)}

@@ -51,7 +51,7 @@ def test_nodes_prefer_tls_1_3_and_refuse_1_1() -> None:
     [
         ("certificate has expired", tls_of(node_pair(OURS, "n1", is_expired=True), OURS)),
         ("unable to get local issuer certificate", tls_of(node_pair(FOREIGN, "n1"), OURS)),
-        # Signed by a certificate that may not sign, as a node that was taken over would do it.
+        # Signed by a certificate that may not sign, as a compromised node would do it.
         ("unable to get local issuer certificate", tls_of(BY_A_NODE, OURS)),
         ("invalid CA certificate", Tls(OURS.certificate_pem(), CHAIN, BY_A_NODE.key_pem())),
         ("self-signed certificate", tls_of(FOREIGN, OURS)),
@@ -130,7 +130,7 @@ def test_nodes_of_both_authorities_connect_during_a_rotation() -> None:
 
 
 def test_two_authorities_of_one_name_are_distinguished() -> None:
-    """A renewed authority has the name of the old one: key identifiers decide which of them has signed."""
+    """A renewed authority has the name of the old one: key identifiers show which of them signed."""
     renewed = new_authority()
     bundle = peer_contexts(tls_of(N0, OURS, renewed))
 

@@ -1,4 +1,4 @@
-"""Files that change while a process runs: good ones are used, bad ones are reported, and what was in use stays."""
+"""Files that change while a process runs: valid ones are used; invalid ones are reported and not used."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def write(files: CertificateFiles, tls: Tls) -> None:
 
 
 def in_place(path: str, content: bytes) -> None:
-    """Write as an editor or `cp` does: the same file, cut and filled again."""
+    """Write as an editor or `cp` does: the same file, truncated and rewritten."""
     Path(path).write_bytes(content)
 
 
@@ -114,7 +114,7 @@ def test_renewed_files_are_used_by_the_next_connection(used: Credentials, files:
         (CertificateFileForeign, "that is cut off", Tls(GOOD.authority, GOOD.certificate[:-40], GOOD.key)),
         (CertificateFileForeign, "incomplete", Tls(GOOD.authority, GOOD.certificate, GOOD.key[:100])),
         (CertificateFileForeign, "found 7 bytes that are not PEM", Tls(b"garbage", GOOD.certificate, GOOD.key)),
-        # The second authority of a bundle would be lost without a word.
+        # The second authority of a bundle would be ignored silently.
         (
             CertificateFileForeign,
             "that is cut off",
@@ -164,7 +164,7 @@ def test_removed_file_is_reported_and_the_old_ones_stay(used: Credentials, files
 
 
 def test_renewal_file_by_file_in_place_is_taken_when_it_is_whole(used: Credentials, files: CertificateFiles) -> None:
-    """Goal: no half of a renewal is used. Method: look after each write of a copy, with files cut and filled again."""
+    """Goal: no half of a renewal is used. Method: check after each write to a copy that is rewritten in place."""
     states = []
     for path, content in ((files.certificate, BETTER.certificate), (files.key, BETTER.key)):
         for part in (b"", content[: len(content) // 2], content):
@@ -183,7 +183,7 @@ def test_authority_is_exchanged_by_a_bundle_of_two(used: Credentials, files: Cer
         assert used.reload_if_changed(), used.fault
     assert used.current.generation == 4
 
-    # The removed authority is not trusted any more: contexts are new ones, for trust can only be added to old ones.
+    # The removed authority is not trusted any more: contexts are new ones, because trust can only be added to old ones.
     old = tls_of(node_pair(OURS, "n1"), OURS, FOREIGN)
     contexts = module.peer_contexts(old)
     assert handshake(used.current.peers, contexts).refused_by == "acceptor"
@@ -226,7 +226,7 @@ def test_huge_file_is_not_read(files: CertificateFiles) -> None:
 
 
 def test_listener_may_have_a_certificate_of_another_authority(tmp_path: Path) -> None:
-    """A public authority signs what clients see; ours signs what clients show."""
+    """A public authority signs the certificates of servers; ours signs those of clients."""
     files = write_tls(tmp_path, tls_of(node_pair(FOREIGN, "n0"), OURS))
 
     loaded = load_certificates(files, is_certificate_required=True)

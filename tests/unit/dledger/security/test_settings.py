@@ -1,4 +1,4 @@
-"""What `Plain` and `Tls` may hold, and that no key is printed."""
+"""The valid values of `Plain` and `Tls`; no key is printed."""
 
 from __future__ import annotations
 

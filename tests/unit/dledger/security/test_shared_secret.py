@@ -1,4 +1,4 @@
-"""The file of the secret that nodes share: what is accepted, and what a change does."""
+"""The file of the secret that nodes share: accepted contents, and the effect of a change."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_new_secret_is_read_and_never_the_same(tmp_path: Path) -> None:
         (new_secret() * 3, 0o600, SecretFileForeign),
         (b"-----BEGIN PRIVATE KEY-----\n", 0o600, SecretFileForeign),
     ],
-    # Each process must give a test the same name, and a secret is another one each time.
+    # Each process must give a test the same name, but secrets are random.
     ids=["of all users", "empty", "no base64", "cut off", "too long", "another file"],
 )
 def test_file_that_is_no_secret_is_refused_without_showing_it(

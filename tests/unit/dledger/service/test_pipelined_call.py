@@ -1,4 +1,4 @@
-"""Many requests on one stream: each answered once when it is decided, and no more taken in than may be in flight."""
+"""Many requests on one stream: each answered once when it is decided, and no more accepted than may be in flight."""
 
 import asyncio
 from typing import NamedTuple
@@ -14,7 +14,7 @@ class Request(NamedTuple):
 
 
 class Stream:
-    """Requests of one client, as fast as they are taken."""
+    """Requests of one client, sent as fast as they are accepted."""
 
     def __init__(self, count):
         self.count = count
@@ -35,7 +35,7 @@ class Stream:
 
 
 async def settle():
-    """Run everything that does not wait for other parties."""
+    """Run every task that does not wait for another party."""
     for _ in range(5 * IN_FLIGHT_MAX):
         await asyncio.sleep(0)
 
@@ -55,10 +55,10 @@ def test_stream_reads_no_more_requests_than_may_wait_for_answers(is_decided_at_o
         if is_decided_at_once:
             for decision in stream.decisions:
                 decision.set_result("done")
-            # One answer goes out, and then the client reads no more.
+            # One answer is sent, and then the client stops reading.
             assert await first == (0, "done")
             await settle()
-        # One more has come from the client, and waits for room.
+        # One more request has arrived, and waits for space.
         assert IN_FLIGHT_MAX <= stream.taken <= IN_FLIGHT_MAX + 2
         assert IN_FLIGHT_MAX <= len(stream.decisions) <= IN_FLIGHT_MAX + 1
         first.cancel()

@@ -1,4 +1,4 @@
-"""Every field of every request has a bound that fits it; what breaks one is named, before it is parsed if need be."""
+"""Every field of every request has a suitable bound; violations are reported, if necessary before parsing."""
 
 import importlib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which of the calls that send no request are ended, when, and how many in one iteration of the loop."""
+"""Calls that send no request: which are ended, when, and how many in one iteration of the loop."""
 
 import asyncio
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""The checkpoint promises durability, never too much."""
+"""The checkpoint never records more than is durable."""
 
 import pytest
 
@@ -83,10 +83,10 @@ def test_full_disk_leaves_the_older_checkpoint(tmp_path, faulty_files):
     [
         (format_checked({"committedIndex": "5", "endIndex": "7", "isFlushSync": "true"}), 5),
         (format_checked({"committedIndex": "9", "endIndex": "7", "isFlushSync": "true"}), 7),
-        # An older version of ours, which did not say, or a node that acknowledges from memory: a power cut of a
-        # majority takes back what was committed.
+        # An older version of ours, which did not record it, or a node that acknowledges from memory: a power cut of a
+        # majority loses committed entries.
         (format_checked({"committedIndex": "5", "endIndex": "7"}), -1),
-        # Java's, or what is left of ours: no checksum vouches for it.
+        # Java's file, or the rest of ours: no checksum covers it.
         (b"committedIndex=5\nendIndex=7\n", -1),
         (b"committedIndex=5\nendIndex=7\nisFlushSync=true\n", -1),
     ],
@@ -106,7 +106,7 @@ def test_checkpoint_says_how_entries_were_acknowledged(tmp_path, is_flush_sync, 
 
 
 def test_withdrawal_keeps_the_floor_of_truncation(tmp_path):
-    """Found by reading: a node that crashed within 3 s of a truncation had forgotten what was committed."""
+    """Found by reading: a node that crashed within 3 s of a truncation had lost its commit index."""
     file = CheckpointFile(OsFiles(), str(tmp_path), is_flush_sync=True)
     CheckpointTicket(file, Checkpoint(10, 5)).save()
     before = CheckpointTicket(file, Checkpoint(12, 6))
@@ -115,7 +115,7 @@ def test_withdrawal_keeps_the_floor_of_truncation(tmp_path):
     assert before.save()
 
     assert CheckpointFile(OsFiles(), str(tmp_path)).load() == Checkpoint(7, 5, 5)
-    # Started again, and cut again.
+    # Restarted, and truncated again.
     later = CheckpointFile(OsFiles(), str(tmp_path), is_flush_sync=True)
     later.load()
     later.withdraw(7)

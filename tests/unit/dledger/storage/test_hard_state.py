@@ -18,7 +18,7 @@ def state_file(tmp_path):
 
 
 def checked(lines: bytes) -> bytes:
-    """What is written around lines: comments for Java, a checksum for us."""
+    """The text around the lines: comments for Java, a checksum for us."""
     content = b"#checked\n" + lines
     return content + b"#crc32c=%08x\n" % crc32c(content)
 
@@ -57,7 +57,7 @@ def test_text_equals_that_of_the_java_program(tmp_path, state_file):
 
 @pytest.mark.parametrize("bit", range(8))
 def test_flipped_bit_anywhere_gives_no_other_term_or_vote(tmp_path, state_file, bit):
-    """Found by simulation with flipped bits (seed 28): term and vote came back as others."""
+    """Found by simulation with flipped bits (seed 28): term and vote were read with other values."""
     state_file.save(HardState(7, "n1"))
     content = path_in(tmp_path).read_bytes()
     for position in range(len(content)):
@@ -106,7 +106,7 @@ def test_file_that_java_lost_between_delete_and_rename_refuses_the_start(tmp_pat
 
 
 def test_saving_a_vote_needs_only_reserved_room(tmp_path, state_file):
-    """So a vote can be saved on a full disk: the same two files change places, with the blocks that they have."""
+    """So a vote can be saved on a full disk: the same two files are exchanged, with their allocated blocks."""
     directory = path_in(tmp_path).parent
 
     def inodes():

@@ -81,7 +81,7 @@ def test_damage_of_the_identity_file_is_found(directory, tmp_path, flip):
 
 
 class Peer:
-    """A node that remembers others, in a directory of its own."""
+    """A node that records its peers, in its own directory."""
 
     def __init__(self, path):
         path.mkdir(exist_ok=True)
@@ -122,7 +122,7 @@ def test_old_copy_of_a_directory_is_distinguished_from_the_original(directory, t
     (tmp_path / "identity").write_bytes(copy)
 
     assert "old copy" in peer.meet(begin(directory))
-    # However often it is started: its lives are not those that were met.
+    # However often it is started: its processes are not those that connected.
     for _ in range(8):
         assert "old copy" in peer.meet(begin(directory))
 
@@ -167,7 +167,7 @@ def test_directory_that_another_one_replaced_is_refused_from_then_on(directory, 
     (tmp_path / "identity").unlink()
     new = begin(directory)
     assert peer.meet(new) is None
-    # The peer starts again: what it met is on its disk.
+    # The peer restarts: its records are on its disk.
     peer.again()
 
     (tmp_path / "identity").write_bytes(copy)
@@ -188,7 +188,7 @@ def test_directories_that_are_remembered_of_a_member_are_bounded(directory, tmp_
 
     assert len(peer_directories_from((tmp_path / "n2" / "peers").read_bytes())["n1"]) == DIRECTORIES_MAX
     assert all("replaced" in peer.meet(identity) for identity in identities[1:-1])
-    # The oldest is forgotten: its node was readmitted on a later disk, so it has no vote.
+    # The oldest is dropped: its node was readmitted on a later disk, so it has no vote.
     assert peer.meet(identities[0]) is None
 
 

@@ -1,4 +1,4 @@
-"""Snapshots: saved whole or not at all, kept by threes, sent and received in chunks, refused when damaged."""
+"""Snapshots: saved atomically, three are kept, sent and received in chunks, refused if damaged."""
 
 from random import Random
 
@@ -33,7 +33,7 @@ def store(open_store):
 
 
 def send(source, target, info, chunk_size=1024, until=None):
-    """Send a snapshot from where the target is; return whether it is whole there."""
+    """Send the rest of a snapshot; return whether the target has all of it."""
     coming = target.incoming()
     offset = coming[1] if coming is not None and coming[0] == info else 0
     while offset < (info.size_bytes if until is None else until):
@@ -203,7 +203,7 @@ def test_snapshot_in_transfer_starts_again_when_it_is_saved_again(store, open_st
 
 
 def crashes_in(machine, operation):
-    """Yield the store as the next process finds it, after a death in each file operation of `operation`."""
+    """Yield the store as the next process finds it, after a crash in each file operation of `operation`."""
     for number in range(1, 60):
         for is_power_cut in (False, True):
             fresh = type(machine)()

@@ -1,4 +1,4 @@
-"""A message that was put before is recognised by its UNIQ_KEY, and answered with the first result."""
+"""A retried message is recognised by its UNIQ_KEY, and answered with the first result."""
 
 import pytest
 
@@ -24,7 +24,7 @@ class Clock:
 
 
 class Shop:
-    """One store in a directory, opened as often as a test wants."""
+    """One store in a directory, which a test can reopen."""
 
     def __init__(self, path):
         self.path = str(path)

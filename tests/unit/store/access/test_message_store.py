@@ -1,4 +1,4 @@
-"""Putting messages and waiting for them: every outcome, and what bad input gets."""
+"""Putting messages and waiting for them: every outcome, and invalid input."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Reading queues and finding messages: every answer, and what bad input gets."""
+"""Reading queues and finding messages: every answer, and invalid input."""
 
 import pytest
 
@@ -160,7 +160,7 @@ def damage(tmp_path, places):
 
 @pytest.mark.parametrize("other", ["another topic", "another queue", "another offset"])
 def test_unit_that_points_to_a_message_of_another_queue_delivers_nothing(opened, tmp_path, other):
-    """Nothing protects a unit; its record is good, only not the one that was asked for."""
+    """Units have no checksum; the record is valid, but not the requested one."""
     store = opened()
     store.messages.put_many([numbered(number, queues=2) for number in range(10)])
     store.messages.put_many([numbered(number, topic="Other000", queues=1) for number in range(10)])
@@ -220,14 +220,14 @@ def test_offsets_without_a_message_and_messages_deleted_during_a_read_are_report
     for begin in range(0, 400, 100):
         batch = [numbered(begin + at, queues=1, body_size=500) for at in range(100)]
         places += store.messages.put_many(batch).outcome.places
-        # As when a leader could not append what it had given an offset to.
+        # As if a leader could not append a message after it assigned an offset.
         store.messages._offsets.take(batch[:2])
     store.dispatch()
     store.flush()
     assert [tuple(each) for each in store.messages.get("TopicTest", 0, 100, 5).skipped] == [
         (100, 102, SkipCause.ABSENT, None)
     ]
-    # The log's first file goes; queues follow a moment later.
+    # The log's first file is deleted; units of the queues shortly after.
     store.log.delete_before(store.messages.derived.durable_offset)
     gone = sum(place.physical_offset < store.log.begin_offset for place in places)
     assert 0 < gone < 400

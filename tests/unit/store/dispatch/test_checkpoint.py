@@ -1,4 +1,4 @@
-"""The checkpoint of a store: Java's bytes, and never half of one."""
+"""The checkpoint of a store: Java's bytes, and never a partial write."""
 
 from random import Random
 
@@ -85,7 +85,7 @@ def test_power_cut_leaves_one_whole_checkpoint_and_none_older_than_the_synced_on
 
     def look(_):
         for image in crash_images(disk, is_every_byte=False):
-            if TORN_IN_A_SECTOR not in image.label:  # a disk writes a sector whole
+            if TORN_IN_A_SECTOR not in image.label:  # a disk writes a sector atomically
                 found = StoreCheckpointFile.open(files_on(image.disk), "/store").checkpoint
                 assert found in allowed, image.label
                 assert found.is_sealed or found == StoreCheckpoint(), image.label

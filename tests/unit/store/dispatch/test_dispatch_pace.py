@@ -1,4 +1,4 @@
-"""Dispatch is batched: many puts share a step, no waiting reader waits for the pace, and nothing is left over."""
+"""Dispatch is batched: many puts share a step, waiting readers are not delayed, and everything is dispatched."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ from tests.support.message_stores import numbered
 from tests.support.waiting import PATIENCE_S, until
 
 NEVER_S = 3600.0
-# However slow the disk is, a put is not given up.
+# However slow the disk is, a put does not time out.
 PATIENT = MessageStoreConfig(sync_flush_timeout_ms=int(1000 * PATIENCE_S))
 
 
@@ -29,7 +29,7 @@ def in_loop(story):
 
 
 async def loop_turns():
-    """Let the loop run what is due."""
+    """Run the due tasks of the loop."""
     for _ in range(3):
         await asyncio.sleep(0)
 
@@ -81,7 +81,7 @@ def test_request_gets_a_turn_at_once_when_there_was_none_for_a_while():
 def test_all_requests_soon_after_a_turn_share_the_next_one_after_the_gap():
     async def story():
         loop, gap_s, runs = asyncio.get_running_loop(), 8.0, []
-        # The test advances the clock: otherwise a gap may be over before the next request, wherever it stalls.
+        # The test advances the clock: otherwise a gap may end before the next request, wherever the process stalls.
         now_s = float(int(loop.time()))
         loop.time = lambda: now_s
         debouncer = Debouncer(lambda: runs.append(now_s), NEVER_S, gap_s)
@@ -148,7 +148,7 @@ def with_broker(tmp_path, story):
         config = StandaloneConfig(str(tmp_path / "store"), "broker-a", "127.0.0.1:1", PlainStoreConfig(store=PATIENT))
         broker = StandaloneReplica.open(OsFiles(), config)
         try:
-            # The dispatch at the start has nothing to do; if it were still to come, it would include what is put now.
+            # The dispatch at the start has nothing to do; a later one would include messages that are put now.
             await asyncio.sleep(0)
             await story(broker)
         finally:

@@ -1,4 +1,4 @@
-"""Dispatch: missing units are built, once; unreadable records are skipped, reported, and shift nothing."""
+"""Dispatch: missing units are built, once; unreadable records are skipped and reported, and change no offset."""
 
 from dataclasses import replace
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""A reader that waits for messages of a queue is woken once, when there may be one, and can leave before."""
+"""A reader that waits for messages of a queue is woken once, when there may be one, and can stop waiting before."""
 
 import numpy as np
 import pytest

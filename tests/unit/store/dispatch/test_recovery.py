@@ -1,4 +1,4 @@
-"""Opening a store: which part of queues and index is believed, for every combination of what may be found."""
+"""Opening a store: which part of queues and index is kept, for every combination of the evidence."""
 
 import shutil
 from itertools import product
@@ -21,7 +21,7 @@ BEGIN, OWN_END, TIMESTAMP = CutRule
 
 
 class Log:
-    """As much of a log as the rules ask for: offsets are 100 times the seconds since its begin."""
+    """The part of a log that the rules use: offsets are 100 times the seconds since its begin."""
 
     begin_offset, end_offset = 1000, 9000
 
@@ -76,7 +76,7 @@ def test_certain_end(evidence, expected):
 
 
 def wreck_tail_of_queues(root):
-    """What was not synced may be anything."""
+    """Unsynced data may have any content."""
     for path in (root / "consumequeue").rglob("0*1000"):
         overwrite(path, 300, bytes(300) + b"\x17" * 100)
     lower_checkpoint(root, 400, 0)
@@ -147,7 +147,7 @@ def test_queues_that_point_past_the_log_are_cut(root, tmp_path):
 
 
 def test_queue_that_silently_lost_its_end_is_rebuilt_when_a_gap_is_found(root, tmp_path):
-    """The last file of one queue is gone, and the checkpoint does not know: the next message would leave a gap."""
+    """The last file of one queue is missing, which the checkpoint does not show: the next message would leave a gap."""
     expected = rebuilt_files(root, tmp_path / "again")
     files = sorted((root / "consumequeue/TopicTest/2").iterdir())
     assert len(files) == 2

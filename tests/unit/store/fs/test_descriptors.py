@@ -1,4 +1,4 @@
-"""Out of file descriptors: files of queues rest and the same is tried again; nothing is taken for a failed disk."""
+"""Out of file descriptors: files of queues are closed and the operation is retried; the store does not stop."""
 
 import errno
 import os
@@ -22,7 +22,7 @@ FILE_SIZE = 1040
 
 @pytest.fixture
 def limit():
-    """Return a function that lowers how many descriptors this process may have; undone at the end."""
+    """Return a function that lowers the limit of descriptors of this process; it is restored at the end."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     yield lambda soft: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, before[1]))
     resource.setrlimit(resource.RLIMIT_NOFILE, before)

@@ -190,7 +190,7 @@ def test_replace_changes_the_content_whole_and_needs_no_new_file_later(files, tm
         files.replace(path, b"content %d" % number)
 
         assert Path(path).read_bytes() == b"content %d" % number
-        # The two files change places: no block and no inode is needed again, so a full disk does not matter.
+        # The two files are exchanged: no further block or inode is needed, so a full disk does not matter.
         assert {Path(path).stat().st_ino, Path(path + ".spare").stat().st_ino} == inodes
         assert Path(path).stat().st_nlink == Path(path + ".spare").stat().st_nlink == 1
     assert files.list_directory(str(tmp_path)) == ["a", "a.spare"]
@@ -323,7 +323,7 @@ def test_many_are_synced_at_a_time_and_none_is_left_out(files, tmp_path, monkeyp
 @pytest.mark.parametrize("count", [1, 40])
 def test_failed_sync_among_many_is_raised_when_all_have_ended(files, tmp_path, monkeypatch, count):
     made = [files.create(f"{tmp_path}/{number}", 4096) for number in range(count)]
-    # Each thread draws a number of its own: of those that append to a list at a time none may find it of length 1.
+    # Each thread draws its own number: of several that append to a list at a time none may find its length to be 1.
     numbers, ended = itertools.count(), []
 
     def fail_once(descriptor):
@@ -340,7 +340,7 @@ def test_failed_sync_among_many_is_raised_when_all_have_ended(files, tmp_path, m
 
 @pytest.mark.parametrize("made", ["fifo", "socket", "directory"])
 def test_a_path_that_is_no_regular_file_is_refused_without_blocking(tmp_path, made):
-    """A FIFO would make its reader wait for a writer without end."""
+    """A FIFO would make its reader wait indefinitely for a writer."""
     path = tmp_path / "checkpoint"
     if made == "fifo":
         os.mkfifo(path)
@@ -364,7 +364,7 @@ def test_a_path_that_is_no_regular_file_is_refused_without_blocking(tmp_path, ma
 
 
 def test_file_that_is_too_large_to_be_read_in_one_piece_is_refused(tmp_path):
-    """A hole of 1 TiB costs no room on a disk, but would cost all memory."""
+    """A hole of 1 TiB takes no space on a disk, but would take all memory."""
     path = tmp_path / "membership"
     path.touch()
     os.truncate(path, 1 << 40)

@@ -1,4 +1,4 @@
-"""Queues of files: loading, room, writes, cuts."""
+"""Queues of files: loading, space, writes, truncations."""
 
 import os
 

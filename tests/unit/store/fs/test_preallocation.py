@@ -1,4 +1,4 @@
-"""Files made ahead of their use, by any thread."""
+"""Files created before their use, by any thread."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""What a file or a request is named cannot write to the operator's terminal."""
+"""Names in files and requests cannot control the operator's terminal."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Small files of JSON with a checksum: read as they were written, or not at all."""
+"""Small files of JSON with a checksum: read unchanged, or refused."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Disk work in a thread of its own: all of it has ended when the thread is stopped, whatever its owner makes of it."""
+"""Disk work in a separate thread: all of it has ended when the thread is stopped, whatever its owner does."""
 
 import asyncio
 

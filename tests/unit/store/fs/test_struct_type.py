@@ -1,4 +1,4 @@
-"""A numpy type that is made of a struct reads what the struct has written."""
+"""A numpy type made from a struct decodes the struct's bytes."""
 
 import struct
 

@@ -21,7 +21,7 @@ CHANGES = {
 
 
 def look(files, path):
-    """Use all that changes nothing."""
+    """Use all operations that change nothing."""
     files.make_directory(f"{path}/folder")
     assert files.list_directory(path) == ["file", "folder"]
     assert files.list_entries(path) == [("file", False), ("folder", True)]

@@ -59,7 +59,7 @@ def slowly_written(tmp_path_factory):
 
 
 def changed(written, root, place, bit):
-    """Open a copy in which a bit of the file in that place is another one; None: it is refused, and built again."""
+    """Open a copy in which a bit of the file in that place is another one; None: it is refused, and rebuilt."""
     shutil.rmtree(root, ignore_errors=True)
     shutil.copytree(written, root)
     change_bit(sorted((root / "index").iterdir())[place], bit)
@@ -79,7 +79,7 @@ def test_expiry_deletes_no_file_of_messages_that_the_log_has(written, tmp_path, 
             continue
         index.expire(30)
         assert len(index.files) == 3, bit
-        # At the latest when the log begins after the first message of the next file, this one goes.
+        # When the log begins after the first message of the next file, this one is deleted, at the latest.
         index.expire(41)
         assert len(index.files) == 2 or place == 1, bit
         index.close()
@@ -87,7 +87,7 @@ def test_expiry_deletes_no_file_of_messages_that_the_log_has(written, tmp_path, 
 
 @pytest.mark.parametrize("place", [1, 2])
 def test_cut_after_a_crash_says_from_where_on_items_may_be_missing(written, tmp_path, place):
-    """What is not kept below the place of the cut is dispatched again; older files' items are `verify`'s to check."""
+    """Items lost below the truncation are dispatched again; `verify` checks items of older files."""
     for bit in [*HEADER, *(bit for number in (1, 2) for bit in bits_of_item(number) if place == 2)]:
         index = changed(written, tmp_path, place, bit)
         if index is None:
@@ -163,7 +163,7 @@ def test_damaged_times_of_a_header_are_corrected_once_from_the_log(slowly_writte
 @pytest.mark.parametrize("is_clean", [True, False])
 @pytest.mark.parametrize("deleted", [0, 3])
 def test_items_after_a_damaged_time_count_from_the_right_one(tmp_path, is_clean, deleted):
-    """Also if the log, from which it would be corrected, does not have the first messages any more."""
+    """Also if the log, from which it would be corrected, no longer has the first messages."""
     last_item = 40 + 4 * SMALL.store.max_hash_slot_num + 20 * 8
     for bit in (5 * 8 + 3, 5 * 8 + 7, 13 * 8 + 3, (last_item + 15) * 8 + 5):  # of the begin, the end, the last item
         root, clock = tmp_path / str(bit), Clock()

@@ -1,4 +1,4 @@
-"""The key index: RocketMQ's bytes, queries over files, and chains that damage has bent."""
+"""The key index: RocketMQ's bytes, queries over files, and chains changed by damage."""
 
 import struct
 import tempfile

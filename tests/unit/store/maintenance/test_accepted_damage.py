@@ -1,4 +1,4 @@
-"""Damage of a log that an operator accepts once: exactly it is passed over at later starts, and nothing else is."""
+"""Damage of a log that an operator accepts once: later starts skip exactly that, and nothing else."""
 
 import random
 from dataclasses import replace
@@ -36,7 +36,7 @@ def places_of(root):
 
 
 def records_of(root):
-    """Return (offset, size) of each record of a store that is well."""
+    """Return (offset, size) of each record of an intact store."""
     store = open_small(root)
     found, offset = [], 0
     while (batch := store.log.scan(offset, 1 << 20)) is not None:
@@ -47,7 +47,7 @@ def records_of(root):
 
 
 def reread(root):
-    """Have the next start look at the whole log."""
+    """Make the next start check the whole log."""
     (root / "checkpoint").unlink(missing_ok=True)
     be_killed(root)
 
@@ -192,7 +192,7 @@ def test_missing_file_between_others_becomes_zeros_that_are_accepted(root):
     assert numbers(store.messages.get("TopicTest", 3, store.messages.max_offset("TopicTest", 3) - 1)) == [899]
     store.close()
     assert dledger("verify", root).exit_code == 0
-    lost.write_bytes(content)  # a backup turns up later
+    lost.write_bytes(content)  # a backup is found later
     reread(root)
     store = open_small(root)
     assert numbers(store.messages.get("TopicTest", 3, store.messages.max_offset("TopicTest", 3) - 1)) == [899]
@@ -200,7 +200,7 @@ def test_missing_file_between_others_becomes_zeros_that_are_accepted(root):
 
 
 def lose_checkpoint(root, how):
-    """Leave nothing that says up to where the log was durable; "old": nothing of its later files."""
+    """Remove all evidence of the durable part of the log; "old": of its later files."""
     path = root / "checkpoint"
     if how == "missing":
         path.unlink()
@@ -241,7 +241,7 @@ def found_in(root, config=SMALL):
 def test_skipping_a_lost_file_keeps_all_that_follows_it_whatever_the_checkpoint_says(
     tmp_path, way, is_clean, checkpoint
 ):
-    """Zeros in its place look like a lost write: nothing that can be read may be cut for that."""
+    """Zeros in its place look like a lost write: no readable record may be truncated because of it."""
     whole = write_five_files(tmp_path)
     lost = log_file(tmp_path, 2)
     lost.unlink()
@@ -315,7 +315,7 @@ def test_files_of_another_size_are_not_made_longer(tmp_path, count):
 
 @pytest.mark.parametrize("seed", range(16))
 def test_one_acceptance_covers_all_damage(root, seed):
-    """Random damage; a start accepts it or a rebuild does. Later starts and `verify` find nothing that is new.
+    """Random damage; a start accepts it or a rebuild does. Later starts and `verify` find nothing new.
 
     It begins in a body: a start cannot see a change of a header or a property, which have no checksum.
     """

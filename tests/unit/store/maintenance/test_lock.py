@@ -1,4 +1,4 @@
-"""One process at a time has a store open, be it Java's; and the next one learns whether it was closed cleanly."""
+"""One process at a time has a store open, including Java's; the next one detects whether it was closed cleanly."""
 
 import os
 import subprocess
@@ -157,7 +157,7 @@ def test_times_that_a_killed_process_withdrew_stay_withdrawn_if_the_power_fails_
 
 
 def durable_times(disk):
-    """Return the times of queues and index that a start finds after a power cut, in all cases."""
+    """Return the times of queues and index found by a start after a power cut, in all cases."""
     found = set()
     for image in crash_images(disk):
         store = StoreRoot.open(files_on(image.disk), "/store", 3)

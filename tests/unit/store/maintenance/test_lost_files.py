@@ -1,4 +1,4 @@
-"""Files of a store that were lost or damaged: nothing that was acknowledged disappears, no queue offset comes again."""
+"""Files of a store that were lost or damaged: no acknowledged message disappears, no queue offset is reused."""
 
 import shutil
 from dataclasses import replace
@@ -32,7 +32,7 @@ from tests.support.store_damage import be_killed, last_of, lower_checkpoint, ove
 
 
 def lose_units_from(root, seconds, queues="*"):
-    """Let queues lose what was stored in the last seconds, as a power cut does; the checkpoint knows it."""
+    """Remove the units of the last seconds from queues, as a power cut does; the checkpoint shows it."""
     store = open_small(root)
     limit = store.log.offset_at_timestamp(store.log.last_store_timestamp - seconds * 1000)
     store.close()
@@ -64,7 +64,7 @@ def test_flipped_bit_of_the_checkpoint_loses_no_message(root, tmp_path, bit):
 
 
 def test_checkpoint_without_a_seal_proves_nothing_after_an_unclean_exit(root, tmp_path):
-    """RocketMQ notes the time of what it dispatched, not of what it synced; one queue loses its last units."""
+    """RocketMQ records the time of dispatched messages, not of synced ones; one queue loses its last units."""
     expected = rebuilt_files(root, tmp_path / "again")
     path = root / "consumequeue/TopicTest/2/00000000000000000000"
     overwrite(path, 40 * UNIT_SIZE, bytes(10 * UNIT_SIZE))
@@ -95,7 +95,7 @@ def test_checkpoint_promises_nothing_of_queues_that_a_flush_left_out(tmp_path):
     store.messages.put(Message("seldom", b"x"))
     clock.pass_s(10)
     for number in range(-(-4096 // UNIT_SIZE)):
-        # Large ones: times are looked up by files of the log, so the promise must lie in another file.
+        # Large ones: times are looked up by files of the log, so the guaranteed end must be in another file.
         store.messages.put(numbered(number, "often", queues=1, body_size=1000))
         clock.pass_s(0.1)
     store.lifecycle.flush_log()
@@ -114,7 +114,7 @@ def test_checkpoint_promises_nothing_of_queues_that_a_flush_left_out(tmp_path):
 
 
 def test_promise_is_withdrawn_before_queues_are_built_again(root, monkeypatch):
-    """A crash in the middle of it must not leave the old promise with queues that hold less."""
+    """A crash in the middle of it must not leave the old guarantee with queues that have less."""
     shutil.rmtree(root / "consumequeue")
 
     flush = DerivedData.flush
@@ -154,7 +154,7 @@ LOST_QUEUE_FILES = {
 
 @pytest.mark.parametrize("damage", LOST_QUEUE_FILES)
 def test_queue_that_was_damaged_after_an_exit_in_order_is_built_again(root, tmp_path, damage):
-    """The log has everything: the store opens, says what it did, and no queue offset is given out twice."""
+    """The log is complete: the store opens, reports what it did, and no queue offset is given out twice."""
     expected = rebuilt_files(root, tmp_path / "again")
     LOST_QUEUE_FILES[damage](root / "consumequeue/TopicTest/2")
 
@@ -256,7 +256,7 @@ def test_verify_reports_as_damage_and_rebuild_refuses_what_a_start_refuses(
         open_small(root).close()
     except (CorruptData, WrongFileSize):
         is_refused = True
-    # A start cuts what no record follows also where the store was closed cleanly: RocketMQ leaves such bytes there.
+    # A start truncates bytes without a record after them, even after a clean close: RocketMQ leaves such bytes.
     assert damaged or not is_refused, found
     rebuild = Rebuild(OsFiles(), parts_of(tmp_path / "rebuilt"), Layout())
     if Area.LOG in damaged:
@@ -284,7 +284,7 @@ def test_log_without_its_end_can_be_opened_with_the_option(root):
 
 
 def test_missing_last_file_of_a_java_store_that_was_closed_is_refused(root):
-    """RocketMQ's checkpoint has no offset, but the time of the last record; what it holds is certain then."""
+    """RocketMQ's checkpoint has no offset, but the time of the last record, and is reliable then."""
     overwrite(root / "checkpoint", 40, bytes(4056))
     last_log(root).unlink()
     before = derived_files(root, ["consumequeue", "index", "commitlog"])

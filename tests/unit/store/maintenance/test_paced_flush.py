@@ -1,4 +1,4 @@
-"""Flushes in steps: how long they pause, when they do not, and what a step does."""
+"""Flushes in steps: the length of pauses, when there are none, and the work of a step."""
 
 import pytest
 
@@ -11,7 +11,7 @@ STEP_S = 0.01
 
 
 class Machine:
-    """A loop, a worker and a clock in one: steps and pauses take the time that they say, one after the other."""
+    """A loop, a worker and a clock in one: steps and pauses take their nominal time, one after the other."""
 
     def __init__(self):
         self.now_s = 100.0

@@ -1,4 +1,4 @@
-"""Old files of the log go by RocketMQ's rules, and queues and index follow; nothing that is not dispatched goes."""
+"""Old files of the log are deleted by RocketMQ's rules, then parts of queues and index; undispatched ones are kept."""
 
 import os
 import threading
@@ -289,7 +289,7 @@ def test_mark_that_cannot_be_read_keeps_everything_and_stops_no_store(case, tmp_
 
 
 class HangingServer:
-    """Files on a server that answers when it is let to."""
+    """Files on a server that answers when the test permits it."""
 
     def __init__(self):
         self.is_well = threading.Event()
@@ -330,5 +330,5 @@ def test_mark_on_a_hanging_server_delays_nothing_and_its_last_value_applies(tmp_
     server.is_well.set()
     hears(200)
     wait_until(lambda: floor.look_aside() or (floor.lowered(1_000, 7) == 200 and not floor.fault), "all is well")
-    # What it still reads must not outlast the test's directory.
+    # Its reads must end before the test's directory is removed.
     wait_until(lambda: not floor._looking.is_alive(), "the last look is over")

@@ -1,4 +1,4 @@
-"""The store in an asyncio loop: group commit, waiting readers, failing disks, an end in order."""
+"""The store in an asyncio loop: group commit, waiting readers, failing disks, a clean stop."""
 
 import asyncio
 import re
@@ -28,7 +28,7 @@ from tests.support.message_stores import (
 )
 from tests.support.waiting import PATIENCE_S, STORY_S, until
 
-# A put is given up only where that is the claim, however slow the disk is.
+# A put times out only in tests of timeouts, however slow the disk is.
 SYNC = with_store(with_log(SMALL, is_flush_sync=True), sync_flush_timeout_ms=int(1000 * PATIENCE_S))
 
 
@@ -113,7 +113,7 @@ def test_checkpoint_and_queues_are_flushed_while_it_runs(tmp_path):
 
 def test_start_after_a_kill_dispatches_no_more_again_than_its_bound_however_much_was_put(tmp_path):
     bound = 20_000
-    # But for the bound nothing would be flushed for a minute: no queue is given two pages.
+    # Without the bound nothing would be flushed for a minute: no queue gets two pages.
     config = with_store(SYNC, redispatch_max_bytes=bound, flush_interval_consume_queue_ms=10, dispatch_size_bytes=1000)
 
     async def run():
@@ -133,7 +133,7 @@ def test_start_after_a_kill_dispatches_no_more_again_than_its_bound_however_much
             await until(lambda: opened.log.offset_at_timestamp(check()) >= derived.durable_offset - 1000)
             count = 300
             if derived.durable_offset == opened.log.end_offset:
-                # The last flush came with the last message: one more, that there is something to dispatch again.
+                # The last flush included the last message: one more, so that something is dispatched again.
                 await service.put(numbered(count, tag="t", body_size=300))
                 count += 1
         end = opened.log.end_offset
@@ -220,7 +220,7 @@ EXPIRING = with_store(with_log(SYNC, mapped_file_size=16384), dispatch_size_byte
 
 @asynccontextmanager
 async def expiring(root, monkeypatch, files=None):
-    """Run a service whose log has just lost its first files; yield it and what the loop does, in order."""
+    """Run a service whose log has just lost its first files; yield it and the actions of the loop, in order."""
     story = []
     expire = ConsumeQueue.expire
 
@@ -249,12 +249,12 @@ async def expiring(root, monkeypatch, files=None):
 
 
 def ends_of(story):
-    """Return the number of queues that followed the log to each of its begins."""
+    """Return the number of queues truncated to each begin of the log."""
     return Counter(step for step in story if step != "turn")
 
 
 def while_expiring(tmp_path, monkeypatch, check):
-    """Run `check(service, story, begin)` when the first queues follow the new begin of the log."""
+    """Run `check(service, story, begin)` when the first queues are truncated to the new begin of the log."""
 
     async def run():
         async with expiring(tmp_path, monkeypatch) as (service, story):
@@ -308,7 +308,7 @@ def test_service_that_is_stopped_between_two_turns_leaves_the_rest_to_the_next_s
 
 
 def while_flush_pauses(tmp_path, monkeypatch, check):
-    """Run `check(service)` while a flush of many queues makes a pause after some of them."""
+    """Run `check(service)` while a flush of many queues pauses after some of them."""
     monkeypatch.setattr(store.maintenance.background, "_SPREAD_PART", 1e6)
     config = with_store(SYNC, flush_interval_consume_queue_ms=50, flush_consume_queue_thorough_interval_ms=1)
 

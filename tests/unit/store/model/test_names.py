@@ -1,4 +1,4 @@
-"""Names of topics and groups, message ids and the bits of sys_flag: what is taken, and what is refused."""
+"""Names of topics and groups, message ids and the bits of sys_flag: accepted and refused values."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Tags expressions, and what they let through."""
+"""Tag expressions, and the messages that they match."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from store.model.tags_codes import may_match
 
 
 class Tagged:
-    """As much of a stored message as a filter looks at."""
+    """The part of a stored message that a filter uses."""
 
     def __init__(self, tag):
         self.properties = {} if tag is None else {"TAGS": tag}

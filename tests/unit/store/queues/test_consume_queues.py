@@ -1,4 +1,4 @@
-"""Consume queues fed with batches: what they hold, what they refuse, and what is left after cuts."""
+"""Consume queues: the effect of batches, refused ones, and the state after truncations."""
 
 import pytest
 
@@ -16,7 +16,7 @@ FILE_SIZE = 1024  # 1040 in whole units: 52 of them
 
 @pytest.fixture
 def open_queues(tmp_path):
-    """Return a function that opens the queues of one directory, again each time."""
+    """Return a function that reopens the queues of one directory."""
     opened = []
 
     def open_again(file_size=FILE_SIZE, **options):

@@ -1,4 +1,4 @@
-"""A look at the files of many queues says the same as opening each of them, and what is not ordinary is opened."""
+"""A quick look at the files of many queues gives the result of opening each of them; unusual queues are opened."""
 
 import errno
 import itertools
@@ -27,7 +27,7 @@ SIZE = 100
 
 
 def fill(root, begin, count):
-    """Write a queue as it is closed cleanly."""
+    """Write a queue as after a clean close."""
     key = QueueKey("orders", 0)
     queues = ConsumeQueues(OsFiles(), str(root), FILE_SIZE)
     queues.load()
@@ -83,7 +83,7 @@ DAMAGE = {
 
 
 def fill_hole(root):
-    """Let the last file begin with a hole and have units after it."""
+    """Make the last file begin with a hole, followed by units."""
     with (root / f"consumequeue/orders/0/{0:020d}").open("wb") as file:
         file.truncate(FILE_SIZE)
         file.seek(290 * UNIT_SIZE)
@@ -115,7 +115,7 @@ def result(root, cut, *, is_truncated_next):
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("cut", [None, 1500])
 def test_look_at_files_agrees_with_opening_them(tmp_path, monkeypatch, state, damage, cut):
-    for name in ("one", "other"):  # no copies: where a file has holes is a part of what is looked at
+    for name in ("one", "other"):  # no copies: the positions of holes are checked, too
         STATES[state](tmp_path / name)
         DAMAGE[damage](tmp_path / name)
 
@@ -183,7 +183,7 @@ def test_file_that_cannot_be_read_is_named_and_none_stays_open(tmp_path, monkeyp
 
 
 def test_directories_after_one_that_had_to_wait_for_the_disk_are_looked_at_in_threads(tmp_path, monkeypatch):
-    """What is in memory is read by the calling thread alone; the result is the same."""
+    """Data in memory is read by the calling thread alone; the result is the same."""
     monkeypatch.setattr(store.fs.linux.glances, "_PART", 8)
     for number in range(60):
         (tmp_path / str(number)).mkdir()
@@ -229,14 +229,14 @@ def units_of(*places_and_sizes):
     ],
 )
 def test_queues_are_intact_if_all_units_are_plausible_and_begin_below_the_offset(units, is_intact):
-    """Each is judged by itself, whatever the queue before it holds."""
+    """Each is judged alone, whatever the previous queue contains."""
     before, after = units_of((900, 100)), units_of((0, 10))
 
     assert are_intact([before, units, after], 1000).tolist() == [True, is_intact, True]
     assert are_intact([], 1000).tolist() == []
 
 
-# In the runs of the first seeds some queue that looks right ends with a unit of a message that the log lacks.
+# In the runs of the first seeds some queue that looks intact ends with a unit of a message that the log lacks.
 @pytest.mark.parametrize("seed", [1, 2, 3, "random"])
 def test_cutting_many_queues_at_once_has_the_result_of_cutting_each(tmp_path, monkeypatch, seed):
     """Random units, random damage, the log lacks some messages: with the pass over all queues, and without it."""

@@ -1,4 +1,4 @@
-"""What comes first in the log, out of many queues, compared with a sorted list."""
+"""The first messages in the log, out of many queues, compared with a sorted list."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Opening a store with many queues: what was not synced becomes durable, and what need not be done at once is not."""
+"""Opening a store with many queues: unsynced data becomes durable, and work that can wait is postponed."""
 
 import random
 import shutil
@@ -24,7 +24,7 @@ FILE_SIZE = 50 * UNIT_SIZE
 
 
 def test_zeros_of_a_killed_process_are_durable_whatever_files_the_pool_holds(monkeypatch):
-    """The next process finds nothing to cut, and counts on it; a power cut must not bring the units back."""
+    """The next process finds nothing to truncate, and relies on it; a power cut must not restore the units."""
     disk = SimDisk(random.Random(1), FaultCounts())
     SimFiles(disk, random.Random(1), FaultCounts()).make_directory("/store")
     queues = ConsumeQueues(SimFiles(disk, random.Random(1), FaultCounts()), "/store", FILE_SIZE)
@@ -47,7 +47,7 @@ def test_zeros_of_a_killed_process_are_durable_whatever_files_the_pool_holds(mon
 
 
 def test_units_that_the_disk_refused_to_a_killed_process_do_not_count():
-    """Linux calls a page clean that it could not write: what only memory holds must not count as durable."""
+    """Linux marks a page clean that it could not write: data that is only in memory must not count as durable."""
     disk = SimDisk(random.Random(1), FaultCounts())
     files = SimFiles(disk, random.Random(1), FaultCounts())
     files.make_directory("/store")
@@ -69,7 +69,7 @@ def test_units_that_the_disk_refused_to_a_killed_process_do_not_count():
 
 @pytest.fixture
 def killed(tmp_path, monkeypatch):
-    """A store that was killed, whose checkpoint knows of the first half of its messages only."""
+    """A store that was killed, whose checkpoint covers only the first half of its messages."""
     monkeypatch.setattr(store.dispatch.derived_data, "_FLUSHED_AT_ONCE_MAX", 3)
     clock = Clock()
     opened = open_small(tmp_path / "store", clock=clock)

@@ -64,7 +64,7 @@ def test_queue_offsets_assigned_twice_belong_to_the_later_messages(queues):
 
     assert (reported.queue_offset, reported.physical_offset) == (2, 50)
     assert places(queues) == [0, 1, 5, 6]
-    assert queues.append(log) == []  # the same again changes nothing
+    assert queues.append(log) == []  # repeating it changes nothing
     assert places(queues) == [0, 1, 5, 6]
     for begin in range(1, 7):
         queues.append(batch(*[0, 1, 2, 3, 4, 2, 3][begin:], begin=begin * SIZE))

@@ -1,4 +1,4 @@
-"""Units that no file holds yet: read like others, written by a ticket, kept when the disk is full or a queue is cut."""
+"""Units that are in no file yet: read like others, written by a ticket, kept on a full disk and after truncations."""
 
 import threading
 from itertools import pairwise
@@ -41,12 +41,12 @@ def units(begin, end):
 
 
 def files_of(root):
-    """Return all files below a directory, and what they hold."""
+    """Return all files below a directory, with their contents."""
     return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
 def built(root, batches):
-    """Return the files of queues that are built from nothing."""
+    """Return the files of queues built from scratch."""
     other = ConsumeQueues(OsFiles(), str(root), FILE_SIZE)
     for batch in batches:
         other.append(batch_of(batch))
@@ -127,7 +127,7 @@ def test_queue_that_is_cut_while_its_units_are_written_agrees_with_the_log(tmp_p
     ticket.sync()
     queues.end_flush(ticket)
 
-    assert queues.flushed.offset == 0  # what was cut is not synced yet
+    assert queues.flushed.offset == 0  # the truncation is not synced yet
     queues.flush()
     assert queues.flushed.offset == 5100
     assert queues.get(KEY).unit_tuples(0, 50) == [*units(0, 10), (5000, 100, 7)]
@@ -196,7 +196,7 @@ def test_queues_are_read_appended_to_and_cut_while_another_thread_writes(tmp_pat
             end += 100
         log.append(batch)
         queues.append(batch_of(batch))
-        if turn != 3:  # a cut syncs
+        if turn != 3:  # a truncation syncs
             disk.is_going.clear()
         ticket = queues.begin_flush()
         writing = threading.Thread(target=ticket.sync)

@@ -1,4 +1,4 @@
-"""Queues whose ends are known, though their messages are all deleted."""
+"""Queues whose ends are known although all their messages are deleted."""
 
 import pytest
 
@@ -19,7 +19,7 @@ LOG_BEGIN = 100_000
 
 @pytest.fixture
 def open_queues(tmp_path):
-    """Return a function that opens the queues of one directory, again each time; what was written is made durable."""
+    """Return a function that reopens the queues of one directory; all writes are made durable."""
     opened = []
 
     def open_again():
@@ -41,7 +41,7 @@ def messages(begin, end, base):
 
 
 def extend(queues, ends, log_begin):
-    """Let queues end where they are known to have come, all at once."""
+    """Set the known ends of queues, all at once."""
     for _ in queues.extend_in_steps(ends, log_begin):
         continue
 
@@ -143,7 +143,7 @@ def test_merging_two_end_tables_keeps_the_greater_ends():
 
 @pytest.fixture
 def full_disk(tmp_path):
-    """Return queues on a disk without room for any file."""
+    """Return queues on a disk without space for any file."""
     disk = FaultyDisk()
     queues = ConsumeQueues(disk, str(tmp_path), UNITS_A_FILE * 20)
     queues.load()
