@@ -1,6 +1,6 @@
-"""Three real node processes, writers that keep a history, and the judgement of that history against the nodes' logs.
+"""Three real node processes, writers that record a history, and its comparison with the nodes' logs.
 
-Every test here is `slow`; what it starts it ends, by process id and start time (`cluster.local.cluster`).
+Every test here is `slow`, and ends its processes by process id and start time (`cluster.local.cluster`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.support.waiting import PATIENCE_S, wait_until
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-# index, term, magic, body: all that must be equal on all nodes.
+# index, term, magic, body: the fields that must be equal on all nodes.
 LogEntry = tuple[int, int, int, bytes]
 
 _LOG_TAIL_LINES = 30
@@ -31,7 +31,7 @@ _BODY_SIZE_BYTES_MAX = 700
 
 
 class Fate(Enum):
-    """What the client said of an append."""
+    """The outcome of an append at the client."""
 
     APPENDED = "appended"
     NOT_APPENDED = "not appended"
@@ -49,7 +49,7 @@ class Attempt:
 
 @dataclass(slots=True)
 class Writer:
-    """Appends batches of random size in a thread of its own until `stop`; records every outcome."""
+    """Appends batches of random size in a separate thread until `stop`; records every outcome."""
 
     name: str
     endpoints: str
@@ -66,7 +66,7 @@ class Writer:
         self._thread.start()
 
     def finish(self) -> None:
-        """Let the append under way end, and the thread."""
+        """Wait for the append in flight, and end the thread."""
         self._stop.set()
         assert self._thread is not None
         self._thread.join(PATIENCE_S)
@@ -79,7 +79,7 @@ class Writer:
             with LogClient(self.endpoints) as client:
                 while not self._stop.is_set():
                     self.attempts.append(self._attempt(client, self._bodies(draw)))
-        except BaseException as error:  # kept for `finish`, which raises it in the test's own thread
+        except BaseException as error:  # stored for `finish`, which raises it in the test's thread
             self.error = error
             raise
 
@@ -116,7 +116,7 @@ class Harness:
 
     @property
     def term(self) -> int:
-        """The latest term that an append was acknowledged in."""
+        """The latest term in which an append was acknowledged."""
         return max(writer.term for writer in self.writers)
 
     def start_writers(self) -> None:
@@ -128,7 +128,7 @@ class Harness:
             writer.finish()
 
     def wait(self, claim: str, condition: Callable[[], bool]) -> None:
-        """Wait until `condition` holds; raise what a writer died of meanwhile."""
+        """Wait until `condition` holds; raise the error of a writer that failed meanwhile."""
 
         def holds() -> bool:
             for writer in self.writers:
@@ -143,7 +143,7 @@ class Harness:
         self.wait(f"{entries} more entries acknowledged", lambda: self.acknowledged >= goal)
 
     def logs(self) -> dict[str, list[LogEntry]]:
-        """Wait until no entry is under way and all nodes have all; return every node's own committed log up to there.
+        """Wait until no entry is in flight and all nodes have all entries; return every node's own committed log.
 
         A leader that is elected meanwhile adds an entry of its own, which not all nodes have at once.
         """
@@ -216,13 +216,13 @@ def _judge_attempt(attempt: Attempt, log: list[LogEntry], found: Counter[bytes])
     elif attempt.fate is Fate.NOT_APPENDED:
         assert [] == [body for body in attempt.bodies if body in found]
     else:
-        # Entry by entry, so the first of a batch may be there without the rest, never the other way round.
+        # Entry by entry: the first entries of a batch may be in the log without the rest, but not the reverse.
         presence = [body in found for body in attempt.bodies]
         assert sorted(presence, reverse=True) == presence
 
 
 def _judge_order(writer: Writer) -> None:
-    """One writer waits for each answer: its entries are in the log in the order of its appends."""
+    """A writer waits for each answer, so its entries are in the log in the order of its appends."""
     indexes = [place.index for attempt in writer.attempts for place in attempt.places]
     assert sorted(indexes) == indexes
 
@@ -235,7 +235,7 @@ def patient_stop(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def harness(tmp_path: Path) -> Iterator[Harness]:
-    """Three nodes that run, and four writers that do not yet."""
+    """Three running nodes, and four writers that have not started."""
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed of the writers' bodies: {seed}")
     with LocalCluster.create(tmp_path / "cluster") as cluster:

@@ -20,13 +20,13 @@ KILLS = int(os.environ.get("DLEDGER_BROKER_KILLS", "10"))
 
 @pytest.fixture
 def group(tmp_path):
-    """Return three nodes that run."""
+    """Return three running nodes."""
     with BrokerGroup(tmp_path / "group") as group:
         yield group
 
 
 def run_load(group, story):
-    """Run a story under load, let it settle; return the history."""
+    """Run a scenario under load, wait until it settles; return the history."""
     seed = random.SystemRandom().randrange(1 << 32)
 
     async def main():
@@ -39,7 +39,7 @@ def run_load(group, story):
 
 
 def check(group, history, copy):
-    """Stop all nodes and hold the history against what they wrote."""
+    """Stop all nodes and compare the history with their files."""
     group.wait_equal()
     group.cluster.stop()
     stored = [check_closed(root, copy) for root in group.roots]

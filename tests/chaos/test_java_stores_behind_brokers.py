@@ -33,7 +33,7 @@ PUTS = 40
 
 
 def unpack(name, root, node_id):
-    """Put a store into the place of a node; the folder of its entries has the node's name."""
+    """Copy a store into the directory of a node; the folder of its entries has the node's name."""
     with tarfile.open(FIXTURES / f"{name}.tar.xz") as archive:
         # Python before 3.11.4 has no filters, and no argument for them.
         archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)
@@ -83,7 +83,7 @@ class Client:
         return record
 
     def ask(self, call, request):
-        """Return the answer; a replica refuses to read while no leader confirms what is committed."""
+        """Return the answer; a replica refuses reads while no leader confirms the commit index."""
         answers = []
 
         def is_answered():
@@ -138,7 +138,7 @@ def assert_java_is_there(client, queues):
 
 
 def is_readable(topic):
-    """Say whether clients may name a topic; Java's store has topics of its own."""
+    """Return whether clients may use a topic; Java's store has internal topics."""
     return not topic.startswith("SCHEDULE_TOPIC")
 
 
@@ -158,7 +158,7 @@ def described(record):
     ("name", "nodes"), [("dledger", 1), ("dledger-killed", 3), ("mixed", 1), ("mixed", 3), ("plain-clean", 3)]
 )
 def test_store_of_java_is_read_in_full_and_continued(name, nodes, tmp_path):
-    # A directory of entries that Java left does not say whose it is: the operator does.
+    # A directory with entries of Java has no identity: the operator adopts it.
     group = BrokerGroup(tmp_path / "group", nodes, is_adopting=name != "plain-clean", **SIZES)
     queues = manifest(name)
     for node_id, root in zip(group.ids, group.roots, strict=True):
@@ -169,7 +169,7 @@ def test_store_of_java_is_read_in_full_and_continued(name, nodes, tmp_path):
         client = Client(group.cluster.endpoint_of(leader))
         assert_java_is_there(client, queues)
         ends = {queue_id: max(queues[OWN_TOPIC, queue_id]) + 1 for topic, queue_id in queues if topic == OWN_TOPIC}
-        # A leader that stalls leaves the outcome unknown; a retry gets the place of the first try.
+        # A stalled leader leaves the outcome unknown; a retry returns the place of the first attempt.
         with Producer(group.cluster.endpoints, is_unknown_retried=True, deadline_s=PATIENCE_S) as producer:
             for queue_id, end in ends.items():
                 messages = [OutgoingMessage(OWN_TOPIC, b"ours %d" % number * 60) for number in range(PUTS)]
@@ -178,14 +178,14 @@ def test_store_of_java_is_read_in_full_and_continued(name, nodes, tmp_path):
         client.close()
         group.wait_equal()
         for node_id in group.ids:
-            # Every replica serves the old and the new, by itself.
+            # Every replica serves old and new messages by itself.
             client = Client(group.cluster.endpoint_of(node_id))
             assert_java_is_there(client, queues)
             for queue_id, end in ends.items():
                 found = client.read(OWN_TOPIC, queue_id, mode=1)
                 assert [found[offset].body[:6] for offset in range(end, end + PUTS)][:2] == [b"ours 0", b"ours 1"]
             client.close()
-    # Files of a good index keep the names that Java gave them, which a rebuild does not know.
+    # Files of an intact index keep Java's names, which a rebuild does not know.
     derived = DERIVED[:1] if name == "plain-clean" else DERIVED
     stored = [check_closed(root, tmp_path / "copy", derived) for root in group.roots]
     assert all(each.messages == stored[0].messages for each in stored)

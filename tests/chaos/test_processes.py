@@ -24,7 +24,7 @@ END = b"the last entry of the test"
 
 
 class Follower:
-    """Reads the log from its beginning while it grows, in a thread of its own, up to the entry `END`."""
+    """Reads the log from its begin while it grows, in a separate thread, up to the entry `END`."""
 
     def __init__(self, endpoints: str) -> None:
         self.entries: list[tuple[int, int, int, bytes]] = []
@@ -40,12 +40,12 @@ class Follower:
                     self.entries.append((entry.index, entry.term, entry.magic, entry.body))
                     if entry.body == END:
                         return
-        except BaseException as error:  # kept for `finish`, which raises it in the test's own thread
+        except BaseException as error:  # stored for `finish`, which raises it in the test's thread
             self.error = error
             raise
 
     def finish(self) -> list[tuple[int, int, int, bytes]]:
-        """Wait for the entry `END`; return all that was read."""
+        """Wait for the entry `END`; return all bodies read."""
         self._thread.join(PATIENCE_S)
         assert self.error is None
         assert not self._thread.is_alive()
@@ -77,7 +77,7 @@ def test_every_acknowledgement_holds_when_the_leader_is_killed_ten_times(harness
 
 
 def _kill_leader(harness) -> float:
-    """Kill the leader, wait until a later one acknowledges, start the victim again; return the failover in seconds."""
+    """Kill the leader, wait until a later one acknowledges, restart the killed node; return the failover in seconds."""
     cluster: LocalCluster = harness.cluster
     victim, term = _leader_and_term(cluster)
     pid = cluster.pid_of(victim)
@@ -92,7 +92,7 @@ def _kill_leader(harness) -> float:
 
 
 def _leader_and_term(cluster: LocalCluster) -> tuple[str, int]:
-    """Return a node and a term that it led in: if it leads no more, there is a later one already."""
+    """Return a node and a term in which it led: if it no longer leads, a later term has begun."""
 
     def leading() -> tuple[str, int] | None:
         with LogClient(cluster.endpoints) as client, suppress(ReadFailed):
@@ -117,7 +117,7 @@ def test_every_acknowledgement_holds_when_all_nodes_are_killed_at_once(harness) 
 
 
 def _kill_all(cluster: LocalCluster) -> None:
-    """Kill all nodes within a moment; the slower part, waiting until they are gone, comes after."""
+    """Kill all nodes almost at once; then wait until they have exited, which is slower."""
     pids = [cluster.pid_of(node_id) for node_id in cluster.node_ids]
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
@@ -201,7 +201,7 @@ class LeaseReader:
 
 
 def test_leader_that_was_paused_serves_no_stale_read_by_lease(harness) -> None:
-    """A lease is a promise about time, and the leader's clock is paused with its process."""
+    """A lease depends on time, and the leader's clock is paused with its process."""
     cluster = harness.cluster
     answers = []
     for number in range(LEASE_ROUNDS):
@@ -224,7 +224,7 @@ def test_leader_that_was_paused_serves_no_stale_read_by_lease(harness) -> None:
 
 
 def _answers_of(ask: Callable[[], bytes | str]) -> list[bytes | str]:
-    """Ask again and again for a second."""
+    """Repeat the read for a second."""
     deadline = time.monotonic() + 1
     answers = []
     while time.monotonic() < deadline:

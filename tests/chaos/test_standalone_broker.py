@@ -25,7 +25,7 @@ SETTINGS = {
 
 @pytest.fixture
 def broker(tmp_path):
-    """Return a broker that runs."""
+    """Return a running broker."""
     process = BrokerProcess(tmp_path / "store", **SETTINGS)
     process.start()
     yield process

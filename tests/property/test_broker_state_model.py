@@ -35,7 +35,7 @@ from cluster.state.verdicts import CommitOutcome
 from dledger.authentication.verifier import Verifier
 from dledger.entries.format.entry import Entry
 
-# Few names, so that commands meet.
+# Few names, so that commands affect the same objects.
 TOPICS = st.sampled_from(["orders", "events", "%RETRY%g1", "a|b"])
 GROUPS = st.sampled_from(["g1", "g2", "billing"])
 SMALL = st.integers(0, 5)

@@ -44,7 +44,7 @@ class Derived:
     def __init__(self, random):
         self.random = random
         self.disk = SimDisk(random, FaultCounts())
-        # Durably, as the store does that they belong to.
+        # Durably, as their store does.
         SimFiles(self.disk, random, FaultCounts()).make_directory(ROOT)
         self.start()
 
@@ -257,7 +257,7 @@ def test_derived_files_follow_the_log_through_random_operations():
 
 
 def test_file_that_begins_with_blanks_is_kept_with_its_message():
-    """Found by 1,500 random examples: the blanks of the file before it were taken for the end of the queue."""
+    """Found by 1,500 random examples: the blanks of the previous file counted as the end of the queue."""
     state = DerivedFiles()
     state.begin(seed=1, first=13)
     state.append(count=21)

@@ -197,7 +197,7 @@ class TwoStores(RuleBasedStateMachine):
         is_done = self.survives(node, lambda: node.store.reset(*head), dies_in, is_power_cut)
         store = node.store
         if not is_done and (store.begin_index, store.last_index, store.begin_position) != (index, index - 1, position):
-            self.cut(store.last_index + 1)  # it did not happen
+            self.cut(store.last_index + 1)  # it had no effect
             return
         assert (store.begin_index, store.last_index) == (index, index - 1)
         assert (store.begin_position, store.end_position) == (position, position)

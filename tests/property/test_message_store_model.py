@@ -89,7 +89,7 @@ class OneStore(RuleBasedStateMachine):
         end = log.written_offset
         self.begin_offset = log.begin_offset
         for put, place in self.attempted:
-            # What a put that died in the middle left: some of its messages, in their order.
+            # A put that was killed leaves some of its messages, in their order.
             record = log.find(place) if log.begin_offset <= place < end else None
             if record is None:
                 break
@@ -110,7 +110,7 @@ class OneStore(RuleBasedStateMachine):
         self.durable_offset = end
 
     def survives(self, operation, dies_in, *, is_power_cut):
-        """Run `operation`; return whether it ended. If the process died within (`dies_in` > 0), another one runs."""
+        """Run `operation`; return whether it ended. If the process died within (`dies_in` > 0), start another."""
         if dies_in:
             self.files.crash_point.arm(dies_in)
         try:
@@ -211,7 +211,7 @@ class OneStore(RuleBasedStateMachine):
 
     @rule(dies_in=st.integers(0, 20), is_power_cut=st.booleans())
     def expire(self, dies_in, is_power_cut):
-        """The disk is nearly full: the oldest file goes, if all of it is dispatched, for certain."""
+        """The disk is nearly full: the oldest file is deleted, if all of it is certainly dispatched."""
         retention = self.store.lifecycle.retention
         floor = self.store.messages.derived.durable_offset
         self.disk.capacity_bytes = self.disk.used_bytes * 100 // 87
@@ -241,7 +241,7 @@ class OneStore(RuleBasedStateMachine):
         what=st.sampled_from(["consumequeue/A/0", "consumequeue/B/1", "consumequeue", "index"]), is_clean=st.booleans()
     )
     def lose(self, what, is_clean):
-        """Derived files are removed; with those of one queue the checkpoint, for the rest looks whole."""
+        """Derived files are removed; with those of one queue also the checkpoint, because the rest seems complete."""
         if self.begin_offset:
             return
         if is_clean:
@@ -327,7 +327,7 @@ def test_store_holds_what_the_model_holds():
             deadline=None,
             derandomize=True,
             suppress_health_check=list(HealthCheck),
-            # To shrink a run takes minutes; the failing one is printed as it is.
+            # Shrinking a run takes minutes; the failing one is printed unchanged.
             phases=[Phase.generate],
             report_multiple_bugs=False,
         ),

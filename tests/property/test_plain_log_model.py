@@ -59,7 +59,7 @@ class OneLog(RuleBasedStateMachine):
     def append(self, sizes, step_ms, keys_size, dies_in):
         self.now_ms += step_ms
         properties = {"KEYS": "k" * keys_size} if keys_size else {}
-        # A batch must fit into a file; the last one may be cut to size.
+        # A batch must fit into a file; the last one may be shortened.
         while sum(sizes) + len(sizes) * (120 + keys_size) > FILE_SIZE - 8:
             if len(sizes) == 1:
                 sizes, properties = [100], {}

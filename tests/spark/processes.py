@@ -1,4 +1,4 @@
-"""Spark in processes of its own, as tests start and end it: settings, environment, a driver that can be killed."""
+"""Spark in separate processes, started and ended by tests: settings, environment, a driver that can be killed."""
 
 import json
 import os
@@ -14,7 +14,7 @@ import pytest
 from pipeline.common.java_home import NoJava, find_java_home
 
 ROOT = Path(__file__).parent.parent.parent
-# Quick to start rather than quick in the long run: tests are many small queries.
+# A fast start rather than high throughput: tests run many small queries.
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m"
 # A JVM that may not use the archive (`scripts/spark_classes.py`) reads the jar files, and should not warn of that.
 QUIET_ARCHIVE = "-Xlog:cds=off -Xlog:cds+dynamic=off"
@@ -67,7 +67,7 @@ def spark_environment(folder, **more):
 
 
 class StreamProcess:
-    """A query whose driver is a process of its own: the messages of a source go into a lake until it is killed.
+    """A query whose driver is a separate process: it writes the messages of a source to a lake until it is killed.
 
     Args:
         folder: takes lake (`out`), checkpoint (`checkpoint`) and what the process says.
@@ -90,7 +90,7 @@ class StreamProcess:
 
     @property
     def batches(self):
-        """How many batches the checkpoint calls committed."""
+        """The number of committed batches in the checkpoint."""
         return len([path for path in self._commits.glob("*") if path.name.isdigit()])
 
     def start(self):
@@ -106,12 +106,12 @@ class StreamProcess:
             time.sleep(0.05)
 
     def kill(self):
-        """End it in the midst of its work: it has not ended by itself, unless Spark gave up on a Python process."""
+        """End it during its work: it has not exited by itself, unless a Python process started too slowly."""
         assert not self.has_ended or gave_up_on_python(self.said), self.said
         self.end()
 
     def end(self):
-        """End driver and JVM at once, with SIGKILL; the Python processes of tasks find out by themselves."""
+        """End driver and JVM at once, with SIGKILL; the Python processes of tasks exit by themselves."""
         if not self.has_ended:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait(30)
@@ -123,7 +123,7 @@ class StreamProcess:
 
     @property
     def said(self):
-        """The last of what the process that was launched last has said."""
+        """The end of the output of the last process."""
         return self._log.read_text()[-20_000:]
 
     def launch(self):

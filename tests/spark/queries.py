@@ -1,4 +1,4 @@
-"""Streaming queries in the session of the tests: run to their end, or until something holds of them.
+"""Streaming queries in the session of the tests: run to their end, or until a condition holds.
 
 Spark itself ends a query where the machine is busy (`gave_up_on_python`): before its first batch, so it starts again.
 """
@@ -13,7 +13,7 @@ LIMIT_S = 120
 
 
 def run_to_the_end(start):
-    """Start a query that ends by itself, and return it when it has; raise what else ends it."""
+    """Start a query that ends by itself, and return it after its end; raise its error."""
     while True:
         query = start()
         try:
@@ -26,7 +26,7 @@ def run_to_the_end(start):
 
 
 def run_until(start, holds, what):
-    """Start a query that does not end by itself, and return it as soon as something holds of it."""
+    """Start a query that does not end by itself, and return it as soon as a condition holds."""
     query = start()
 
     def is_so():

@@ -1,4 +1,4 @@
-"""A driver: follows a log into a lake until it is killed. Its one argument is JSON; see `tests.spark.processes`."""
+"""A driver: streams a log into a lake until it is killed. Its one argument is JSON; see `tests.spark.processes`."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""What bad input gets, through Spark itself: each is one clear error that names the option or the file."""
+"""Invalid input through Spark itself: each one gets one clear error that names the option or the file."""
 
 import shutil
 import subprocess
@@ -153,7 +153,7 @@ def test_messages_that_expire_while_a_query_is_away_are_named(spark, store, tmp_
     options = {"path": str(copy), "columns": "topic,queueId,queueOffset", "maxOffsetsPerTrigger": "200"}
     reader = spark.readStream.format("dledger").options(startingOffsets="earliest", **options).load()
     writer = reader.writeStream.format("parquet").option("path", str(tmp_path / "out"))
-    # One batch, and no other one for long: how many it takes until it is stopped must not hang on the machine.
+    # One batch, and no other one for long: the number of batches until the stop must not depend on the machine.
     writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(processingTime="1 hour")
     run_until(writer.start, lambda _: (tmp_path / "checkpoint" / "commits" / "0").exists(), "a batch").stop()
     first, *_ = sorted((copy / "dledger-n0" / "data").iterdir())
@@ -161,7 +161,7 @@ def test_messages_that_expire_while_a_query_is_away_are_named(spark, store, tmp_
 
     with pytest.raises(PySparkException, match=r"lost topic .*deleted before it was read"):
         run_stream(spark, tmp_path, options)
-    # All that is left in few batches.
+    # All remaining messages in few batches.
     run_stream(spark, tmp_path, options | {"failOnDataLoss": "false", "maxOffsetsPerTrigger": "100000"})
     rows = [tuple(row) for row in spark.read.parquet(str(tmp_path / "out")).collect()]
     assert len(rows) == len(set(rows))
@@ -182,7 +182,7 @@ def test_progress_reports_the_lag_of_the_query(spark, broker, tmp_path):
 
 
 def test_an_executor_without_pyarrow_gets_an_error_with_the_package_to_install(tmp_path, store):
-    """The Python of the tasks is another one than the driver's, and has no pyarrow."""
+    """The Python of the tasks differs from the driver's, and has no pyarrow."""
 
     bare = tmp_path / "without"
     (bare / "pyarrow").mkdir(parents=True)

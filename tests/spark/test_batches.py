@@ -1,4 +1,4 @@
-"""Batches through Spark itself: every store that Java wrote equals its manifest, whatever is asked for."""
+"""Batches through Spark itself: every store that Java wrote equals its manifest, for all options."""
 
 import tarfile
 

@@ -1,4 +1,4 @@
-"""Commands of `dledger spark`, run in the session of the tests: what they print and write is what the files hold."""
+"""Commands of `dledger spark`, run in the session of the tests: their output agrees with the files."""
 
 import json
 import shutil

@@ -39,7 +39,7 @@ def test_tables_and_views_contain_the_messages_of_the_store(tmp_path):
         DLEDGER_PATH=str(tmp_path / "store"),
         DLEDGER_TOPICS=",".join(TOPICS),
         SPARK_CONF_DIR=str(settings),
-        # So its server listens on a port of its own.
+        # So its server listens on another port.
         SPARK_TESTING="1",
     )
 

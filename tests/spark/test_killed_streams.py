@@ -30,7 +30,7 @@ AHEAD = 6_000
 
 
 class Load(threading.Thread):
-    """Sends numbered messages without end, a thousand a second at most, and writes down what became of them.
+    """Sends numbered messages continuously, a thousand a second at most, and records their outcomes.
 
     It pauses when it is far ahead of what the test waits for, so that a slow machine gets no more messages than a quick
     one. Whatever is ended after a wait is ended while messages are sent.
@@ -89,7 +89,7 @@ class SessionQuery:
         assert error is None or gave_up_on_python(error), error
 
     def run_to_the_end(self):
-        """Take what there is; on a busy machine begin again."""
+        """Read all available messages; on a busy machine start again."""
         while True:
             self.start(availableNow=True)
             wait_until(lambda: not self._query.isActive, "the end of the query", LIMIT_S)
@@ -105,7 +105,7 @@ def end_leader(cluster):
 
 
 def check_log(endpoints):
-    """Check that the log itself has each message of each queue once; return where its queues end."""
+    """Check that the log itself has each message of each queue once; return the ends of its queues."""
     ends = {key.queue_id: end for key, (_, end) in BrokerLog(endpoints).describe(("orders",)).spans.items()}
     for queue_id, end in ends.items():
         part = Part(BrokerRange(endpoints, 0, end, "orders", queue_id), EVERYTHING)
@@ -133,7 +133,7 @@ def test_nothing_is_lost_or_duplicated_while_leaders_queries_and_drivers_are_kil
             "maxOffsetsPerTrigger": "2000",
             "readMode": draw.choice(["leader", "follower"]),
         }
-        # Drivers: with SIGKILL, in the midst of a batch or between two.
+        # Drivers: with SIGKILL, during a batch or between two.
         driver = StreamProcess(tmp_path, source)
         driver.start()
         for number in range(ENDS):
@@ -159,7 +159,7 @@ def test_nothing_is_lost_or_duplicated_while_leaders_queries_and_drivers_are_kil
         query.run_to_the_end()
         ends = check_log(brokers.endpoints)
 
-    # How many there are hangs on how long all took: no more of them than is compared.
+    # Their number depends on the duration of the run: no more of them than is compared.
     found = spark.read.format("dledger-lake").load(str(tmp_path / "out"))
     rows = found.select("queueId", "queueOffset", "body").collect()
     assert list(verify(Lake.open(str(tmp_path / "out")))) == []

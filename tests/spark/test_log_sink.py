@@ -87,7 +87,7 @@ def mortal_source(folder):
 
 
 def test_stream_is_stored_once_despite_crashes_between_append_and_commit(spark, broker, tmp_path):
-    """The query starts again when the dedupe window has forgotten what it stored."""
+    """The query restarts when the dedupe window no longer has the messages that it stored."""
     source = tmp_path / "source"
     for number in range(4):
         rows = spark.range(600 * number, 600 * (number + 1), 1, 1).selectExpr("cast(id as string) as body")

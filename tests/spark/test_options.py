@@ -35,7 +35,7 @@ def place(request, broker):
 
 @pytest.fixture(scope="module")
 def closed(broker, tmp_path_factory):
-    """Return a copy of the broker's files, of a moment when it had closed them: none comes or goes meanwhile."""
+    """Return a copy of the broker's files, made while it is closed."""
     folder = tmp_path_factory.mktemp("closed") / "store"
     broker.stop()
     shutil.copytree(broker.path, folder)
@@ -127,7 +127,7 @@ def test_damaged_records_are_refused_skipped_quarantined_or_read_from_another_re
 
 
 def run_stream(spark, folder, options):
-    """Return a query that has taken what there was."""
+    """Return a query that has read all available messages."""
     reader = spark.readStream.format("dledger").options(**{"startingOffsets": "earliest"} | options)
     writer = reader.load().writeStream.format("parquet").option("path", str(folder / "out"))
     writer = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True)

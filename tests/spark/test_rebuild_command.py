@@ -39,7 +39,7 @@ def test_rebuild_in_tasks_reproduces_the_files_and_reports_a_changed_queue(spark
 
 
 def test_uncommitted_entries_are_archived_only_on_request(spark, tmp_path):
-    """A replica that was stopped while it led may hold entries that its group cuts: others have others there."""
+    """A replica that was stopped while it led may have entries that its group truncates: others have different ones."""
     folder, lake = make_replicated(tmp_path / "store", 100), tmp_path / "lake"
     append_uncommitted(folder, 5, term=9)
 

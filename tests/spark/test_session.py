@@ -42,7 +42,7 @@ def test_a_program_finds_the_sources_where_another_python_is_first_on_the_path(t
     folder, count = sample
     env = spark_environment(tmp_path)
     del env["PYSPARK_PYTHON"]
-    # A python3 that has nothing of this project: what a shell finds that never activated the environment.
+    # A python3 without this project's packages, as in a shell that did not activate the environment.
     other = tmp_path / "bin" / "python3"
     other.parent.mkdir()
     other.write_text("#!/bin/sh\necho 'the wrong python3' >&2\nexit 1\n")

@@ -1,4 +1,4 @@
-"""A real cluster of Spark: a master and two workers on this machine, given a command by spark-submit."""
+"""A real cluster of Spark: a master and two workers on this machine; spark-submit starts a command."""
 
 import json
 import re

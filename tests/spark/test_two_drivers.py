@@ -1,4 +1,4 @@
-"""Two drivers, each a process of its own, with one checkpoint: one of them is ended, and nothing comes twice."""
+"""Two drivers in separate processes with one checkpoint: one of them is ended, and no message is stored twice."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from tests.support.brokers.thread import running_broker
 from tests.support.waiting import wait_until
 from tests.unit.pipeline.source.test_stream_plan import put
 
-# What Spark says where one has written already what the other was to write.
+# Spark's errors when the other driver has already written the same file.
 _ONE_TOO_MANY = (
     r"concurrently using file:\S*/checkpoint/|one streaming job runs on a specific checkpoint location"
     r"|The checkpoint location file:\S*/checkpoint/\S* should be empty"
@@ -55,7 +55,7 @@ def test_one_of_two_drivers_with_one_checkpoint_fails_with_an_error_that_names_i
 
 
 def said_at_the_end(driver):
-    """Return the output of an ended driver; start it again if Spark gave up on a Python process."""
+    """Return the output of an ended driver; restart it if a Python process of Spark failed to start in time."""
     if not driver.has_ended:
         return ""
     said = driver.said
@@ -73,6 +73,6 @@ def lake_of(drivers, path, count):
         return None
     lake = Lake.open(str(path))
     files = lake.files()
-    # Manifests name files before they are in their places: a driver that is killed in between leaves them.
+    # Manifests list files before these have their final names: a driver killed in between leaves such files.
     is_published = all((path / file.path).exists() for file in files)
     return lake if is_published and sum(file.rows for file in files) >= count else None

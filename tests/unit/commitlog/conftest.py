@@ -1,4 +1,4 @@
-"""A replicated log without a network: an entry store, and a node that commits when a test says so."""
+"""A replicated log without a network: an entry store, and a node that commits when the test calls it."""
 
 import pytest
 
@@ -45,7 +45,7 @@ class FakeFuture:
 
 
 class SimpleNode:
-    """Leads a group of one whose quorum is the test: what is appended is committed by `commit`."""
+    """Leads a group of one whose quorum is the test: `commit` commits the appended entries."""
 
     def __init__(self, store, codec):
         self.store, self.codec = store, codec
@@ -84,13 +84,13 @@ class SimpleNode:
                 future.set_result(AppendResult(ResponseCode.SUCCESS, "", first_index, self.term, positions))
 
     def answer(self, code):
-        """End what waits without a commit."""
+        """End all waits without a commit."""
         for _, future, *_ in self.waiting:
             if not future.done():
                 future.set_result(AppendResult(code, "said the test"))
 
     def drop_last(self):
-        """Refuse the last append though it was taken in; nothing of it is in the log."""
+        """Refuse the last append although it was accepted; the log has none of its entries."""
         _, future, first_index, _ = self.waiting.pop()
         self.store.truncate(first_index)
         future.set_result(AppendResult(ResponseCode.LEADER_TRANSFERRING, "said the test"))

@@ -1,4 +1,4 @@
-"""Small stores that tests read and do not change, and what all of their messages are."""
+"""Small stores that tests read and do not change, and all of their messages."""
 
 from types import SimpleNamespace
 

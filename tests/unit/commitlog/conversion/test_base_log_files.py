@@ -1,4 +1,4 @@
-"""The base log of a group: the same on all nodes, or the nodes refuse each other; fetched whole, whatever fails."""
+"""The base log of a group: the same on all nodes, or the nodes refuse each other; fetched whole despite failures."""
 
 from random import Random
 

@@ -80,7 +80,7 @@ def test_no_node_begins_while_files_are_awaited_that_none_holds():
 def test_a_node_that_has_joined_decides_for_all_founders():
     assert decided(NOTHING, n2=agreed()) == BootstrapDecision(WHOLE, ("n2",))
     assert decided(NOTHING, n2=agreed(EMPTY)) == BootstrapDecision(EMPTY, ())
-    # Also where its own files have expired: the manifest lists them.
+    # Also if its own files have expired: the manifest lists them.
     assert decided(NOTHING, n1=agreed(begin=DIVIDE)) == BootstrapDecision(WHOLE, ())
 
 
@@ -105,7 +105,7 @@ def test_node_that_joins_founds_nothing():
             {"n1": held(BaseLogManifest(DIVIDE, FILES[1:]), SIZE)},
             f"the oldest file is {FILES[0].name} here and",
         ),
-        # The group knows less than this node brings.
+        # The group has less than this node.
         (
             held(),
             {"n1": agreed(BaseLogManifest(DIVIDE, FILES[1:]), SIZE)},
@@ -144,7 +144,7 @@ def test_invalid_statement_is_refused(text, payload):
 
 
 class FoundingNode:
-    """A founder: what it says, what it has; a crash takes nothing of either."""
+    """A founder: its statements and its files, which a crash does not lose."""
 
     def __init__(self, manifest):
         self.manifest = manifest
@@ -156,7 +156,7 @@ class FoundingNode:
         return self.statement.claim is Claim.AGREED
 
     def step(self, received, founders, *, is_fetch_done):
-        """Decide, as `cluster.replica.bootstrap` does; its fetch may be cut short."""
+        """Decide, as `cluster.replica.bootstrap` does; its fetch may be interrupted."""
         try:
             decision = decide(self.statement, received, founders, is_joining=False)
         except BaseLogsDiffer:
@@ -183,7 +183,7 @@ def test_founders_that_get_answers_in_any_order_agree_or_decide_nothing(stores, 
     for _ in range(60):
         name, node = draw.choice(list(nodes.items()))
         reached = [peer for peer in nodes if peer != name and draw.random() < 0.8]
-        # One that refused to form a group does not answer any more.
+        # A node that refused to form a group no longer answers.
         received = {peer: nodes[peer].statement for peer in reached if not nodes[peer].is_ended}
         if not node.is_agreed and not node.is_ended:
             node.step(received, [peer for peer in nodes if peer != name], is_fetch_done=draw.random() < 0.7)

@@ -1,4 +1,4 @@
-"""Three cases of opening a replicated log; a plain log becomes one without a byte of its messages changed."""
+"""Three cases of opening a replicated log; a plain log becomes one without a change to its messages."""
 
 import itertools
 

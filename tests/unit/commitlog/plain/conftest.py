@@ -18,7 +18,7 @@ RECORD_SIZE = 91 + 1
 
 
 class Clock:
-    """Milliseconds that a test sets."""
+    """A clock in milliseconds that the test sets."""
 
     def __init__(self):
         self.now_ms = 1_700_000_000_000
@@ -33,7 +33,7 @@ def message(size=0, *, topic="T", body=None, **fields):
 
 
 class Machine:
-    """A simulated disk with one log on it; what a test patches is at once durable."""
+    """A simulated disk with one log on it; bytes patched by a test are durable at once."""
 
     def __init__(self):
         self.clock = Clock()

@@ -1,4 +1,4 @@
-"""Appends: places, blanks, times, and what is refused."""
+"""Appends: places, blanks, times, refusals."""
 
 import struct
 

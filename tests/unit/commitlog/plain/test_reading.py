@@ -1,4 +1,4 @@
-"""Reading: single records, columns, what was skipped, times, and cuts at both ends."""
+"""Reading: single records, columns, skipped bytes, times, and truncations at both ends."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What opening a log makes of its end: torn tails are cut, corruption stops it, and neither is taken for the other."""
+"""Opening a log: torn tails are truncated, corruption is refused, and they are distinguished."""
 
 import struct
 
@@ -99,7 +99,7 @@ def test_torn_blank_is_a_torn_tail_with_the_files_after_it(machine, kept):
 
 
 def test_leftovers_that_are_older_than_the_log_do_not_count(machine):
-    """Java does not overwrite what it cuts: intact old records may follow a log's end, at their old positions."""
+    """Java does not overwrite what it truncates: intact old records may follow a log's end, at their old positions."""
     records = write(machine, 100, 100, 100)
     end = sum(records[-1])
     old = encode_record(
@@ -135,12 +135,12 @@ def test_body_that_holds_a_record_does_not_count_as_one(machine):
 @pytest.mark.parametrize("is_clean", [True, False])
 @pytest.mark.parametrize("is_synced", [True, False])
 def test_changed_byte_with_good_records_after_it_is_corruption(machine, is_clean, is_synced):
-    """Whatever is known of the last exit; every byte that a checksum covers."""
+    """For every kind of last exit, and every byte that a checksum covers."""
     records = write(machine, 100, 300, 100, has_property_crc=True)
     begin, size = records[1]
     synced_timestamp = machine.clock.now_ms if is_synced else 0
     content = bytes(machine.inode().cache[begin : begin + size])
-    # What spoils the property CRC itself makes it none, which is allowed.
+    # A change in the property CRC itself makes the record one without it, which is allowed.
     for at in range(size - 20):
         machine.patch(begin + at, bytes([content[at] ^ 0x40]))
         error = refused(machine, is_clean=is_clean, synced_timestamp=synced_timestamp, has_property_crc=True)

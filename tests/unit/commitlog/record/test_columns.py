@@ -1,4 +1,4 @@
-"""Columns are what a plain reader makes of the records one by one; what is not good ends them."""
+"""Columns equal the result of a plain reader of single records; an invalid record ends them."""
 
 import struct
 from dataclasses import fields
@@ -25,7 +25,7 @@ from store.model.topics import DELAY_LEVELS_MS
 BASE = 3 << 20
 STORE_HOST = Host(b"\x7f\x00\x00\x01", 10911)
 HOSTS = st.sampled_from([Host(b"\x0a\0\0\7", 1), Host(bytes(16), 2)])
-# Parts of properties: names that count and others that look alike, in any order, some broken.
+# Parts of properties: special names and similar ones, in any order, some invalid.
 NAMES = st.sampled_from(["TAGS", "KEYS", "UNIQ_KEY", "DELAY", "TAG", "KEYSX", "UNIQ_KEYS", "UNIQ_KE", "xTAGS", "p", ""])
 VALUES = st.one_of(
     st.text("ab #k", max_size=8),

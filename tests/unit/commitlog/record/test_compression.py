@@ -1,4 +1,4 @@
-"""Compressed bodies are opened for a reader, and nothing that they say can cost more than the limit."""
+"""Compressed bodies are uncompressed for a reader, and no content can cost more than the limit."""
 
 import zlib
 

@@ -1,4 +1,4 @@
-"""Properties are stored in their order, read as RocketMQ reads them, and refused where they could not be read again."""
+"""Properties are stored in their order, read as RocketMQ reads them, and refused if they could not be read back."""
 
 import pytest
 from hypothesis import given

@@ -11,7 +11,7 @@ from commitlog.record.queue_numbers import queue_numbers
 from commitlog.record.rows import good_rows
 from store.model.message import Host, Message
 
-# Names that share heads and tails, and are as long as each other.
+# Names of equal length with common prefixes and suffixes.
 NAMES = ["t", "topic", "topic-01", "topic-02", "a-long-name-of-a-topic-01", "a-long-name-Of-a-topic-01", "x" * 127]
 
 

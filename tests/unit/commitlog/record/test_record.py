@@ -1,4 +1,4 @@
-"""One record: the golden bytes of the format, what is read back, and what becomes of every kind of bad bytes."""
+"""One record: the golden bytes of the format, round trips, and the result of every kind of invalid bytes."""
 
 import struct
 
@@ -56,7 +56,7 @@ MESSAGES = st.builds(
 
 
 def any_topic(topic):
-    """Take every topic, also those that no broker takes."""
+    """Accept every topic, also those that no broker accepts."""
 
 
 def test_golden_record_of_the_format():
@@ -247,7 +247,7 @@ def test_the_checksum_of_an_empty_body_is_ignored():
 )
 def test_a_batch_with_a_message_that_cannot_be_stored_is_refused_whole(change, field):
     encoder = RecordEncoder(STORE_HOST)
-    for _ in range(2):  # a refusal is remembered nowhere
+    for _ in range(2):  # a refusal has no later effect
         with pytest.raises(IllegalMessage) as refused:
             encoder.prepare([GOLDEN_MESSAGE, GOLDEN_MESSAGE._replace(**change)])
         assert refused.value.field == field

@@ -1,4 +1,4 @@
-"""Going from record to record: where a walk stops, and that damage leads nowhere but to the next good record."""
+"""Walks over records: where they stop; after damage they continue at the next valid record only."""
 
 import itertools
 import struct
@@ -252,7 +252,7 @@ def test_after_a_bad_entry_the_next_good_one_is_found_whatever_its_kind(entries)
             damaged = bytearray(data)
             damaged[at] ^= 0xFF
             found = found_after(damaged, place, end, header_size=HEADER_SIZE)
-            # A no-op holds nothing to be searched for: only a size that still leads to it finds it.
+            # A no-op has no content to search for: only a correct size before it leads to it.
             assert found in ((after, places[4]) if after == places[3] else (after,)), (place, at)
 
 
@@ -322,7 +322,7 @@ def test_a_magic_across_two_pieces_of_a_search_is_found(monkeypatch, records):
 
 
 def test_a_search_among_bytes_that_only_look_like_records_is_bounded(monkeypatch, encoded):
-    # Records that are right but for their checksum, each in its place, nested so that each body holds the next ones.
+    # Records that are valid except for their checksum, nested so that each body contains the next ones.
     head = encoded([Message("T", b"")])[:88]
     data = bytearray(200 * 88)
     for number in range(200):

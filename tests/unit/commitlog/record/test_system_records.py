@@ -206,7 +206,7 @@ def test_entries_of_a_channel_are_read_without_the_others(codec, tmp_path):
 
 @pytest.mark.parametrize(("first", "last"), [(0, 39), (8, 12)])
 def test_changed_bit_of_channel_or_index_hides_no_command(codec, first, last):
-    """No checksum covers either; a replica that steps over a command has another state than the others from then on."""
+    """No checksum covers either; a replica that skips a command has a different state from then on."""
     disk = SimDisk(Random(7), FaultCounts())
     store = EntryStore.open(SimFiles(disk, Random(7), FaultCounts()), "/n0", EntryStoreConfig(1 << 20, 32 * 64), codec)
     for index in range(40):
@@ -218,7 +218,7 @@ def test_changed_bit_of_channel_or_index_hides_no_command(codec, first, last):
     places += [("index", unit + 4 + bit // 8, bit % 8) for bit in range(28 * 8)]
 
     for folder, position, bit in places:
-        store.position_of(0)  # the unit that was read last is remembered
+        store.position_of(0)  # the last unit read is cached
         content = disk.lookup(f"/n0/{folder}/{0:020d}").cache
         content[position] ^= 1 << bit
         with suppress(CorruptData):

@@ -144,7 +144,7 @@ def test_times_are_converted_to_offsets_among_leaders_own_entries_and_damaged_on
     for place in damaged:
         path = tmp_path / "dledger-n0" / "data" / f"{place // FILE_SIZE * FILE_SIZE:020d}"
         with path.open("r+b") as file:
-            # The time itself, so that it says anything.
+            # The time itself, so that the comparison is meaningful.
             file.seek(place % FILE_SIZE + 48 + 56)
             file.write(rng.randbytes(8))
 

@@ -1,4 +1,4 @@
-"""A new leader takes puts when its no-op is committed and everything before it dispatched and applied; not earlier."""
+"""A new leader accepts puts after its no-op is committed and all earlier entries are dispatched and applied."""
 
 import pytest
 

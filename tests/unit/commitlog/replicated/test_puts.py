@@ -82,7 +82,7 @@ def test_retry_while_the_outcome_is_open_is_not_put_twice(shop):
 
 
 def test_queue_offsets_of_a_put_that_is_refused_late_are_determined_again_before_the_next_put(shop):
-    """The node took it in, then refused it, for it hands over its lead, say; and leads on in the same term."""
+    """The node accepted it, then refused it, for example in a leadership transfer, and still leads in the same term."""
     under_way = []
     leadership = Leadership(
         shop.node,

@@ -133,7 +133,7 @@ def test_one_replica_alone_is_checked_by_its_own_checksums(replicas):
 
 def test_a_change_that_checksums_do_not_detect_is_reported_for_the_replica_that_differs(replicas):
     paths, positions = replicas
-    # As Java writes it: no checksums of the entry; and a field of the record that has none.
+    # As Java writes it: no checksums of the entry; and a field of the record without one.
     for path in paths:
         for at in (positions[321], positions[322]):
             change(path, at + 36, bytes(8))
@@ -155,7 +155,7 @@ def test_a_divergence_is_one_finding_at_its_first_entry(tmp_path):
     assert divergence.begin == positions[20 * BATCH]
     assert divergence.term == 2
     assert "term 3" in divergence.expected
-    # What the longer one has beyond the others is not committed.
+    # The additional entries of the longer one are not committed.
     assert {kind for kind, *_ in findings} == {AuditKind.DIVERGENCE, AuditKind.UNCOMMITTED_TAIL}
 
 

@@ -1,4 +1,4 @@
-"""What the commands of `dledger spark` do without Spark: options, errors of tasks in one sentence, a replay."""
+"""The commands of `dledger spark` without Spark: options, errors of tasks in one sentence, a replay."""
 
 import shlex
 

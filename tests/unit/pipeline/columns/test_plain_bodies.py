@@ -1,4 +1,4 @@
-"""Bodies that clients compressed are given plain, and all others as they are."""
+"""Bodies that clients compressed are uncompressed, and all others are unchanged."""
 
 import zlib
 
@@ -15,7 +15,7 @@ BODIES = st.lists(st.tuples(st.binary(max_size=20), st.booleans()), max_size=8)
 
 
 def stored(bodies):
-    """Return (body, whether a client compresses it) as rows of a log, with a column that has nothing to do with it."""
+    """Return (body, whether a client compresses it) as rows of a log, with an unrelated column."""
     flags = [MULTI_TAGS | COMPRESSED if is_compressed else MULTI_TAGS for _, is_compressed in bodies]
     contents = [zlib.compress(body) if is_compressed else body for body, is_compressed in bodies]
     columns = {"queueId": pa.array(range(len(bodies)), pa.int32()), "body": pa.array(contents, pa.binary())}

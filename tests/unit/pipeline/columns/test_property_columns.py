@@ -1,4 +1,4 @@
-"""Properties as Arrow columns are what the reader of single messages makes of them, whatever the bytes."""
+"""Properties as Arrow columns equal those of the reader of single messages, whatever the bytes."""
 
 import pyarrow as pa
 from hypothesis import example, given

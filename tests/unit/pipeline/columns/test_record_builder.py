@@ -1,4 +1,4 @@
-"""Records are made again from their columns, whatever they hold."""
+"""Records are rebuilt from their columns, whatever their content."""
 
 import numpy as np
 import pyarrow as pa

@@ -1,4 +1,4 @@
-"""Whatever is selected and however it is cut, slices hold each message of it exactly once, and none else."""
+"""For any selection and any cuts, slices contain each selected message exactly once, and no other."""
 
 import pickle
 import shutil
@@ -21,7 +21,7 @@ from tests.support.pipeline_stores import BEGIN_MS, TOPICS
 
 
 def offsets_of(parts, selection=EVERYTHING):
-    """Return the physical offsets that slices hold, slice by slice; they travel to tasks before."""
+    """Return the physical offsets in slices, slice by slice, after serialization for tasks."""
     parts, selection = pickle.loads(pickle.dumps((parts, selection)))
     return [
         [

@@ -78,7 +78,7 @@ def test_only_committed_entries_of_a_log_in_use_are_read(tmp_path):
 
 @pytest.mark.parametrize("is_cut", [True, False])
 def test_old_bytes_of_truncated_entries_are_not_read(tmp_path, is_cut):
-    """Java overwrites what it cuts, as far as new entries reach; the bytes after them are of an older term."""
+    """Java overwrites what it truncates, as far as new entries reach; the bytes after them are of an older term."""
     folder = make_replicated(tmp_path / "s", 100)
     with open_store(str(folder)) as view:
         end, count = view.end_offset, view.end_index

@@ -1,4 +1,4 @@
-"""One checksum of many pieces says what the checksums of all of them say."""
+"""One checksum of many pieces equals the combination of their checksums."""
 
 import numpy as np
 from crc32c import crc32c

@@ -1,4 +1,4 @@
-"""What the last entries of a log held is never left out in silence, however they are damaged: what vouches for them is
+"""The last entries of a log are never skipped silently, however they are damaged: the evidence of them is
 the node's checkpoint, the index files and the consume queues."""
 
 import shutil
@@ -112,7 +112,7 @@ def test_the_last_entry_is_not_silently_left_out_without_queues_or_index(whole, 
                 found = rows_of(folder)
             except PipelineError:
                 found = None
-            # Without an index nothing contradicts a header that names another entry: its message is whole all the same.
+            # Without an index nothing contradicts a header that names another entry: its message is still complete.
             assert found is None or (name == "entry index" and len(found) == len(whole.messages)), (name, gone)
             shutil.rmtree(folder)
 

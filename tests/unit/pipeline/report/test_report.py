@@ -1,4 +1,4 @@
-"""Reports: their figures are those of the messages however the log was cut, and what is unusual is said in words."""
+"""Reports: their figures agree with the messages however the log was divided, and unusual facts are described."""
 
 import json
 import re

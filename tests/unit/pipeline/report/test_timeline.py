@@ -1,4 +1,4 @@
-"""Timelines: nothing is lost when steps widen, and merged ones are what one alone would have become."""
+"""Timelines: nothing is lost when steps widen, and merged ones equal a single one."""
 
 import numpy as np
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Tasks that may choose: their own host's replica first, and what is damaged or gone in one from another."""
+"""Tasks that may choose a replica: first that of their host, and another one for damaged or missing data."""
 
 import json
 import logging
@@ -109,7 +109,7 @@ def test_ranges_damaged_in_each_replica_are_read_from_the_others(replicas, caplo
     assert {record.getMessage().partition(" were read from ")[2].split(" ")[0] for record in caplog.records} <= set(
         paths
     )
-    # What the replica that was read has lost, and nothing else; of a queue a run of messages at once.
+    # Only the data lost by the replica that is read; of a queue, several consecutive messages at once.
     assert {paths[0]} == {record.getMessage()[: len(paths[0])] for record in caplog.records}
     assert 0 < len(caplog.records) <= 3
     assert selection is not EVERYTHING or len(caplog.records) == 3
@@ -170,7 +170,7 @@ def test_a_file_that_is_deleted_in_one_replica_is_read_from_another(replicas, se
 
 @pytest.mark.parametrize("selection", [EVERYTHING, ONE_TOPIC], ids=["log", "queue"])
 def test_a_task_reads_the_replica_on_its_own_host(replicas, caplog, selection):
-    """The directory that was planned with is another host's: it is not here."""
+    """The directory in the plan is of another host: it does not exist here."""
     paths, messages = replicas
     local = f"{socket.gethostname()}:{paths[1]}"
     parts = parts_of(paths[:1], selection, local=(local,))

@@ -1,4 +1,4 @@
-"""Data of a broker in chunks that are cut anywhere is put together again; missing ranges are reported or left out."""
+"""Data of a broker in arbitrary chunks is joined correctly; missing ranges are reported or skipped."""
 
 import base64
 import itertools

@@ -1,4 +1,4 @@
-"""What a stream takes, batch by batch, from files and from a broker: nothing lost or twice, limits kept. No Spark."""
+"""The batches of a stream from files and from a broker: nothing lost or repeated, limits kept. No Spark."""
 
 import itertools
 from types import SimpleNamespace
@@ -38,7 +38,7 @@ def broker(tmp_path):
 
 @pytest.fixture(params=["path", "endpoints"])
 def place(request, broker):
-    """Return the option that names where the messages are."""
+    """Return the option for the source of the messages."""
     return {"path": str(broker.path)} if request.param == "path" else {"endpoints": broker.endpoints}
 
 
@@ -65,12 +65,12 @@ def read(plan, start, end):
 
 
 def again(offset):
-    """Return an offset as a checkpoint gives it back."""
+    """Return an offset as read from a checkpoint."""
     return StreamOffset.from_json(offset.to_json())
 
 
 def batches(plan, limits=NO_LIMITS, start=None):
-    """Return the messages of each batch until nothing comes, and where that is."""
+    """Return the messages of each batch up to the first empty one, and its offset."""
     start = start or plan.initial()
     found = []
     for _ in range(1000):

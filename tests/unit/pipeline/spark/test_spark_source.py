@@ -1,4 +1,4 @@
-"""The data source without Spark: what it is given, what it gives, what it refuses. No JVM."""
+"""The data source without Spark: its input, its output, its refusals. No JVM."""
 
 import pickle
 import subprocess
