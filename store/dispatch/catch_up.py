@@ -100,15 +100,12 @@ class DerivedCatchUp:
         """Cut the index to its certain part; return its end in the log."""
         last, log = self._last, self._log
         self.notes += index.prove_times(self._store_timestamp_of)
-        evidence = Evidence(bool(index.files), last.is_clean, last.index_timestamp, index.max_physical_offset)
-        if last.is_clean and last.digests.index not in (NO_DIGEST, index.digest()):
-            self.notes.append("index: files changed while the store was closed; rebuilt from the log")
-            evidence = replace(evidence, is_clean=False, store_timestamp=0)
+        evidence = self._index_evidence(index)
         rule, end = rule_for(evidence), certain_end(evidence, log)
         if rule is CutRule.BEGIN and last.index_timestamp:
             last.withdraw()
         is_all_kept = rule is CutRule.OWN_END and evidence.own_end <= end and index.has_certain_begin
-        if evidence.has_files and not is_all_kept:
+        if index.files and not is_all_kept:
             kept = max(index.truncate(end, self._store_timestamp_of), log.begin_offset)
             if kept < end:
                 self.notes.append("index: a file was damaged, and removed; its messages are indexed again")
@@ -116,6 +113,19 @@ class DerivedCatchUp:
                 end = kept
             self.notes.append(f"index: cut to the certain part, log offset {end}")
         return end
+
+    def _index_evidence(self, index: KeyIndex) -> Evidence:
+        last, own_end = self._last, index.max_physical_offset
+        is_as_recorded = last.digests.index == index.digest()
+        # No key was indexed up to the checkpoint's time, so there is no file, and none was lost before that time.
+        is_empty_as_recorded = is_as_recorded and not index.files
+        if last.is_clean and not is_as_recorded and last.digests.index != NO_DIGEST:
+            self.notes.append("index: files changed while the store was closed; rebuilt from the log")
+            return Evidence(bool(index.files), False, 0, own_end)
+        if last.is_clean and is_as_recorded and index.is_end_certain:
+            # At a clean exit both had every message; those after the last indexed one had no keys.
+            own_end = max(own_end, self.queues_end)
+        return Evidence(bool(index.files) or is_empty_as_recorded, last.is_clean, last.index_timestamp, own_end)
 
     def _is_message(self, key: QueueKey, queue_offset: int, physical_offset: int, size: int) -> bool:
         """Return whether the log has this message at this offset."""

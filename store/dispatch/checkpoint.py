@@ -15,7 +15,7 @@ RocketMQ writes these five numbers and never reads the rest of the page. We stor
 | 256 | 8 | bytes | magic | `dlseal1` and a line feed |
 | 264 | 8 | i64 | log_end | all records of a plain log below this offset are durable; 0: unknown |
 | 272 | 8 | i64 | queues_digest | CRC-32C of the end of each queue when the store was closed cleanly; -1: unknown |
-| 280 | 8 | i64 | index_digest | the same for the files of the index |
+| 280 | 8 | i64 | index_digest | the same for the files of the index; 0, also while it is open: there is none |
 | 288 | 4 | u32 | numbers_crc | CRC-32C of the 40 bytes at 0 |
 | 292 | 4 | u32 | crc | CRC-32C of the 36 bytes at 256 |
 

@@ -115,6 +115,11 @@ class DerivedData:
         return max(self._opened_index.store_timestamp, self.index.flushed.store_timestamp)
 
     @property
+    def empty_index_digest(self) -> int:
+        """The digest of an index that has no file, because no message had a key; NO_DIGEST if it has any."""
+        return NO_DIGEST if self.index is None or self.index.files else self.index.digest()
+
+    @property
     def durable_offset(self) -> int:
         """Every message of the log before this offset is durable in queues and index."""
         queues_end = max(self._opened_queues.offset, self.queues.flushed.offset)

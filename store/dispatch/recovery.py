@@ -16,6 +16,8 @@ is rare, and a missing unit would lose its message. The part after that offset i
 continues there, reading messages missing in both only once. The result equals a full rebuild of queues and index, byte
 for byte, except for messages that are no longer in the log.
 
+An index without files counts as one with files if the checkpoint records that it has none: no message had a key.
+
 The timestamp is *known* only if the checkpoint has a matching seal (`store.dispatch.checkpoint`). RocketMQ's checkpoint
 covers units that were dispatched but not synced, so after a power cut its time may be too high, and a flipped bit can
 change it to any value: messages before that offset would be in no queue, and their queue offsets would be assigned
@@ -86,7 +88,8 @@ class LastState:
         is_clean: it stopped cleanly: there is no file `abort`.
         queues_timestamp: every message stored before this time is durable in the queues; 0: unknown.
         index_timestamp: the same for the index; 0: unknown.
-        digests: of queues and index when they were closed; used only if `is_clean`.
+        digests: of queues and index when they were closed, used only if `is_clean`; that of an index
+            without files also if not.
         withdraw: sets the checkpoint's times of queues and index to 0, durably. It must be called before units or items
             below them are removed or rewritten, because a crash may happen in between.
     """
@@ -103,7 +106,7 @@ class Evidence:
     """The facts about the queues, or the index, before they are changed.
 
     Attributes:
-        has_files: it has any.
+        has_files: it has any, or the checkpoint records that it had none.
         is_clean: the last process stopped cleanly.
         store_timestamp: every message stored before this time is durable in it, according to the checkpoint; 0:
             unknown.

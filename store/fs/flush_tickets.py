@@ -23,6 +23,18 @@ class Dispatched(NamedTuple):
     offset: int = 0
     store_timestamp: int = 0
 
+    def after(self, offset: int, store_timestamp: int | None) -> Dispatched:
+        """Return the value when the log up to `offset` is dispatched; unchanged if it was already.
+
+        Args:
+            offset: after the dispatched range.
+            store_timestamp: of the last record of the range. None: it has none (only leaders' own entries, or
+                commands). It counts nevertheless, else its files could not be deleted until the next message.
+        """
+        if offset <= self.offset:
+            return self
+        return Dispatched(offset, self.store_timestamp if store_timestamp is None else store_timestamp)
+
 
 class DerivedFilesTicket(SyncTicket):
     """A sync that makes derived files durable up to `dispatched`.

@@ -150,8 +150,18 @@ class KeyIndex:
         If a header and the last item differ, the lower one is returned: the following messages are dispatched again,
         and existing items are skipped.
         """
-        last = next((file for file in reversed(self._files) if not file.is_empty), None)
+        last = self._last_with_items
         return 0 if last is None else min(last.header.end_physical_offset, last.last_physical_offset())
+
+    @property
+    def is_end_certain(self) -> bool:
+        """Whether header and last item agree on the last indexed message, or there is none."""
+        last = self._last_with_items
+        return last is None or last.header.end_physical_offset == last.last_physical_offset()
+
+    @property
+    def _last_with_items(self) -> IndexFile | None:
+        return next((file for file in reversed(self._files) if not file.is_empty), None)
 
     def digest(self) -> int:
         """Return a checksum of the names of the files and the number of items of each."""
@@ -192,8 +202,7 @@ class KeyIndex:
         begin = self._known_count(offsets)
         if begin < len(offsets):
             self._add(batch.key_hashes[begin:], offsets[begin:], batch.store_timestamps[batch.key_rows[begin:]])
-        if len(batch):
-            self._dispatched = max(self._dispatched, Dispatched(batch.next_offset, int(batch.store_timestamps[-1])))
+        self._dispatched = self._dispatched.after(batch.next_offset, batch.last_store_timestamp)
 
     def _add(self, key_hashes: Int32s, offsets: Int64s, timestamps: Int64s) -> None:
         done = 0

@@ -15,7 +15,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from store.dispatch.checkpoint import StoreCheckpoint, StoreCheckpointFile
+from store.dispatch.checkpoint import NO_DIGEST, StoreCheckpoint, StoreCheckpointFile
 from store.dispatch.recovery import DerivedDigests, LastState
 from store.fs.watched_files import FirstChange, WatchedFiles
 from store.maintenance.lock import lock_store, mark_closed, mark_open, note_in
@@ -100,6 +100,7 @@ class StoreRoot:
         queues_timestamp: int,
         index_timestamp: int,
         *,
+        index_digest: int = NO_DIGEST,
         log_end: int = 0,
     ) -> bool:
         """Write the checkpoint of log, queues and index into the page cache; return whether it has changed.
@@ -108,6 +109,7 @@ class StoreRoot:
             log_timestamp: store timestamp of the last synced record; negative: there is none.
             queues_timestamp: of the last message with a synced unit.
             index_timestamp: of the last message with synced items.
+            index_digest: of an index without files; otherwise unknown while the store is open.
             log_end: every record of the log below this offset is synced; 0: unknown, or the log may be truncated.
 
         Raises:
@@ -121,6 +123,7 @@ class StoreRoot:
             before.master_flushed_offset,
             before.confirm_physical_offset,
             log_end,
+            index_digest=index_digest,
             is_sealed=True,
         )
         return self._write(checkpoint)

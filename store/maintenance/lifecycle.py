@@ -81,6 +81,7 @@ class DerivedLifecycle:
             self._store.log.flushed_store_timestamp,
             derived.queues_timestamp,
             derived.index_timestamp,
+            index_digest=derived.empty_index_digest,
             log_end=self._durable_log_end(),
         )
 

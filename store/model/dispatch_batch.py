@@ -65,6 +65,11 @@ class DispatchBatch:
         """Return the number of messages."""
         return len(self.physical_offsets)
 
+    @property
+    def last_store_timestamp(self) -> int | None:
+        """Store timestamp of the last message; None: there is none."""
+        return int(self.store_timestamps[-1]) if len(self) else None
+
 
 def rows_from(batch: DispatchBatch, offset: int) -> DispatchBatch:
     """Return the rows of a batch for the records at `offset` and after it."""

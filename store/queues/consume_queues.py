@@ -167,8 +167,7 @@ class ConsumeQueues:
         found: list[OutOfOrderUnit] = []
         for key, rows, is_regular in rows_by_queue(batch):
             found += self._append_group(key, rows, is_regular=is_regular)
-        if len(batch):
-            self._dispatched = max(self._dispatched, Dispatched(batch.next_offset, int(batch.store_timestamps[-1])))
+        self._dispatched = self._dispatched.after(batch.next_offset, batch.last_store_timestamp)
         return found
 
     def _append_group(self, key: QueueKey, rows: Rows, *, is_regular: bool) -> list[OutOfOrderUnit]:

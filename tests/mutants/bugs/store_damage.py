@@ -14,6 +14,8 @@ from commitlog.offline.rebuild import Rebuild
 from commitlog.plain.accepted_damage import AcceptedDamage, AcceptedPlace
 from commitlog.record.record import Record
 from store.dispatch.checkpoint import SealState
+from store.dispatch.derived_data import DerivedData
+from store.fs.flush_tickets import Dispatched
 from store.fs.mapped_file_queue import MappedFileQueue
 from store.fs.watched_files import WatchedFile
 from store.index.key_index import KeyIndex
@@ -118,6 +120,19 @@ def rebuild_ignores_the_durable_part_of_the_log(patch):
     patch.setattr(Rebuild, "_check_end", check)
 
 
+def index_is_recorded_as_empty_whatever_it_has(patch):
+    patch.setattr(DerivedData, "empty_index_digest", 0)
+
+
+def entries_without_messages_never_count_as_dispatched(patch):
+    original = Dispatched.after
+
+    def after(self, offset, store_timestamp):
+        return self if store_timestamp is None else original(self, offset, store_timestamp)
+
+    patch.setattr(Dispatched, "after", after)
+
+
 def lost_file_counts_as_a_lost_write(patch):
     original = commitlog.plain.recovery._with_promise
     patch.setattr(
@@ -212,6 +227,22 @@ def queues_stop_following_the_log_after_one_iteration(patch):
 
 
 MUTANTS = (
+    Mutant(
+        entries_without_messages_never_count_as_dispatched,
+        "old files are deleted",
+        Tests(
+            "tests/unit/cluster/replica/test_messages_without_keys.py"
+            "::test_entries_without_messages_are_durable_in_queues_and_index_after_a_flush"
+        ),
+    ),
+    Mutant(
+        index_is_recorded_as_empty_whatever_it_has,
+        "keys of messages are found",
+        Tests(
+            "tests/unit/store/dispatch/test_recovery.py"
+            "::test_lost_index_of_a_killed_store_is_built_again_whatever_had_no_key"
+        ),
+    ),
     Mutant(
         one_bit_of_the_last_record_is_a_torn_write,
         "no durable record is cut",

@@ -1,6 +1,7 @@
 """Full and failing disks of a broker's nodes: answers are correct, and no acknowledged message is lost."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +14,7 @@ from store.fs.linux.files import OsFiles
 from store.model.message import Message, QueueKey
 from store.model.queue_ends import QueueEnds
 from tests.support.brokers.bootstrap_nodes import DIVIDE, group_with_base_log
-from tests.support.brokers.replicated import FILE_SIZE, configs_in, numbered, put, read_queue, running_group
+from tests.support.brokers.replicated import FILE_SIZE, STORE, configs_in, numbered, put, read_queue, running_group
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.waiting import PATIENCE_S, run, until
 
@@ -182,11 +183,16 @@ def test_failing_sync_stops_the_node_and_the_others_continue_with_all_acknowledg
 
 
 @pytest.mark.slow
-def test_base_log_is_deleted_soon_after_a_snapshot_has_the_ends_of_its_queues(tmp_path):
-    """A node that is re-synced later has no other source: as a leader it would assign offsets again."""
+@pytest.mark.parametrize("is_indexed", [True, False])
+def test_base_log_is_deleted_soon_after_a_snapshot_has_the_ends_of_its_queues(tmp_path, is_indexed):
+    """A node that is re-synced later has no other source: as a leader it would assign offsets again.
+
+    Its messages have no keys, and no message follows it: the entries after it must count as dispatched nevertheless.
+    """
 
     async def story():
-        (config, *_) = await group_with_base_log(tmp_path, count=1)
+        store = replace(STORE, message_index_enable=is_indexed)
+        (config, *_) = await group_with_base_log(tmp_path, count=1, store=store)
         disk = FaultyDisk()
         disk.used_ratio = 0.87
         async with running_group([config], files={"n0": disk}) as group:

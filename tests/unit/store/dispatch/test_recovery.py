@@ -5,9 +5,12 @@ from itertools import product
 
 import pytest
 
+from commitlog.plain.reader import PlainLogReader
 from store.dispatch.recovery import CASES, CLOCK_MARGIN_MS, CutRule, Evidence, certain_end, rule_for
 from store.errors import DirectoryLocked
+from store.model.message import Message
 from tests.support.message_stores import (
+    Clock,
     change_checkpoint,
     derived_files,
     numbered,
@@ -121,6 +124,76 @@ def test_queues_and_index_equal_those_that_are_built_from_scratch(root, tmp_path
         assert hit.properties["UNIQ_KEY"] == f"U{number}"
     store.close()
     assert derived_files(root) == expected
+
+
+def put_without_keys(store, clock, count):
+    for _ in range(count):
+        clock.pass_s(1)
+        store.messages.put(Message("T", bytes(500)))
+    store.dispatch()
+
+
+def read_at_the_next_start(root, monkeypatch, *, is_clean, keys):
+    """Return the number of records that the start of a store reads to complete queues and index."""
+    clock, read = Clock(), []
+    store = open_small(root, clock=clock)
+    for number in range(400):
+        clock.pass_s(1)
+        properties = {"KEYS": "a"} if keys == "all" or (keys == "first" and not number) else {}
+        store.messages.put(Message("T", bytes(500), properties=properties))
+        if number == 390:
+            store.dispatch()
+            store.flush()
+    store.dispatch()
+    if is_clean:
+        store.close()
+    else:
+        store.lifecycle.flush_log()
+        store.lifecycle.abandon()
+
+    def scan(log, *arguments, **settings):
+        batch = original(log, *arguments, **settings)
+        read.append(0 if batch is None else len(batch))
+        return batch
+
+    original = PlainLogReader.scan
+    with monkeypatch.context() as patch:
+        patch.setattr(PlainLogReader, "scan", scan)
+        store = open_small(root, clock=clock)
+    assert len(queued(store)["T", 0]) == 400
+    store.close()
+    return sum(read)
+
+
+@pytest.mark.parametrize("keys", ["none", "first"])
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_start_reads_no_more_of_a_log_without_keys_than_of_one_with_keys(tmp_path, monkeypatch, is_clean, keys):
+    """If no message had a key, no file of the index states the end of the indexed part of the log."""
+    expected = read_at_the_next_start(tmp_path / "all", monkeypatch, is_clean=is_clean, keys="all")
+    assert expected < 200
+
+    assert read_at_the_next_start(tmp_path / keys, monkeypatch, is_clean=is_clean, keys=keys) <= expected
+
+
+@pytest.mark.parametrize("has_keys_before", [True, False])
+def test_lost_index_of_a_killed_store_is_built_again_whatever_had_no_key(tmp_path, has_keys_before):
+    clock = Clock()
+    store = open_small(tmp_path, clock=clock)
+    if has_keys_before:
+        store.messages.put(numbered(0))
+    put_without_keys(store, clock, 50)
+    store.flush()
+    store.messages.put(numbered(1))
+    store.dispatch()
+    store.messages.derived.flush()  # and no checkpoint after it
+    store.lifecycle.abandon()
+    shutil.rmtree(tmp_path / "index")
+
+    store = open_small(tmp_path, clock=clock)
+
+    for number in (0, 1) if has_keys_before else (1,):
+        assert len(store.messages.query_by_key("TopicTest", f"k{number}").messages) == 1
+    store.close()
 
 
 def test_queues_that_point_past_the_log_are_cut(root, tmp_path):
