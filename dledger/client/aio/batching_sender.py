@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 # With this much queued, twice as many batches may be in flight: the batches are full, so the extra requests pay off.
 FULL_SIZE_BYTES = 256 << 10
 _SWEEP_S = 0.05
+# uvloop's timers have whole milliseconds, and sums of times are not exact: a timer that ends so much later is kept.
+_TIMER_RESOLUTION_S = 0.001
 
 RefusalT = TypeVar("RefusalT", bound=Exception)
 
@@ -208,7 +210,7 @@ class BatchingSender(Generic[BatchT, ResponseT, RefusalT]):
         loop, timer = asyncio.get_running_loop(), self._linger_end
         if timer is not None:
             # A timer that fires too early sets the next one.
-            if timer.when() <= loop.time() + linger_s:
+            if timer.when() <= loop.time() + linger_s + _TIMER_RESOLUTION_S:
                 return
             timer.cancel()
         self._linger_end = loop.call_later(linger_s, self._end_linger)

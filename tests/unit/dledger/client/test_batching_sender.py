@@ -241,6 +241,25 @@ def test_all_that_is_queued_during_a_linger_shares_one_timer():
     run(story())
 
 
+def test_a_timer_that_ends_later_by_a_rounding_error_is_kept():
+    """The same linger in the same millisecond: the sums of the two ends differ in their last bit."""
+
+    async def story():
+        stage = Stage()
+        stage.policy.linger_s = 1000.0
+        stage.queue(1)
+        await stage.settle()
+        timer = stage.sender._linger_end
+        loop = asyncio.get_running_loop()
+        stage.policy.linger_s = timer.when() - loop.time() - 1e-9
+        stage.sender.wake()
+        await stage.settle()
+        assert stage.sender._linger_end is timer
+        await stage.sender.close()
+
+    run(story())
+
+
 def test_linger_whose_timer_fires_too_early_is_waited_for_again():
     """A loop may run a timer a moment before its time, uvloop as a rule: the batch was never sent."""
 
