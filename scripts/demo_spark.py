@@ -26,7 +26,7 @@ from rich.table import Table
 
 from cluster import OutgoingMessage, Producer
 from cluster.local.brokers import LocalBrokers
-from cluster.local.secured import ADMINISTRATOR
+from cluster.local.secured import APPLICATION
 from pipeline.common.errors import PipelineError
 from pipeline.common.java_home import NoJava, find_java_home
 
@@ -86,8 +86,7 @@ def third_act(folder: Path, console: Console, *, is_secured: bool = False) -> bo
     lake = folder / "lake"
     try:
         if brokers.secrets is not None:
-            # Spark reads ranges of the log, not topics one by one, which only an administrator may.
-            os.environ |= brokers.secrets.files_of(ADMINISTRATOR).environment()
+            os.environ |= brokers.secrets.files_of(APPLICATION).environment()
         with brokers, spark_session("demo", SparkChoice("local[2]")) as spark:
             cluster.wait_for_leader()
             create_topics(cluster.endpoints, topics, security_of(brokers))

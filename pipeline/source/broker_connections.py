@@ -18,6 +18,7 @@ from cluster.v1.broker_pb2_grpc import BrokerServiceStub
 from dledger.client.failures import CHANNEL_OPTIONS
 from dledger.client.retry import Backoff
 from dledger.security.channels import open_channel
+from dledger.security.settings import Tls
 from pipeline.common.broker_security import broker_security
 from pipeline.common.errors import BrokerRefused, BrokerUnreachable
 from pipeline.source.broker_range import PATIENCE_S
@@ -79,6 +80,11 @@ class BrokerConnections:
         self._channels: list[grpc.Channel] = []
         self._process_id = os.getpid()
         self._security = broker_security()
+
+    @property
+    def is_anonymous(self) -> bool:
+        """Whether calls carry no user: neither a token nor a certificate."""
+        return not (self._security.token or (isinstance(self._security, Tls) and self._security.certificate))
 
     def stub(self, address: str) -> Any:
         """Return the gRPC stub of a node."""

@@ -90,7 +90,7 @@ class BrokerView:
         rest = replace(selection, topics=None, queue_ranges=None)
         count = _part_count(planned, partitions_min, rows_max)
         span = planned.end_offset - planned.begin_offset
-        if selection.is_by_topic and planned.size_bytes < QUEUED_SHARE_MAX * span:
+        if selection.is_by_topic and (planned.size_bytes < QUEUED_SHARE_MAX * span or self._is_by_queue_only(planned)):
             messages = max(1, -(-planned.messages // count))
             return self._of_queues(spans, rest, messages, self._marks([planned.begin_offset]))
         planned = self._log.plan(spans, split_bytes=max(1, span // count))
@@ -119,6 +119,10 @@ class BrokerView:
         ]
         if lost:
             raise DataLost(self.name, lost)
+
+    def _is_by_queue_only(self, planned: Planned) -> bool:
+        """Return whether this user may not read ranges of the log, which have messages of other topics, too."""
+        return planned.messages > 0 and not self._log.may_read_ranges(planned.begin_offset)
 
     def _marks(self, begins: Sequence[int]) -> tuple[Mark, ...]:
         """Return marks of the log at some begins of messages."""

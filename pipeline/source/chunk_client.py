@@ -16,7 +16,7 @@ from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.wire.answers import check_answer
 from cluster.v1 import broker_pb2 as pb
 from dledger.v1.log_pb2 import ReadMode
-from pipeline.common.errors import DataLost, LostRange
+from pipeline.common.errors import BrokerRefused, DataLost, LostRange
 from pipeline.source.broker_connections import BrokerConnections, Turn, failure
 from pipeline.source.broker_range import PATIENCE_S, BrokerRange, Chunk, Span, Spans
 from store.model.message import QueueKey
@@ -130,6 +130,27 @@ class BrokerLog:
         others = [each for each in self._nodes.endpoints.split(",") if each != leader]
         ordered = ([leader, *others] if is_leader_first else [*others, leader]) if leader else others
         return ",".join(ordered)
+
+    def may_read_ranges(self, begin: int) -> bool:
+        """Return whether the broker lets this user read the log without naming a topic; it asks for one byte.
+
+        Args:
+            begin: offset of a message.
+
+        Raises: BrokerUnreachable: no node answered within `patience_s`. BrokerRefused: the broker refused the request
+        for another reason than the user's rights.
+            DataLost: the message was deleted.
+        """
+        if self._nodes.is_anonymous:
+            return True
+        try:
+            for _ in self.read(BrokerRange(self._nodes.endpoints, begin, begin + 1)):
+                pass
+        except BrokerRefused as refused:
+            if isinstance(refused.__cause__, RequestFailed) and refused.__cause__.reason is Reason.ACCESS_DENIED:
+                return False
+            raise
+        return True
 
     # --------------------------------------------------------------------------------------------------- reading
 

@@ -37,9 +37,9 @@ def brokers(tmp_path: Path) -> Iterator[LocalBrokers]:
 
 
 @contextmanager
-def running_brokers(folder: Path, **options: Any) -> Iterator[LocalBrokers]:
+def running_brokers(folder: Path, *, is_secured: bool = False, **options: Any) -> Iterator[LocalBrokers]:
     """Yield a broker that has a leader, and a name server, without a limit on their start."""
-    started = LocalBrokers.create(folder, options=options)
+    started = LocalBrokers.create(folder, options=options, is_secured=is_secured)
     try:
         started.start(PATIENCE_S)
         started.clusters["broker-a"].wait_for_leader(PATIENCE_S)
