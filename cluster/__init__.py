@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cluster.client.consumer.consumer import Consumer
     from cluster.client.consumer.received import ReceivedMessage
+    from cluster.client.login import LoggedIn
     from cluster.client.outcomes import (
         Appended,
         AppendUnknown,
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     )
     from cluster.client.producer.outgoing import OutgoingMessage
     from cluster.client.producer.producer import Producer
+    from cluster.client.security_files import SecurityFiles
+    from cluster.client.token_file import TokenFile
     from cluster.protocol.errors import RequestFailed
     from cluster.protocol.skipped_messages import SkippedMessages
 
@@ -30,6 +33,7 @@ __all__ = [
     "AppendUnknown",
     "Appended",
     "Consumer",
+    "LoggedIn",
     "MessageAppendUnknown",
     "MessageAppended",
     "MessageNotAppended",
@@ -38,17 +42,22 @@ __all__ = [
     "Producer",
     "ReceivedMessage",
     "RequestFailed",
+    "SecurityFiles",
     "SendsFailed",
     "SkippedMessages",
+    "TokenFile",
 ]
 
 _MODULES = {
     "Consumer": "cluster.client.consumer.consumer",
+    "LoggedIn": "cluster.client.login",
     "OutgoingMessage": "cluster.client.producer.outgoing",
     "Producer": "cluster.client.producer.producer",
     "ReceivedMessage": "cluster.client.consumer.received",
     "RequestFailed": "cluster.protocol.errors",
+    "SecurityFiles": "cluster.client.security_files",
     "SkippedMessages": "cluster.protocol.skipped_messages",
+    "TokenFile": "cluster.client.token_file",
 }
 
 

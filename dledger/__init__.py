@@ -21,7 +21,9 @@ if TYPE_CHECKING:
         Entry,
         LogClient,
         NotAppended,
+        Plain,
         ReadFailed,
+        Tls,
     )
 
 __all__ = [
@@ -34,7 +36,9 @@ __all__ = [
     "Entry",
     "LogClient",
     "NotAppended",
+    "Plain",
     "ReadFailed",
+    "Tls",
 ]
 
 # Clients of messages are in `cluster`, a layer above this one: imported by name, and only when they are used.

@@ -13,6 +13,7 @@ from dledger.client.blocking.admin import AdminClient
 from dledger.client.blocking.client import LogClient
 from dledger.client.outcomes import Appended, AppendUnknown, NotAppended, ReadFailed
 from dledger.entries.format.entry import Entry
+from dledger.security.settings import Plain, Tls
 
 __all__ = [
     "AdminClient",
@@ -24,5 +25,7 @@ __all__ = [
     "Entry",
     "LogClient",
     "NotAppended",
+    "Plain",
     "ReadFailed",
+    "Tls",
 ]

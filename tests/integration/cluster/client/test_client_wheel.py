@@ -9,10 +9,14 @@ import subprocess
 import sys
 import sysconfig
 import zipfile
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
+from cluster.client.broker_calls import BrokerCalls
+from cluster.local.brokers import LocalBrokers
+from cluster.v1 import broker_pb2 as pb
 from tests.support.brokers.process import BrokerProcess
 from tests.support.waiting import PATIENCE_S
 
@@ -61,6 +65,16 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Path(printed.strip())
 
 
+@pytest.fixture(scope="module")
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return an environment of Python with the wheel alone."""
+    folder = tmp_path_factory.mktemp("wheel") / "environment"
+    run(sys.executable, "-m", "venv", "--without-pip", folder)
+    python = folder / "bin" / "python"
+    run(sys.executable, "-m", "pip", "--quiet", "--python", python, "install", "--no-index", "--no-deps", wheel)
+    return folder
+
+
 @pytest.mark.slow
 def test_wheel_has_one_package_without_the_server_and_without_imports_of_its_names(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
@@ -82,12 +96,9 @@ def test_wheel_has_one_package_without_the_server_and_without_imports_of_its_nam
 
 
 @pytest.mark.slow
-def test_application_in_an_empty_environment_sends_and_receives(wheel: Path, tmp_path: Path) -> None:
+def test_application_in_an_empty_environment_sends_and_receives(environment: Path, tmp_path: Path) -> None:
     """Dependencies are imported from our environment, by a path on which this project itself is not found."""
-    environment = tmp_path / "environment"
-    run(sys.executable, "-m", "venv", "--without-pip", environment)
     python = environment / "bin" / "python"
-    run(sys.executable, "-m", "pip", "--quiet", "--python", python, "install", "--no-index", "--no-deps", wheel)
     broker = BrokerProcess(tmp_path / "messages")
     broker.start()
     try:
@@ -100,3 +111,54 @@ def test_application_in_an_empty_environment_sends_and_receives(wheel: Path, tmp
 
     assert str(environment) in found.pop("from")
     assert {"received": ["one", "two"], "sent": 2, "ours": [], "named": [], "numpy": False} == found
+
+
+SECURED_PROGRAM = """
+import json, os, sys
+from dataclasses import replace
+
+import dledger_client
+from dledger_client import LoggedIn, LogClient, Producer, RequestFailed, SecurityFiles, Tls, TokenFile
+
+files = SecurityFiles(**json.loads(sys.argv[3]))
+by_token = files.load()
+assert type(by_token) is Tls and by_token.token() == TokenFile(files.token_file)()
+LogClient(sys.argv[1], security=by_token).close()
+with LoggedIn(sys.argv[1], "app", os.environ["PASSWORD"], security=replace(by_token, token=None)) as app:
+    places = []
+    for security in (by_token, app.security):
+        with Producer(name_servers=sys.argv[2], security=security, deadline_s=float(sys.argv[4])) as producer:
+            places.append(producer.send("orders", b"a message").broker)
+try:
+    with LoggedIn(sys.argv[1], "app", "wrong password", security=replace(by_token, token=None)):
+        pass
+except RequestFailed as failure:
+    refused = failure.reason
+print(json.dumps({"places": places, "refused": refused, "from": dledger_client.__file__}))
+"""
+
+
+@pytest.mark.slow
+def test_application_uses_tls_tokens_and_logins(environment: Path, tmp_path: Path) -> None:
+    with LocalBrokers.create(tmp_path / "run", nodes=1, is_secured=True) as brokers:
+        assert brokers.secrets is not None
+        with BrokerCalls(brokers.endpoints, PATIENCE_S, security=brokers.security) as calls:
+            topic = pb.Topic(name="orders", read_queues=1, write_queues=1, permission=6)
+            calls.ask(lambda stub: stub.SetTopic, pb.SetTopicRequest(topic=topic))
+        program = tmp_path / "application.py"
+        program.write_text(SECURED_PROGRAM)
+        found = json.loads(
+            run(
+                environment / "bin" / "python",
+                program,
+                brokers.endpoints,
+                brokers.name_servers,
+                json.dumps(asdict(brokers.secrets.files_of("app"))),
+                str(PATIENCE_S),
+                PYTHONPATH=sysconfig.get_path("purelib"),
+                PASSWORD=brokers.secrets.password_of("app"),
+            )
+        )
+
+    assert str(environment) in found.pop("from")
+    assert found == {"places": ["broker-a", "broker-a"], "refused": "NOT_AUTHENTICATED"}
