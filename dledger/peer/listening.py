@@ -16,6 +16,7 @@ import socket
 from typing import TYPE_CHECKING, Final
 
 from dledger.errors import DLedgerError
+from dledger.listening_sockets import accept_all, open_listeners
 from dledger.peer import connection as peer_connection
 from dledger.peer.dialing import SHUTDOWN_TIMEOUT_S
 from dledger.peer.refusals import Refusal, Refusals
@@ -25,15 +26,12 @@ from dledger.security.peers import PeerKind
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dledger.config import Address, NodeConfig
+    from dledger.config import NodeConfig
     from dledger.peer.connection import PeerConnection
     from dledger.security.peers import PeerSecurity
 
 HANDSHAKES_MAX: Final = 64
 HANDSHAKES_PER_ADDRESS_MAX: Final = 8
-_BACKLOG: Final = 128
-# After a failed accept: descriptors are lacking, and every attempt would fail at once.
-_PAUSE_S: Final = 0.2
 
 logger = logging.getLogger(__name__)
 
@@ -75,8 +73,10 @@ class PeerPort:
         if self._security.is_plain:
             self._server = await loop.create_server(lambda: self._new_connection(None), address.host, address.port)
             return
-        self._listeners = await _listen(loop, address)
-        self._accepting = [loop.create_task(self._accept_all(listener)) for listener in self._listeners]
+        self._listeners = await open_listeners(address.host, address.port)
+        self._accepting = [
+            loop.create_task(accept_all(listener, self._accept, self._note_failure)) for listener in self._listeners
+        ]
 
     def close(self) -> None:
         """Stop listening, and end all handshakes."""
@@ -96,23 +96,11 @@ class PeerPort:
         for listener in self._listeners:
             listener.close()
 
-    async def _accept_all(self, listener: socket.socket) -> None:
-        loop, is_failing = asyncio.get_running_loop(), False
-        try:
-            while True:
-                try:
-                    accepted, name = await loop.sock_accept(listener)
-                except OSError as error:
-                    if not is_failing:
-                        logger.warning("peer_port_full address=%s reason=%r", self._address, str(error))
-                    is_failing = True
-                    await asyncio.sleep(_PAUSE_S)
-                    continue
-                is_failing = False
-                host = str(name[0])
-                self._arrivals.add(_Arrival(self, accepted, host), host)
-        finally:
-            listener.close()
+    def _accept(self, accepted: socket.socket, host: str) -> None:
+        self._arrivals.add(_Arrival(self, accepted, host), host)
+
+    def _note_failure(self, error: OSError) -> None:
+        logger.warning("peer_port_full address=%s reason=%r", self._address, str(error))
 
     async def admit(self, arrival: _Arrival) -> None:
         """Let a connection pass the handshake, or refuse it; its task calls this.
@@ -194,29 +182,6 @@ class _Arrival:
         """End the handshake."""
         self.reason = str(error)
         self._task.cancel()
-
-
-async def _listen(loop: asyncio.AbstractEventLoop, address: Address) -> list[socket.socket]:
-    """Return listening sockets for all addresses of a host, as the event loop's own servers do."""
-    found = await loop.getaddrinfo(
-        address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE, proto=socket.IPPROTO_TCP
-    )
-    listeners: list[socket.socket] = []
-    try:
-        for family, kind, protocol, _, name in dict.fromkeys(found):
-            listener = socket.socket(family, kind, protocol)
-            listeners.append(listener)
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            listener.setblocking(False)
-            listener.bind(name)
-            listener.listen(_BACKLOG)
-    except OSError as error:
-        for listener in listeners:
-            listener.close()
-        raise OSError(error.errno, f"{address} cannot be listened on: {error.strerror}") from error
-    return listeners
 
 
 async def _first_byte(loop: asyncio.AbstractEventLoop, accepted: socket.socket) -> int:
