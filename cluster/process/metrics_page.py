@@ -1,44 +1,66 @@
-"""The page `/metrics`, served over HTTP by a separate thread, so that a slow reader delays neither the log nor others.
+"""The page `/metrics`, served over HTTP or HTTPS by a separate thread: a slow reader delays neither the log nor others.
 
-Concurrent connections, bytes of a request, and the duration of an exchange are bounded, so that a client that sends or
-reads nothing costs a few kilobytes for a few seconds. Each connection serves one request. Not here: the metrics
-(`dledger.metrics`, `cluster.broker.metrics`).
+Concurrent connections, bytes of a request, and the duration of a connection are bounded, so that a client that sends or
+reads nothing costs a few kilobytes for a few seconds. Each connection serves one request. Handshakes of TLS have their
+own bound: clients that end none cannot end the exchanges of scrapers, which with `metrics_tls = "mutual"` have shown a
+certificate.
+
+Not here: the metrics (`dledger.metrics`, `cluster.broker.metrics`); certificates (`dledger.security.credentials`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from prometheus_client.exposition import choose_encoder
 
 from cluster.process.loop_thread import LoopThread
+from cluster.process.tasks import end_tasks
+from dledger.listening_sockets import accept_all, open_listeners
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    import socket
+    import ssl
+    from collections.abc import Callable, Iterator
 
     from prometheus_client import CollectorRegistry
 
     from dledger.config import Address
 
+    # Returns the context of the next connection; the page's thread calls it.
+    CurrentContext = Callable[[], ssl.SSLContext]
+
 # Maximum concurrent connections; a scraper uses one. Above it the oldest connection is closed.
 CONNECTIONS_MAX: Final = 32
+# Maximum concurrent handshakes, in addition; above it the oldest one is ended.
+HANDSHAKES_MAX: Final = 32
 EXCHANGE_LIMIT_S: Final = 10.0
 _REQUEST_SIZE_BYTES_MAX: Final = 8 << 10
 _HEAD_END: Final = b"\r\n\r\n"
+# How often a refused connection is logged.
+_LOG_INTERVAL_S: Final = 5.0
+
+logger = logging.getLogger(__name__)
 
 
 @contextmanager
 def metrics_page(
-    address: Address | None, registry: CollectorRegistry, *, exchange_limit_s: float = EXCHANGE_LIMIT_S
+    address: Address | None,
+    registry: CollectorRegistry,
+    *,
+    tls: CurrentContext | None = None,
+    exchange_limit_s: float = EXCHANGE_LIMIT_S,
 ) -> Iterator[None]:
     """Serve the metrics of `registry` while the block runs.
 
     Args:
         address: address to listen on; None: do nothing.
         registry: registry of the metrics, read in the page's thread at each request.
-        exchange_limit_s: limit of the duration of one connection.
+        tls: returns the context of the next connection; it must not wait. None: plain HTTP.
+        exchange_limit_s: limit of the duration of one connection, with its handshake.
 
     Raises:
         OSError: the address cannot be listened on.
@@ -47,7 +69,7 @@ def metrics_page(
         yield
         return
     thread = LoopThread("metrics")
-    page = _Page(registry, exchange_limit_s)
+    page = _Page(registry, tls, exchange_limit_s)
     try:
         thread.run(page.start(address))
         try:
@@ -58,56 +80,119 @@ def metrics_page(
         thread.close()
 
 
-class _Page:
-    """Answers each connection in its own task. For use by one event loop."""
+class _Connection:
+    """An accepted connection, and the task that serves it."""
 
-    def __init__(self, registry: CollectorRegistry, exchange_limit_s: float) -> None:
+    def __init__(self, accepted: socket.socket, host: str) -> None:
+        self.host = host
+        self.task: asyncio.Task[None] | None = None
+        # None: the handshake has not ended.
+        self.writer: asyncio.StreamWriter | None = None
+        self._socket: socket.socket | None = accepted
+
+    def taken(self) -> socket.socket:
+        """Return the socket, which the caller closes."""
+        accepted, self._socket = self._socket, None
+        assert accepted is not None
+        return accepted
+
+    def end(self) -> None:
+        """End the connection; unsent data is discarded."""
+        # Not in the task, because a task that is cancelled immediately never starts.
+        if self.task is not None:
+            self.task.cancel()
+        if self.writer is not None:
+            self.writer.transport.abort()
+        if self._socket is not None:
+            self._socket.close()
+
+
+class _Page:
+    """Serves each connection in its own task. For use by one event loop."""
+
+    def __init__(self, registry: CollectorRegistry, tls: CurrentContext | None, exchange_limit_s: float) -> None:
         self._registry = registry
+        self._tls = tls
         self._exchange_limit_s = exchange_limit_s
-        self._server: asyncio.Server | None = None
-        # In order of arrival.
-        self._exchanges: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        self._accepting: list[asyncio.Task[None]] = []
+        # Both in order of arrival: connections in their handshake, and those after it.
+        self._handshakes: dict[_Connection, None] = {}
+        self._exchanges: dict[_Connection, None] = {}
+        self._logged_at_s: float | None = None
 
     async def start(self, address: Address) -> None:
         try:
-            self._server = await asyncio.start_server(
-                self._accept, address.host, address.port, limit=_REQUEST_SIZE_BYTES_MAX
-            )
+            listeners = await open_listeners(address.host, address.port)
         except OSError as error:
-            raise OSError(error.errno, f"metrics_address {address} cannot be listened on: {error.strerror}") from error
+            raise OSError(error.errno, f"metrics_address {error.strerror}") from error
+        self._accepting = [
+            asyncio.create_task(accept_all(listener, self._accept, self._note_failure)) for listener in listeners
+        ]
 
     async def stop(self) -> None:
-        assert self._server is not None
-        self._server.close()
-        exchanges = list(self._exchanges)
-        for exchange in exchanges:
-            self._end(exchange)
-        await asyncio.gather(*exchanges, return_exceptions=True)
+        await end_tasks(self._accepting)
+        tasks = [each.task for each in (*self._handshakes, *self._exchanges) if each.task is not None]
+        for connection in (*self._handshakes, *self._exchanges):
+            connection.end()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        exchange = asyncio.get_running_loop().create_task(self._exchange(reader, writer))
-        self._exchanges[exchange] = writer
-        exchange.add_done_callback(self._end)
-        if len(self._exchanges) > CONNECTIONS_MAX:
-            self._end(next(iter(self._exchanges)))
+    def _accept(self, accepted: socket.socket, host: str) -> None:
+        connection = _Connection(accepted, host)
+        _add(self._handshakes, connection, HANDSHAKES_MAX)
+        connection.task = asyncio.create_task(self._serve(connection))
+        connection.task.add_done_callback(lambda _: self._forget(connection))
 
-    def _end(self, exchange: asyncio.Task[None]) -> None:
-        """End a completed or excess exchange; unsent data is discarded."""
-        # Not in the task, because a task that is cancelled immediately never starts.
-        writer = self._exchanges.pop(exchange, None)
-        if writer is not None:
-            exchange.cancel()
-            writer.transport.abort()
+    def _forget(self, connection: _Connection) -> None:
+        self._handshakes.pop(connection, None)
+        self._exchanges.pop(connection, None)
+        connection.end()
 
-    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _note_failure(self, error: OSError) -> None:
+        logger.warning("metrics_page_full reason=%r", str(error))
+
+    async def _serve(self, connection: _Connection) -> None:
         """Read one request, answer it, and close; a client that is too slow or disconnects gets no answer."""
-        # Includes TimeoutError, which is an OSError.
-        with suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+        try:
             async with asyncio.timeout(self._exchange_limit_s):
-                writer.write(self._response_to(await reader.readuntil(_HEAD_END)))
-                await writer.drain()
-                writer.close()
-                await writer.wait_closed()
+                reader, writer = await self._connect(connection)
+                # A client that ends its side, sends too much, or is gone.
+                with suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+                    writer.write(self._response_to(await reader.readuntil(_HEAD_END)))
+                    await writer.drain()
+                    writer.close()
+                    await writer.wait_closed()
+        # Includes TimeoutError and ssl.SSLError.
+        except OSError as error:
+            if connection.writer is None:
+                self._note_refusal(connection.host, error)
+
+    async def _connect(self, connection: _Connection) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Pass the handshake, if there is one, and return both directions of the connection.
+
+        Raises:
+            OSError: the handshake failed.
+        """
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(_REQUEST_SIZE_BYTES_MAX, loop)
+        protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+        times = {"ssl_handshake_timeout": self._exchange_limit_s, "ssl_shutdown_timeout": self._exchange_limit_s}
+        transport, _ = await loop.connect_accepted_socket(
+            lambda: protocol,
+            connection.taken(),
+            ssl=None if self._tls is None else self._tls(),
+            **({} if self._tls is None else times),
+        )
+        connection.writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+        del self._handshakes[connection]
+        _add(self._exchanges, connection, CONNECTIONS_MAX)
+        return reader, connection.writer
+
+    def _note_refusal(self, host: str, error: OSError) -> None:
+        """Log why a handshake failed; a stranger can cause any number of them, so most are not."""
+        now_s = asyncio.get_running_loop().time()
+        if self._logged_at_s is None or now_s - self._logged_at_s >= _LOG_INTERVAL_S:
+            self._logged_at_s = now_s
+            logger.warning("metrics_refused host=%s reason=%r", host, str(error) or "no handshake in time")
 
     def _response_to(self, head: bytes) -> bytes:
         lines = head.decode("latin-1").split("\r\n")
@@ -120,6 +205,15 @@ class _Page:
         encode, kind = choose_encoder(headers.get("accept", ""))
         body = encode(self._registry)
         return _response("200 OK", kind, body, is_body_sent=method == "GET")
+
+
+def _add(connections: dict[_Connection, None], new: _Connection, count_max: int) -> None:
+    """Add a connection; end the oldest if there are too many."""
+    connections[new] = None
+    if len(connections) > count_max:
+        oldest = next(iter(connections))
+        del connections[oldest]
+        oldest.end()
 
 
 def _response(status: str, kind: str, body: bytes, *, is_body_sent: bool = True) -> bytes:

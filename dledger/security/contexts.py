@@ -1,7 +1,8 @@
-"""The TLS contexts of a node for connections with its peers, built from bytes and tried before they are used.
+"""The TLS contexts of connections between nodes, and of a page, built from bytes and tried before they are used.
 
-Both sides show a certificate, and both check the other's. The names in it are not checked here: the one that accepts
-and the one that dials compare the identity (`dledger.security.identity`) with the group and id of the greeting.
+Between nodes both sides show a certificate, and both check the other's. The names in it are not checked here: the one
+that accepts and the one that dials compare the identity (`dledger.security.identity`) with the group and id of the
+greeting.
 
 Contexts are never changed and never exchanged inside a handshake (`sni_callback`): a connection that began with one
 keeps the `verify_mode` of that one, so a client without a certificate could pass. A change of files makes new contexts,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 # Messages that each side of a handshake sends, with room to spare.
 _ROUNDS_MAX: Final = 10
+_OPTIONS: Final = ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_IGNORE_UNEXPECTED_EOF
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +52,41 @@ def peer_contexts(tls: Tls) -> PeerContexts:
 def _context(protocol: Any, tls: Tls) -> ssl.SSLContext:
     context = ssl.SSLContext(protocol)
     context.check_hostname = False
-    context.verify_mode = ssl.CERT_REQUIRED
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # As Python 3.13 does by default: the same certificates are accepted by every version.
-    context.verify_flags |= ssl.VERIFY_X509_STRICT | ssl.VERIFY_X509_PARTIAL_CHAIN
-    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_IGNORE_UNEXPECTED_EOF
+    context.options |= _OPTIONS
     if protocol is ssl.PROTOCOL_TLS_SERVER:
         # Connections last for days and are not resumed.
         context.num_tickets = 0
     _load_pair(context, tls)
+    _demand_certificates(context, tls)
+    return context
+
+
+def _demand_certificates(context: ssl.SSLContext, tls: Tls) -> None:
+    context.verify_mode = ssl.CERT_REQUIRED
+    # As Python 3.13 does by default: the same certificates are accepted by every version.
+    context.verify_flags |= ssl.VERIFY_X509_STRICT | ssl.VERIFY_X509_PARTIAL_CHAIN
     try:
         context.load_verify_locations(cadata=tls.authority.decode("ascii", "replace"))
     except ssl.SSLError as error:
         raise CertificateFileForeign(f"expected certificates of an authority, found: {_reason(error)}") from error
+
+
+def page_context(tls: Tls) -> ssl.SSLContext:
+    """Return the context of a page that browsers and scrapers read; it demands certificates if `tls` says so.
+
+    Raises:
+        KeyMismatch: certificate and key do not belong together.
+        CertificateFileForeign: the bytes are no certificates.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    # In 1.2 each session would be kept for hours, and a resumed one would not be checked against a new authority.
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.num_tickets = 0
+    context.options |= _OPTIONS
+    _load_pair(context, tls)
+    if tls.is_certificate_required:
+        _demand_certificates(context, tls)
     return context
 
 

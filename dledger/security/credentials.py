@@ -14,18 +14,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from dledger.security.contexts import PeerContexts, check_contexts, check_pair, peer_contexts
+from dledger.security.contexts import PeerContexts, check_contexts, check_pair, page_context, peer_contexts
 from dledger.security.errors import CertificateExpired, CertificateFault, CertificateNotYetValid
 from dledger.security.identity import require_identity
 from dledger.security.pem_files import expiry_of, file_state, read_certificates, read_key, validity_of
 from dledger.security.settings import Tls
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import ssl
+    from collections.abc import Callable, Iterator
 
     from dledger.security.identity import CertificateIdentity
     from dledger.security.pem_files import FileState, PemFile
@@ -63,12 +65,14 @@ class Loaded:
     Attributes:
         tls: for gRPC.
         peers: for connections between nodes; None: the certificate is not a node's.
+        page: for a page over HTTP; None: the files are those of `peers`.
         expires_at: when the first certificate of these files expires.
         generation: 1 at the start, and 1 more after each change.
     """
 
     tls: Tls
     peers: PeerContexts | None
+    page: ssl.SSLContext | None
     expires_at: datetime
     generation: int = 1
 
@@ -108,7 +112,10 @@ def load_certificates(
         key=key.content,
         is_certificate_required=is_certificate_required,
     )
-    return Loaded(tls, _peers_of(tls, files, expected), min(map(expiry_of, read)))
+    with _faults_with_paths(files):
+        peers = None if expected is None else _peers_of(tls, expected)
+        page = page_context(tls) if expected is None else None
+    return Loaded(tls, peers, page, min(map(expiry_of, read)))
 
 
 def load_client_tls(
@@ -143,7 +150,8 @@ def load_client_tls(
     )
     if certificate is not None:
         _check_dates(certificate, now())
-        _peers_of(tls, files, None)
+        with _faults_with_paths(files):
+            check_pair(tls)
     return tls
 
 
@@ -161,15 +169,17 @@ def _check_dates(certificate: PemFile, now: datetime) -> None:
             )
 
 
-def _peers_of(tls: Tls, files: CertificateFiles, expected: CertificateIdentity | None) -> PeerContexts | None:
+@contextmanager
+def _faults_with_paths(files: CertificateFiles) -> Iterator[None]:
     try:
-        if expected is None:
-            check_pair(tls)
-            return None
-        contexts = peer_contexts(tls)
-        require_identity(check_contexts(contexts), expected)
+        yield
     except CertificateFault as fault:
         raise type(fault)(f"{', '.join(files.paths())}: {fault}") from fault
+
+
+def _peers_of(tls: Tls, expected: CertificateIdentity) -> PeerContexts:
+    contexts = peer_contexts(tls)
+    require_identity(check_contexts(contexts), expected)
     return contexts
 
 
@@ -214,6 +224,11 @@ class Credentials:
     def current_tls(self) -> Tls:
         """Return the certificates for gRPC: a `dledger.security.server_port.CurrentTls`."""
         return self._current.tls
+
+    def current_page(self) -> ssl.SSLContext:
+        """Return the context of a page; the files must be those of a listener."""
+        assert self._current.page is not None
+        return self._current.page
 
     @property
     def fault(self) -> str:

@@ -3,6 +3,7 @@
 import http.client
 import socket
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -41,11 +42,17 @@ def scraped(address, method="GET"):
         connection.close()
 
 
-def descriptors_count():
-    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+def sockets_count() -> int:
+    """Return the number of open sockets of this process."""
+    found = 0
+    for descriptor in Path("/proc/self/fd").iterdir():
+        # The descriptor of the folder itself is gone by now.
+        with suppress(FileNotFoundError):
+            found += str(descriptor.readlink()).startswith("socket:")
+    return found
 
 
-def is_ended(connection):
+def is_ended(connection: socket.socket) -> bool:
     """Return whether the server has closed this connection."""
     connection.settimeout(0.01)
     try:
@@ -86,11 +93,11 @@ def test_a_client_that_reads_nothing_is_disconnected(registry, address):
     Gauge("long", "x" * (8 << 20), registry=registry)
     with metrics_page(address, registry, exchange_limit_s=0.2), socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        count = descriptors_count()
+        count = sockets_count()
         connection.connect((address.host, address.port))
-        wait_until(lambda: descriptors_count() > count, "the connection was accepted")
+        wait_until(lambda: sockets_count() > count, "the connection was accepted")
         connection.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
-        wait_until(lambda: descriptors_count() == count, "the connection was cut off")
+        wait_until(lambda: sockets_count() == count, "the connection was cut off")
 
 
 def test_an_address_in_use_is_reported(registry, address):
