@@ -118,9 +118,9 @@ def _tls_has_files(options: ServerOptions) -> Iterator[tuple[str, str]]:
         users.append("TLS between nodes")
     if options.name_server_tls == "on":
         users.append("name_server_tls = 'on'")
-    is_authority_needed = bool(users) or options.client_tls == "mutual"
-    if options.client_tls != "off":
-        users.append(f"client_tls = {options.client_tls!r}")
+    modes = {"client_tls": options.client_tls, "metrics_tls": options.metrics_tls}
+    is_authority_needed = bool(users) or "mutual" in modes.values()
+    users += [f"{name} = {mode!r}" for name, mode in modes.items() if mode != "off"]
     if not users:
         return
     needed = ["tls_certificate_file", "tls_key_file"]
@@ -166,6 +166,7 @@ _CHECKS: tuple[tuple[frozenset[str], Check], ...] = (
         frozenset(
             {
                 "client_tls",
+                "metrics_tls",
                 "name_server_tls",
                 "peer_security",
                 "peer_security_also",
@@ -185,6 +186,7 @@ _CHECKS: tuple[tuple[frozenset[str], Check], ...] = (
                 "client_address",
                 "metrics_address",
                 "client_tls",
+                "metrics_tls",
                 "peer_security",
                 "peer_security_also",
                 "insecure",

@@ -57,5 +57,7 @@ def exposed_ports(options: ServerOptions) -> tuple[ExposedPort, ...]:
     ports = [ExposedPort("peers", address, "set peer_security") for address in peers if is_peer_port_plain]
     if options.client_tls == "off":
         ports.append(ExposedPort("client_address", options.client_address, "set client_tls"))
-    ports.append(ExposedPort("metrics_address", options.metrics_address, "set insecure = metrics"))
+    if options.metrics_tls == "off":
+        remedy = "set metrics_tls, or insecure = metrics"
+        ports.append(ExposedPort("metrics_address", options.metrics_address, remedy))
     return tuple(port for port in ports if not is_loopback(port.address))

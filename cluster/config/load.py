@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -26,6 +26,7 @@ from cluster.config.audit_settings import AuditSettings
 from cluster.config.broker_options import BROKER_OPTIONS, ServerOptions
 from cluster.config.checks import relation_faults
 from cluster.config.exposure import ExposedPort, exposed_ports
+from cluster.config.port_tls import ProcessTls, process_tls
 from cluster.config.quotas import QuotaSettings
 from dledger.config import Address, NodeConfig
 from dledger.core.config import RaftConfig
@@ -140,28 +141,24 @@ class ServerConfig:
         metrics_address: address of `/metrics`.
         trace_file: file for the events of the core; empty: none.
         broker: settings of a broker's node; None: a log of raw entries.
-        client_certificates: files for TLS on `node.client_address`; None: plain connections.
-        is_client_certificate_required: whether clients must present a certificate.
+        tls: TLS of `node.client_address` and `metrics_address`, and of connections to name servers.
         peer_kinds: accepted kinds of connections with other nodes, the preferred one first.
         peer_certificates: files for TLS with other nodes; None: no kind has TLS.
         peer_secret_file: file with the secret of the nodes; empty: no kind needs it.
         exposed_ports: plain ports that other machines can reach; the settings allow them.
         audit: settings of the audit log.
-        name_server_certificates: files for TLS with name servers; None: plain connections.
     """
 
     node: NodeConfig
     metrics_address: Address
     trace_file: str = ""
     broker: BrokerSettings | None = None
-    client_certificates: CertificateFiles | None = None
-    is_client_certificate_required: bool = False
+    tls: ProcessTls = field(default_factory=ProcessTls)
     peer_kinds: tuple[PeerKind, ...] = (PeerKind.PLAIN,)
     peer_certificates: CertificateFiles | None = None
     peer_secret_file: str = ""
     exposed_ports: tuple[ExposedPort, ...] = ()
     audit: AuditSettings = field(default_factory=AuditSettings)
-    name_server_certificates: CertificateFiles | None = None
 
 
 def load_config(file: Path | None, environment: Mapping[str, str], flags: Mapping[str, str]) -> ServerConfig:
@@ -287,25 +284,19 @@ def _config_of(options: ServerOptions) -> ServerConfig:
     settings = {name: getattr(options, name) for name in node_names}
     node = NodeConfig(**settings, is_flush_sync=options.flush == "sync", raft=raft)
     broker = _broker_of(options) if options.broker else None
-    is_mutual = options.client_tls == "mutual"
-    # TLS without client certificates does not need the authority, whose file may be set for connections between nodes.
-    authority = options.tls_authority_file if is_mutual else ""
-    files = CertificateFiles(authority, options.tls_certificate_file, options.tls_key_file)
-    of_node = replace(files, authority=options.tls_authority_file)
+    files = CertificateFiles(options.tls_authority_file, options.tls_certificate_file, options.tls_key_file)
     peer_kinds = [PeerKind(each) for each in (options.peer_security, options.peer_security_also) if each != "none"]
     return ServerConfig(
         node,
         options.metrics_address,
         options.trace_file,
         broker,
-        client_certificates=None if options.client_tls == "off" else files,
-        is_client_certificate_required=is_mutual,
+        tls=process_tls(options.client_tls, options.metrics_tls, options.name_server_tls, files),
         peer_kinds=tuple(peer_kinds),
-        peer_certificates=of_node if PeerKind.TLS in peer_kinds else None,
+        peer_certificates=files if PeerKind.TLS in peer_kinds else None,
         peer_secret_file=options.peer_secret_file if PeerKind.SECRET in peer_kinds else "",
         exposed_ports=exposed_ports(options),
         audit=AuditSettings(options.audit, options.audit_dir, options.audit_file_size_bytes, options.audit_files_max),
-        name_server_certificates=of_node if options.name_server_tls == "on" else None,
     )
 
 

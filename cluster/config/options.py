@@ -66,7 +66,8 @@ class NodeOptions(BaseModel):
     )
     metrics_address: Annotated[Address, BeforeValidator(parse_address)] = Field(
         default=Address("127.0.0.1", 20931),
-        description="Address of the page /metrics for Prometheus.",
+        description="Address of the page /metrics for Prometheus. If other machines can reach it, it needs "
+        "metrics_tls, or insecure.",
     )
     read_mode: Literal["read_index", "lease"] = Field(
         default=_NODE.read_mode,

@@ -22,6 +22,11 @@ class SecurityOptions(BaseModel):
         "clients must present one of tls_authority_file, too. For connections between nodes see peer_security. With "
         "name_servers name_server_tls must be on, too.",
     )
+    metrics_tls: Literal["off", "on", "mutual"] = Field(
+        default="off",
+        description="TLS on metrics_address, with the same files. off: plain HTTP. on: this node presents a "
+        "certificate. mutual: scrapers must present one of tls_authority_file, too.",
+    )
     insecure: Literal["none", "metrics", "all"] = Field(
         default="none",
         description="Which ports may be plain on an address that other machines can reach. none: the node refuses to "

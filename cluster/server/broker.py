@@ -31,6 +31,7 @@ from cluster.api.rights import Scope
 from cluster.broker.core import BrokerCore, BrokerOptions
 from cluster.broker.metrics import BrokerGauges, BrokerMetrics
 from cluster.config.audit_settings import AuditSettings
+from cluster.config.port_tls import ProcessTls
 from cluster.nameserver.registration import Registrar
 from cluster.process.metrics_page import metrics_page
 from cluster.process.serving import GRACE_S, print_ready, process_registry, run_process, wait_end
@@ -39,6 +40,7 @@ from cluster.replica.standalone import StandaloneConfig, StandaloneReplica
 from cluster.server.audit import opened_audit
 from cluster.server.data_modes import warn_of_readers
 from cluster.server.first_user import create_first_user, first_user_of
+from cluster.server.security import standalone_security
 from cluster.server.store_host import resolve_store_host
 from dledger.security.settings import PLAIN
 from dledger.service.grpc_server import Served, start_grpc_server
@@ -209,6 +211,7 @@ class BrokerConfig:
         name_servers: `host:port` of each name server, comma separated; empty: none.
         first_user_file: file with the first user; empty: none.
         audit: settings of the audit log.
+        tls: TLS of both addresses, and of connections to name servers.
     """
 
     store: StandaloneConfig
@@ -218,6 +221,7 @@ class BrokerConfig:
     name_servers: str = ""
     first_user_file: str = ""
     audit: AuditSettings = field(default_factory=AuditSettings)
+    tls: ProcessTls = field(default_factory=ProcessTls)
 
 
 def run_broker(config: BrokerConfig) -> int:
@@ -234,7 +238,8 @@ async def _serve(config: BrokerConfig, stopped: asyncio.Future[signal.Signals]) 
     """
     registry = process_registry()
     async with AsyncExitStack() as stack:
-        stack.enter_context(metrics_page(config.metrics_address, registry))
+        security = await standalone_security(config.tls, config.options.broker, registry, stack)
+        stack.enter_context(metrics_page(config.metrics_address, registry, tls=security.metrics))
         store = config.store.with_store_host(await resolve_store_host(config.address))
         replica = StandaloneReplica.open(OsFiles(), store)
         stack.push_async_callback(replica.stop)
@@ -246,8 +251,10 @@ async def _serve(config: BrokerConfig, stopped: asyncio.Future[signal.Signals]) 
             config.options,
             config.address,
             name_servers=config.name_servers,
+            name_server_security=security.name_servers,
             registry=registry,
             first_user=first_user_of(config.first_user_file, replica.state),
+            security=security.clients,
             audit=audit,
         )
         await stack.enter_async_context(broker)

@@ -5,8 +5,8 @@
 | no `broker` | raw entries        | LogService                                           |
 | `broker`    | messages           | BrokerService; LogService without appends            |
 
-A broker's start: metrics page; agreement with the other nodes on the base log; opening of log, queues and state;
-joining the group; services; name servers; the line `ready`. A stop runs in the opposite order. See
+A broker's start: certificates; metrics page; agreement with the other nodes on the base log; opening of log, queues and
+state; joining the group; services; name servers; the line `ready`. A stop runs in the opposite order. See
 `cluster.process.serving` for output and exit codes.
 """
 
@@ -25,7 +25,7 @@ from cluster.process.serving import GRACE_S, print_ready, process_registry, run_
 from cluster.process.trace_file import TraceFile
 from cluster.server.audit import gate_of_entries, opened_audit
 from cluster.server.data_modes import warn_of_readers
-from cluster.server.security import NodeSecurity, node_security
+from cluster.server.security import ProcessSecurity, node_security
 from cluster.server.store_host import resolve_store_host
 from dledger.metrics import NodeMetrics
 from dledger.node.node import Node
@@ -66,9 +66,9 @@ async def _serve(config: ServerConfig, stopped: asyncio.Future[signal.Signals]) 
     registry = process_registry()
     metrics = NodeMetrics(registry, config.node.group, config.node.self_id)
     async with AsyncExitStack() as stack:
-        stack.enter_context(metrics_page(config.metrics_address, registry))
-        trace = _trace_of(config, stack)
         security = await node_security(config, registry, stack)
+        stack.enter_context(metrics_page(config.metrics_address, registry, tls=security.metrics))
+        trace = _trace_of(config, stack)
         if config.broker is None:
             failure = await _serve_entries(config, metrics, trace, security, stack)
         else:
@@ -94,7 +94,7 @@ async def _serve_entries(
     config: ServerConfig,
     metrics: NodeMetrics,
     trace: Callable[[str], None] | None,
-    security: NodeSecurity,
+    security: ProcessSecurity,
     stack: AsyncExitStack,
 ) -> asyncio.Future[Exception]:
     """Serve a log of raw entries; return the future that resolves with the error after which the process must stop."""
@@ -112,7 +112,7 @@ async def _bootstrap(
     config: ServerConfig,
     store_host: Host,
     registry: CollectorRegistry,
-    security: NodeSecurity,
+    security: ProcessSecurity,
     stopped: asyncio.Future[signal.Signals],
 ) -> bool:
     """Ensure that the node has the base log of its group; return False if the process is stopped first."""
@@ -150,7 +150,7 @@ async def _serve_messages(
     metrics: NodeMetrics,
     registry: CollectorRegistry,
     trace: Callable[[str], None] | None,
-    security: NodeSecurity,
+    security: ProcessSecurity,
     recorded: AuditSettings,
     stack: AsyncExitStack,
 ) -> asyncio.Future[Exception]:

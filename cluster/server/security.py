@@ -1,14 +1,14 @@
-"""The security of a node's ports: plain, or TLS with certificates that are reloaded when they change."""
+"""The security of the ports of a node or a standalone broker: plain, or TLS with certificates that may change."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
 
 from cluster.process.tasks import end_tasks
-from dledger.security.credentials import Credentials
+from dledger.security.credentials import CertificateFiles, Credentials
 from dledger.security.identity import CertificateIdentity, IdentityKind
 from dledger.security.metrics import CertificateMetrics
 from dledger.security.peers import PLAIN_PEERS, PeerKind, PeerSecurity
@@ -16,67 +16,110 @@ from dledger.security.settings import PLAIN
 from dledger.security.shared_secret import SharedSecret
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable
     from contextlib import AsyncExitStack
 
     from prometheus_client import CollectorRegistry
 
     from cluster.config.load import ServerConfig
+    from cluster.config.port_tls import ProcessTls
     from dledger.security.server_port import PortSecurity
     from dledger.security.settings import Security
+
+_EVENTS: Final = {
+    "clients": "client_tls",
+    "metrics": "metrics_tls",
+    "peers": "peer_tls",
+    "name_servers": "name_server_tls",
+}
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class NodeSecurity:
-    """The security of one node.
+class ProcessSecurity:
+    """The security of one node, or of a standalone broker.
 
     Attributes:
         clients: of the port for clients.
+        metrics: returns the context of the next connection to the page of metrics; None: plain HTTP.
+        name_servers: returns the security of the next connection to a name server.
         peers: of connections with other nodes.
-        name_servers: returns that of the next connection to a name server.
     """
 
     clients: PortSecurity = PLAIN
-    peers: PeerSecurity = PLAIN_PEERS
+    metrics: Callable[[], ssl.SSLContext] | None = None
     name_servers: Callable[[], Security] = lambda: PLAIN
+    peers: PeerSecurity = PLAIN_PEERS
 
 
-async def node_security(config: ServerConfig, registry: CollectorRegistry, stack: AsyncExitStack) -> NodeSecurity:
-    """Load the certificates, and watch their files until `stack` is closed.
+async def node_security(config: ServerConfig, registry: CollectorRegistry, stack: AsyncExitStack) -> ProcessSecurity:
+    """Load the certificates of a node, and watch their files until `stack` is closed.
 
     Raises:
         dledger.security.errors.CertificateFault: the certificates cannot be used.
     """
     for port in config.exposed_ports:
         logger.warning("insecure_port option=%s address=%s", port.option, port.address)
-    used: dict[str, Credentials] = {}
-    if config.client_certificates is not None:
-        used["clients"] = await asyncio.to_thread(
-            Credentials, config.client_certificates, is_certificate_required=config.is_client_certificate_required
-        )
     own = CertificateIdentity(config.node.group, IdentityKind.NODE, config.node.self_id)
-    for use, files in (("peers", config.peer_certificates), ("name_servers", config.name_server_certificates)):
+    used = await _opened(config.tls, own, config.peer_certificates, registry, stack)
+    secret: SharedSecret | None = None
+    if config.peer_secret_file:
+        secret = await asyncio.to_thread(SharedSecret, config.peer_secret_file)
+        stack.push_async_callback(end_tasks, [asyncio.create_task(secret.watch())])
+        logger.info("peer_secret secrets=%d", len(secret.current))
+    return replace(_security_of(used), peers=_peers_of(config.peer_kinds, used.get("peers"), secret))
+
+
+async def standalone_security(
+    tls: ProcessTls, broker: str, registry: CollectorRegistry, stack: AsyncExitStack
+) -> ProcessSecurity:
+    """Load the certificates of a standalone broker, and watch their files until `stack` is closed.
+
+    Args:
+        tls: its settings.
+        broker: its name: to name servers it is the node of this name, of the group of this name.
+        registry: of the metrics.
+        stack: ends the watching.
+
+    Raises:
+        dledger.security.errors.CertificateFault: the certificates cannot be used.
+    """
+    own = CertificateIdentity(broker, IdentityKind.NODE, broker)
+    return _security_of(await _opened(tls, own, None, registry, stack))
+
+
+async def _opened(
+    tls: ProcessTls,
+    own: CertificateIdentity,
+    peers: CertificateFiles | None,
+    registry: CollectorRegistry,
+    stack: AsyncExitStack,
+) -> dict[str, Credentials]:
+    """Return the certificates of each use; they are watched until `stack` is closed."""
+    used: dict[str, Credentials] = {}
+    for use, port in (("clients", tls.clients), ("metrics", tls.metrics)):
+        if port is not None:
+            used[use] = await asyncio.to_thread(Credentials, port.files, is_certificate_required=port.is_mutual)
+    for use, files in (("peers", peers), ("name_servers", tls.name_servers)):
         if files is not None:
             used[use] = await asyncio.to_thread(Credentials, files, expected=own)
     if used:
         CertificateMetrics(registry, used)
     for use, credentials in used.items():
         stack.push_async_callback(end_tasks, [asyncio.create_task(credentials.watch())])
-        expires = credentials.current.expires_at.isoformat()
-        if use == "clients":
-            logger.info("client_tls mutual=%s expires=%s", config.is_client_certificate_required, expires)
-        else:
-            logger.info("%s expires=%s", "peer_tls" if use == "peers" else "name_server_tls", expires)
-    secret: SharedSecret | None = None
-    if config.peer_secret_file:
-        secret = await asyncio.to_thread(SharedSecret, config.peer_secret_file)
-        stack.push_async_callback(end_tasks, [asyncio.create_task(secret.watch())])
-        logger.info("peer_secret secrets=%d", len(secret.current))
-    return NodeSecurity(
+        mutual = (
+            "" if use in ("peers", "name_servers") else f" mutual={credentials.current.tls.is_certificate_required}"
+        )
+        logger.info("%s%s expires=%s", _EVENTS[use], mutual, credentials.current.expires_at.isoformat())
+    return used
+
+
+def _security_of(used: dict[str, Credentials]) -> ProcessSecurity:
+    return ProcessSecurity(
         used["clients"].current_tls if "clients" in used else PLAIN,
-        _peers_of(config.peer_kinds, used.get("peers"), secret),
+        used["metrics"].current_page if "metrics" in used else None,
         used["name_servers"].current_tls if "name_servers" in used else lambda: PLAIN,
     )
 

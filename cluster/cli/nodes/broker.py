@@ -5,18 +5,22 @@ from __future__ import annotations
 import dataclasses
 import difflib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
 
 import typer
 
 from cluster.cli.common import EXIT_USAGE, Insecure, check_exposure, fail, print_starting
+from cluster.cli.nodes.port_tls import AuthorityFile, CertificateFile, KeyFile, certificate_files
 from cluster.config.broker_options import DEDUPE_COUNT, TRANSFER_BYTES, TRANSFER_COUNT
+from cluster.config.port_tls import process_tls
 from cluster.config.values import parse_address
 
 if TYPE_CHECKING:
+    from cluster.config.port_tls import ProcessTls
     from cluster.config.quotas import QuotaSettings
     from cluster.server.broker import BrokerConfig
     from commitlog.plain.store import PlainStoreConfig
+    from dledger.config import Address
 
 Config = TypeVar("Config", bound=Any)
 
@@ -56,7 +60,7 @@ _AutoCreateTopics = Annotated[
     bool, typer.Option("--auto-create-topics", help="Create a topic when a message is put to it.")
 ]
 _Audit = Annotated[
-    str,
+    Literal["off", "admin", "all"],
     typer.Option("--audit", help="What the audit log records: admin, all (also access to messages), or off."),
 ]
 _AuditDir = Annotated[
@@ -64,6 +68,18 @@ _AuditDir = Annotated[
 ]
 _FirstUser = Annotated[
     str, typer.Option("--first-user", metavar="FILE", help="A file of `dledger user first`; enables access control.")
+]
+_ClientTls = Annotated[
+    Literal["off", "on", "mutual"],
+    typer.Option("--client-tls", help="TLS on --listen. mutual: clients must present a certificate, too."),
+]
+_MetricsTls = Annotated[
+    Literal["off", "on", "mutual"],
+    typer.Option("--metrics-tls", help="TLS on --metrics. mutual: scrapers must present a certificate, too."),
+]
+_NameServerTls = Annotated[
+    Literal["off", "on"],
+    typer.Option("--name-server-tls", help="TLS to name servers; the certificate must name this broker as its node."),
 ]
 _SkipDamaged = Annotated[
     bool,
@@ -84,6 +100,12 @@ def broker(
     set_options: _SetOptions = None,
     first_user: _FirstUser = "",
     *,
+    client_tls: _ClientTls = "off",
+    metrics_tls: _MetricsTls = "off",
+    name_server_tls: _NameServerTls = "off",
+    tls_certificate_file: CertificateFile = "",
+    tls_key_file: KeyFile = "",
+    tls_authority_file: AuthorityFile = "",
     audit: _Audit = "admin",
     audit_dir: _AuditDir = "",
     auto_create_topics: _AutoCreateTopics = False,
@@ -101,20 +123,12 @@ def broker(
         dledger topic create orders
         echo hello | dledger produce orders
         dledger consume orders --from begin
-        dledger broker --standalone /var/rocketmq/store --listen 10.0.0.5:10911 --name-servers 10.0.0.9:9876 --insecure
+        dledger broker --standalone store --listen 10.0.0.5:10911 --name-servers 10.0.0.9:9876 --insecure
     """
-    if flush not in ("sync", "async"):
-        fail(f"--flush {flush}: expected sync or async", EXIT_USAGE)
-    if audit not in ("off", "admin", "all"):
-        fail(f"--audit {audit}: expected admin, all or off", EXIT_USAGE)
-    try:
-        address = parse_address(listen)
-        metrics_address = parse_address(metrics) if metrics else None
-    except ValueError as error:
-        fail(f"--listen or --metrics: {error}", EXIT_USAGE)
-    for option, exposed in (("--listen", address), ("--metrics", metrics_address)):
-        if exposed is not None:
-            check_exposure(option, exposed, is_insecure=insecure)
+    address = _address("--listen", listen, is_plain=client_tls == "off", is_insecure=insecure)
+    metrics_address = metrics and _address("--metrics", metrics, is_plain=metrics_tls == "off", is_insecure=insecure)
+    modes = _Modes(client_tls, metrics_tls, name_server_tls)
+    tls = _tls_of(modes, tls_certificate_file, tls_key_file, tls_authority_file, has_name_servers=bool(name_servers))
     print_starting(f"broker {name} on {address}, store {standalone}")
     # Imported here: gRPC and the store are slow to load.
     from cluster.broker.core import BrokerOptions
@@ -122,28 +136,57 @@ def broker(
     from cluster.replica.standalone import StandaloneConfig
     from cluster.server.broker import BrokerConfig, run_broker
 
-    plain, quotas = _configs(set_options or [], name, is_flush_sync=flush == "sync", is_skipping=skip_damaged)
+    plain, quotas = _configs(set_options or [], name, flush, is_skipping=skip_damaged)
     config: BrokerConfig = BrokerConfig(
         store=StandaloneConfig(str(standalone), name, str(address), plain),
         options=BrokerOptions(name, self_id=name, auto_create_topic_enable=auto_create_topics, quotas=quotas),
         address=address,
-        metrics_address=metrics_address,
+        metrics_address=metrics_address or None,
         name_servers=name_servers,
         first_user_file=first_user,
         audit=AuditSettings(audit, audit_dir),
+        tls=tls,
     )
     raise typer.Exit(run_broker(config))
 
 
-def _configs(
-    texts: list[str], name: str, *, is_flush_sync: bool, is_skipping: bool
-) -> tuple[PlainStoreConfig, QuotaSettings]:
+def _address(option: str, text: str, *, is_plain: bool, is_insecure: bool) -> Address:
+    try:
+        address = parse_address(text)
+    except ValueError as error:
+        fail(f"{option}: {error}", EXIT_USAGE)
+    if is_plain:
+        check_exposure(option, address, is_insecure=is_insecure)
+    return address
+
+
+class _Modes(NamedTuple):
+    """How connections are secured: off, on, or mutual."""
+
+    client_tls: str
+    metrics_tls: str
+    name_server_tls: str
+
+
+def _tls_of(modes: _Modes, certificate: str, key: str, authority: str, *, has_name_servers: bool) -> ProcessTls:
+    # Clients dial name servers, and the brokers that these name, with the same security.
+    if modes.client_tls != "off" and has_name_servers and modes.name_server_tls == "off":
+        fail(f"--name-server-tls: expected on with --name-servers and --client-tls {modes.client_tls}", EXIT_USAGE)
+    users = [f"--{name.replace('_', '-')} {mode}" for name, mode in modes._asdict().items() if mode != "off"]
+    is_authority_needed = "mutual" in modes or modes.name_server_tls == "on"
+    files = certificate_files(users, certificate, key, authority, is_authority_needed=is_authority_needed)
+    return process_tls(*modes, files)
+
+
+def _configs(texts: list[str], name: str, flush: str, *, is_skipping: bool) -> tuple[PlainStoreConfig, QuotaSettings]:
+    if flush not in ("sync", "async"):
+        fail(f"--flush {flush}: expected sync or async", EXIT_USAGE)
     from cluster.config.quotas import QuotaSettings
     from commitlog.plain.commit_log import CommitLogConfig
     from commitlog.plain.store import PlainStoreConfig
     from store.model.config import MessageStoreConfig
 
-    log = CommitLogConfig(is_flush_sync=is_flush_sync)
+    log = CommitLogConfig(is_flush_sync=flush == "sync")
     store = MessageStoreConfig(**_DEFAULTS, archive_log=name)  # type: ignore[arg-type]
     quotas = QuotaSettings()
     places = {option: config for config in (quotas, store, log) for option in _options(config)}

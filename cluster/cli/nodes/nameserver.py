@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from cluster.cli.common import EXIT_USAGE, Insecure, check_exposure, fail, print_starting
+from cluster.cli.nodes.port_tls import AuthorityFile, CertificateFile, KeyFile, certificate_files
 from cluster.config.values import parse_address
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ _ClientTls = Annotated[
     Literal["off", "on", "mutual"],
     typer.Option(help="TLS on this address. mutual: brokers and clients present certificates; access control is on."),
 ]
-_AuthorityFile = Annotated[str, typer.Option(metavar="FILE", help="The authority of brokers and clients; for mutual.")]
 _Administrators = Annotated[
     list[str] | None,
     typer.Option(
@@ -40,9 +40,9 @@ def nameserver(
     ] = "127.0.0.1:9876",
     *,
     client_tls: _ClientTls = "off",
-    tls_certificate_file: Annotated[str, typer.Option(metavar="FILE", help="Its certificate.")] = "",
-    tls_key_file: Annotated[str, typer.Option(metavar="FILE", help="Its private key.")] = "",
-    tls_authority_file: _AuthorityFile = "",
+    tls_certificate_file: CertificateFile = "",
+    tls_key_file: KeyFile = "",
+    tls_authority_file: AuthorityFile = "",
     administrators: _Administrators = None,
     plain_listen: _PlainListen = "",
     insecure: Insecure = False,
@@ -90,17 +90,8 @@ def _address(option: str, text: str) -> Address:
 def _certificates(client_tls: str, certificate: str, key: str, authority: str) -> CertificateFiles | None:
     if client_tls == "off":
         return None
-    needed = {"--tls-certificate-file": certificate, "--tls-key-file": key}
-    if client_tls == "mutual":
-        needed["--tls-authority-file"] = authority
-    if missing := [option for option, path in needed.items() if not path]:
-        fail(
-            f"{', '.join(missing)}: must be set for --client-tls {client_tls}; `dledger certs` makes such files",
-            EXIT_USAGE,
-        )
-    from dledger.security.credentials import CertificateFiles
-
-    return CertificateFiles(authority, certificate, key)
+    users = [f"--client-tls {client_tls}"]
+    return certificate_files(users, certificate, key, authority, is_authority_needed=client_tls == "mutual")
 
 
 def _administrator(uri: str) -> CertificateIdentity:

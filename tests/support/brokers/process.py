@@ -23,11 +23,18 @@ class BrokerProcess:
         name: of the broker.
         name_servers: where it registers; may be empty.
         options: of its command.
+        metrics: address of its page of metrics; empty: none.
         settings: passed with `--set`.
     """
 
     def __init__(
-        self, path: Path, name: str = "b", name_servers: str = "", options: Sequence[str] = (), **settings: int
+        self,
+        path: Path,
+        name: str = "b",
+        name_servers: str = "",
+        options: Sequence[str] = (),
+        metrics: str = "",
+        **settings: int,
     ) -> None:
         (port,) = choose_ports(1, None)
         self.path = path
@@ -36,6 +43,7 @@ class BrokerProcess:
         self._log = Path(f"{path}.log")
         self._name_servers = name_servers
         self._options = options
+        self._metrics = metrics
         self._settings = settings
         self._process: subprocess.Popen[str] | None = None
 
@@ -50,6 +58,8 @@ class BrokerProcess:
         command += ["--listen", self.address, "--name", self.name]
         if self._name_servers:
             command += ["--name-servers", self._name_servers]
+        if self._metrics:
+            command += ["--metrics", self._metrics]
         command += self._options
         for name, value in self._settings.items():
             command += ["--set", f"{name}={value}"]
@@ -62,7 +72,7 @@ class BrokerProcess:
         assert self._process.stdout is not None
         ready = self._process.stdout.readline()
         said = self._log.read_text(errors="replace")[-2000:]
-        assert ready == f"ready broker={self.name} grpc={self.address} metrics=\n", said
+        assert ready == f"ready broker={self.name} grpc={self.address} metrics={self._metrics}\n", said
 
     def kill(self) -> None:
         """Kill it. Does nothing if it has exited."""

@@ -17,13 +17,17 @@ import cluster.server.node
 from cluster.bench.cluster import BenchRun, BenchSummary
 from cluster.bench.workloads import Load
 from cluster.cli.app import app
+from cluster.config.port_tls import PortTls
 from cluster.local.cluster import LocalCluster
 from cluster.local.node import ClusterError
 from dledger.client import reaching
+from dledger.security.credentials import CertificateFiles
 from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from cluster.server.broker import BrokerConfig
 
 UNREACHABLE = "127.0.0.1:9"
 
@@ -325,3 +329,40 @@ def test_server_refuses_a_plain_port_that_other_machines_can_reach(
     assert refused.exit_code == 2
     assert "confirm with --insecure" in refused.stderr
     assert (allowed.exit_code, len(started)) == (0, 1)
+
+
+FILES = ["--tls-certificate-file=c", "--tls-key-file=k"]
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        (["--client-tls=on", *FILES], ""),
+        (["--client-tls=on", "--metrics=n0:2", *FILES], "other machines can reach n0:2"),
+        (["--client-tls=on", "--metrics=n0:2", "--metrics-tls=on", *FILES], ""),
+        (["--client-tls=on"], "--tls-certificate-file, --tls-key-file: must be set for --client-tls on"),
+        (
+            ["--client-tls=on", "--metrics-tls=mutual", *FILES],
+            "--tls-authority-file: must be set for --client-tls on and",
+        ),
+        (["--client-tls=on", "--name-server-tls=on", *FILES], "--tls-authority-file: must be set for"),
+        (["--client-tls=on", "--name-servers=n1:1", *FILES], "--name-server-tls: expected on with --name-servers"),
+        (["--metrics-tls=on", *FILES], "other machines can reach 10.0.0.1:1"),
+    ],
+)
+def test_standalone_broker_needs_no_confirmation_for_ports_with_tls(
+    options: list[str], fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[BrokerConfig] = []
+    monkeypatch.setattr("cluster.server.broker.run_broker", started.append)
+
+    result = dledger("broker", "--standalone", "store", "--listen", "10.0.0.1:1", *options)
+
+    if fault:
+        assert result.exit_code == 2
+        assert fault in result.stderr
+    else:
+        assert result.exit_code == 0
+        (config,) = started
+        assert config.tls.clients == PortTls(CertificateFiles("", "c", "k"), is_mutual=False)
+        assert config.tls.metrics in (None, config.tls.clients)

@@ -14,6 +14,7 @@ from cluster.cli.contexts import FILE_VARIABLE
 from cluster.config.broker_options import ServerOptions
 from cluster.config.help import config_template
 from cluster.config.load import ConfigError, ServerConfig, load_config
+from cluster.config.port_tls import PortTls
 from dledger.config import Address, NodeConfig, Peer
 from dledger.core.config import RaftConfig
 from dledger.security.credentials import CertificateFiles
@@ -281,6 +282,8 @@ def test_file_without_a_configuration_is_refused_with_its_name(tmp_path: Path, c
         ("on", {}, ["tls_certificate_file", "tls_key_file"]),
         ("on", {"tls_certificate_file": "c"}, ["tls_key_file"]),
         ("mutual", {"tls_certificate_file": "c", "tls_key_file": "k"}, ["tls_authority_file"]),
+        ("off", {"metrics_tls": "on"}, ["tls_certificate_file", "tls_key_file"]),
+        ("on", {"tls_certificate_file": "c", "tls_key_file": "k", "metrics_tls": "mutual"}, ["tls_authority_file"]),
         ("on", {"tls_certificate_file": "c", "tls_key_file": "k", "peer_security": "tls"}, ["tls_authority_file"]),
         ("off", {"peer_security_also": "tls", "tls_authority_file": "a"}, ["tls_certificate_file", "tls_key_file"]),
         ("off", {"peer_security": "off", "peer_security_also": "off"}, ["peer_security_also"]),
@@ -299,12 +302,10 @@ def test_tls_is_off_by_default_and_takes_the_authority_for_certificates_of_clien
 
     found = [load_config(None, {}, GOOD | files | {"client_tls": each}) for each in ("off", "on", "mutual")]
 
-    assert [each.client_certificates for each in found] == [
-        None,
-        CertificateFiles("", "c", "k"),
-        CertificateFiles("a", "c", "k"),
-    ]
-    assert [each.is_client_certificate_required for each in found] == [False, False, True]
+    on, mutual = PortTls(CertificateFiles("", "c", "k"), False), PortTls(CertificateFiles("a", "c", "k"), True)
+    assert [each.tls.clients for each in found] == [None, on, mutual]
+    pages = [load_config(None, {}, GOOD | files | {"metrics_tls": each}).tls for each in ("on", "mutual")]
+    assert [(each.clients, each.metrics) for each in pages] == [(None, on), (None, mutual)]
 
 
 ELSEWHERE = {"peers": "n0-10.0.0.1:1;n1-10.0.0.2:1", "client_address": "n0:2", "metrics_address": "10.0.0.1:3"}
@@ -317,6 +318,8 @@ FILES = {"tls_certificate_file": "c", "tls_key_file": "k", "tls_authority_file":
         ({}, ["peers", "client_address", "metrics_address"]),
         ({"insecure": "metrics"}, ["peers", "client_address"]),
         ({"peer_security": "tls", "client_tls": "on"}, ["metrics_address"]),
+        ({"peer_security": "tls", "client_tls": "on", "metrics_tls": "on"}, []),
+        ({"metrics_tls": "mutual"}, ["peers", "client_address"]),
         ({"peer_security": "secret", "client_tls": "mutual", "insecure": "metrics"}, []),
         ({"peer_security": "tls", "peer_security_also": "off", "client_tls": "on", "insecure": "metrics"}, ["peers"]),
         ({"peer_security": "tls", "peer_security_also": "secret", "client_tls": "on", "insecure": "metrics"}, []),
@@ -349,14 +352,14 @@ def test_kinds_of_peer_connections_are_in_order_of_preference() -> None:
 def test_broker_with_tls_uses_it_with_name_servers_too() -> None:
     settings = {"tls_certificate_file": "c", "tls_key_file": "k", "client_tls": "on", "broker": "b0"}
     named = settings | {"name_servers": "127.0.0.1:9876"}
-    assert load_config(None, {}, GOOD | settings).name_server_certificates is None
+    assert load_config(None, {}, GOOD | settings).tls.name_servers is None
 
     with pytest.raises(ConfigError, match=r"name_server_tls: expected on with name_servers and client_tls = 'on'"):
         load_config(None, {}, GOOD | named)
     with pytest.raises(ConfigError, match=r"tls_authority_file: must be set for name_server_tls = 'on' and client_tls"):
         load_config(None, {}, GOOD | named | {"name_server_tls": "on"})
     found = load_config(None, {}, GOOD | named | {"name_server_tls": "on", "tls_authority_file": "a"})
-    assert found.name_server_certificates == CertificateFiles("a", "c", "k")
+    assert found.tls.name_servers == CertificateFiles("a", "c", "k")
 
 
 def test_variables_of_clients_are_not_settings_of_a_node() -> None:

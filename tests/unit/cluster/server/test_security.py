@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
@@ -11,15 +12,18 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from cluster.config.load import ServerConfig, load_config
-from cluster.server.security import NodeSecurity, node_security
+from cluster.config.port_tls import process_tls
+from cluster.server.security import ProcessSecurity, node_security, standalone_security
 from dledger.security.errors import WrongIdentity
 from dledger.security.peers import PLAIN_PEERS, PeerKind
-from dledger.security.settings import PLAIN
+from dledger.security.settings import PLAIN, Tls
 from dledger.security.shared_secret import new_secret
 from tests.support.certificates import new_authority, node_pair, tls_of, write_tls
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from dledger.security.settings import Security
 
 OURS = new_authority()
 PEERS = "n0-127.0.0.1:1001;n1-127.0.0.1:1002;n2-127.0.0.1:1003"
@@ -40,10 +44,10 @@ def config(folder: Path, *, node_id: str = "n0", **settings: str) -> ServerConfi
     return load_config(None, {}, own | names | settings)
 
 
-def opened(loaded: ServerConfig) -> tuple[NodeSecurity, CollectorRegistry]:
+def opened(loaded: ServerConfig) -> tuple[ProcessSecurity, CollectorRegistry]:
     registry = CollectorRegistry()
 
-    async def main() -> NodeSecurity:
+    async def main() -> ProcessSecurity:
         async with AsyncExitStack() as stack:
             return await node_security(loaded, registry, stack)
 
@@ -54,6 +58,31 @@ def test_everything_is_plain_without_settings(tmp_path: Path) -> None:
     security, _ = opened(config(tmp_path))
 
     assert (security.clients, security.peers, security.name_servers()) == (PLAIN, PLAIN_PEERS, PLAIN)
+    assert security.metrics is None
+
+
+def test_page_of_metrics_has_certificates_of_its_own(tmp_path: Path) -> None:
+    loaded = config(tmp_path, client_tls="on", metrics_tls="mutual")
+    security, registry = opened(loaded)
+
+    assert security.metrics is not None
+    assert security.metrics().verify_mode is ssl.CERT_REQUIRED
+    used = {sample.labels["use"] for metric in registry.collect() for sample in metric.samples}
+    assert used == {"clients", "metrics"}
+
+
+def test_standalone_broker_is_the_node_of_its_own_name(tmp_path: Path) -> None:
+    """Goal: a closed name server accepts only its certificate. Method: that of another node is refused at the start."""
+
+    async def main(node_id: str) -> Security:
+        files = write_tls(tmp_path / node_id, tls_of(node_pair(OURS, node_id, group="b"), OURS))
+        async with AsyncExitStack() as stack:
+            tls = process_tls("off", "off", "on", files)
+            return (await standalone_security(tls, "b", CollectorRegistry(), stack)).name_servers()
+
+    assert isinstance(asyncio.run(main("b")), Tls)
+    with pytest.raises(WrongIdentity):
+        asyncio.run(main("n0"))
 
 
 @pytest.mark.parametrize("kind", [PeerKind.TLS, PeerKind.SECRET])

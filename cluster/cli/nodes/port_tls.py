@@ -1,0 +1,50 @@
+"""Options for TLS of the ports of `dledger broker` and `dledger nameserver`, and their checks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cluster.cli.common import EXIT_USAGE, fail
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dledger.security.credentials import CertificateFiles
+
+CertificateFile = Annotated[
+    str,
+    typer.Option("--tls-certificate-file", metavar="FILE", help="Its certificate, read again after a change."),
+]
+KeyFile = Annotated[str, typer.Option("--tls-key-file", metavar="FILE", help="Its private key, mode 0600.")]
+AuthorityFile = Annotated[
+    str,
+    typer.Option(
+        "--tls-authority-file", metavar="FILE", help="The authority of callers, for mutual, and of name servers."
+    ),
+]
+
+
+def certificate_files(
+    users: Iterable[str], certificate: str, key: str, authority: str, *, is_authority_needed: bool
+) -> CertificateFiles:
+    """Return the files of a process, or end the command if one that is needed is not named.
+
+    Args:
+        users: options that need files; none of them: no file is needed.
+        certificate: path, or empty.
+        key: path, or empty.
+        authority: path, or empty.
+        is_authority_needed: one of `users` needs it.
+    """
+    causes = " and ".join(users)
+    needed = {"--tls-certificate-file": certificate, "--tls-key-file": key} if causes else {}
+    if is_authority_needed:
+        needed["--tls-authority-file"] = authority
+    if missing := [option for option, path in needed.items() if not path]:
+        fail(f"{', '.join(missing)}: must be set for {causes}; `dledger certs` makes such files", EXIT_USAGE)
+    # Imported here: it loads ssl and the files' readers, and errors of usage are to be quick.
+    from dledger.security.credentials import CertificateFiles
+
+    return CertificateFiles(authority, certificate, key)
