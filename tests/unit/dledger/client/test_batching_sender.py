@@ -250,8 +250,7 @@ def test_a_timer_that_ends_later_by_a_rounding_error_is_kept():
         stage.queue(1)
         await stage.settle()
         timer = stage.sender._linger_end
-        loop = asyncio.get_running_loop()
-        stage.policy.linger_s = timer.when() - loop.time() - 1e-9
+        stage.policy.linger_s = timer.when() - asyncio.get_running_loop().time() - 1e-9
         stage.sender.wake()
         await stage.settle()
         assert stage.sender._linger_end is timer
