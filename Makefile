@@ -53,6 +53,10 @@ SCRIPTS := $(wildcard scripts/*.py)
 COMPUTING := $(addprefix tests/,simulation scenarios property trace)
 COMPUTING_TIMEOUT_S := 2400
 
+# Tests make and delete some hundred thousand small files; in memory that costs a third of the processor's time that it
+# costs on a disk. Empty, which is the usual place, where there is little memory.
+IN_MEMORY = $(shell scripts/room_in_memory.sh)
+
 # Compiled modules are kept (in __pycache__) even where the environment says otherwise, as images of build servers do: the
 # tests start hundreds of processes, and each would compile the project anew.
 export PYTHONDONTWRITEBYTECODE :=
@@ -132,13 +136,13 @@ spark: $(SPARK_CLASSES) ## The tests of the Spark pipeline, by themselves: one S
 	@$(BIN)/python -m pytest -q tests/spark
 
 waiting: $(READY) ## All tests that mostly wait, but Spark's: three at a time
-	@$(BIN)/python -m pytest -q -n $(AT_A_TIME) --dist worksteal $(addprefix --ignore=,$(COMPUTING) tests/spark)
+	@TMPDIR="$${TMPDIR:-$(IN_MEMORY)}" $(BIN)/python -m pytest -q -n $(AT_A_TIME) --dist worksteal $(addprefix --ignore=,$(COMPUTING) tests/spark)
 
 computing: $(READY) ## Simulated runs, scenarios and models, with what the processor has to spare
 	@nice -n 19 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --timeout=$(COMPUTING_TIMEOUT_S) $(COMPUTING)
 
 unit: $(READY) ## The quick tests only
-	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow and not spark"
+	@TMPDIR="$${TMPDIR:-$(IN_MEMORY)}" $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow and not spark"
 
 scenarios: $(READY) ## The stories of tests/scenarios, and random ones (SEEDS=5000 SEED=1)
 	@$(BIN)/python -m pytest -q tests/scenarios
