@@ -1,4 +1,4 @@
-"""What holds for all nodes that run within the process of a test."""
+"""Settings for all nodes that run within a test's process."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class SteadyClock:
 
 @pytest.fixture(autouse=True)
 def steady_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let elections depend on the nodes' messages, not on other load of the machine."""
+    """Make elections depend on the nodes' messages, not on other load of the machine."""
     clock = SteadyClock()
     for module in ("node.event_batches", "node.composition"):
         monkeypatch.setattr(f"dledger.{module}.core_ms", clock)
@@ -42,5 +42,5 @@ def steady_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def patient_disk_watch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take no disk for stalled that is only busy: election timeouts of tests are short."""
+    """Do not treat a busy disk as stalled: election timeouts of tests are short."""
     monkeypatch.setattr("dledger.driver.driver.DiskWatch", lambda limit_ms: DiskWatch(max(limit_ms, _SYNC_MS)))

@@ -117,7 +117,7 @@ class Cluster:
             await self.nodes.pop(node_id).stop()
 
     def silence_others(self, node: Node) -> None:
-        """Let all other nodes say no more, at once; `stop` ends them.
+        """Silence all other nodes at once; `stop` ends them.
 
         Stopping takes as long as their disks do, and `node` would give up the lead meanwhile.
         """
@@ -135,7 +135,7 @@ class Cluster:
         return self.configs[node_id]
 
     def wipe(self, node_id: str) -> None:
-        """Take all files of a node that does not run."""
+        """Delete all files of a node that does not run."""
         assert node_id not in self.nodes
         shutil.rmtree(f"{self.configs[node_id].store_base_dir}/dledger-{node_id}")
 
@@ -144,7 +144,7 @@ class Cluster:
         return [node for node in self.nodes.values() if node.is_leader]
 
     async def leader(self) -> Node:
-        """Wait until one node leads, the others know it, and the group has begun."""
+        """Wait until one node leads, the others follow it, and the group is founded."""
 
         def is_settled() -> bool:
             ids = {node.leader().id for node in self.nodes.values()}
@@ -191,7 +191,7 @@ class Cluster:
                     raise
 
     def bodies(self, node: Node, last_index: int) -> list[bytes]:
-        """Return the clients' bodies that `node` holds up to `last_index`."""
+        """Return the clients' bodies in the log of `node` up to `last_index`."""
         cursor = node.reader.cursor(node.reader.at_index(node.status().begin_index, last_index))
         bodies = []
         while entries := cursor.read_entries(last_index):

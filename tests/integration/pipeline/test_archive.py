@@ -1,4 +1,4 @@
-"""Archives hold every message of a log once, and the mark says so only when it is so."""
+"""Archives contain every message of a log once, and the mark covers archived messages only."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A lake holds each batch once, wherever its driver is killed."""
+"""A lake contains each batch once, wherever its driver is killed."""
 
 import errno
 import json

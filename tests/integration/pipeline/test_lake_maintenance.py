@@ -1,4 +1,4 @@
-"""Compaction and vacuum lose nothing and double nothing; the check finds each changed byte."""
+"""Compaction and vacuum lose and duplicate nothing; the check finds each changed byte."""
 
 import os
 from contextlib import suppress

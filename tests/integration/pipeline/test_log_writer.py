@@ -1,4 +1,4 @@
-"""Rows that are written to the log: what becomes of each, and what a task that is tried again stores."""
+"""Rows that are written to the log: the outcome of each, and the rows stored by a retried task."""
 
 import asyncio
 from contextlib import suppress
@@ -141,7 +141,7 @@ def test_exactly_once_stores_each_row_once_after_a_failure_at_any_point(broker, 
     if is_restarted:
         broker.stop()
         broker.start()
-    # Till then the window knows all that it was given.
+    # Until then the window has all messages.
     broker.wait_dispatched()
     written = write(target, batch)
     reported = []
@@ -154,11 +154,11 @@ def test_exactly_once_stores_each_row_once_after_a_failure_at_any_point(broker, 
 
 
 def test_at_least_once_stores_rows_again_that_have_left_the_window(broker):
-    """The test before can fail: without the index, rows come twice."""
+    """The previous test can fail: without the index, rows are stored twice."""
     target = target_of(broker)
 
     write(target, numbered(0, 3_000))
-    # Till then it knows all that it was given.
+    # Until then it has all messages.
     broker.wait_dispatched()
     write(target, numbered(0, 3_000))
 

@@ -51,7 +51,7 @@ def run_task(target, partition, draw):
 
 @pytest.mark.timeout(600)
 def test_each_row_is_stored_once_while_leaders_and_tasks_are_killed(tmp_path):
-    """The dedupe window holds what is under way, and not what is written."""
+    """The dedupe window covers messages in flight, but not all that are written."""
     print(f"DLEDGER_SINK_SEED={SEED}")
     draw = random.Random(SEED)
     with BrokerGroup(tmp_path, dedupe_window_count=4_000) as group:

@@ -1,4 +1,4 @@
-"""Messages go from archives and stores into running brokers: what stays, what changes, what is chosen."""
+"""Messages are copied from archives and stores into running brokers: kept and changed fields, and selections."""
 
 import time
 
@@ -154,7 +154,7 @@ def test_repeated_restore_stores_nothing_twice(archive, broker):
     first = restore(lake_rows(archive, chosen), target, RestorePlan())
     second = restore(lake_rows(archive, chosen), target, RestorePlan())
 
-    # Messages that a group gave back carry the key of the first one: the index knows them all the same.
+    # Messages returned by a group have the key of the first one: the index has them nevertheless.
     assert (first.rows, second.rows, second.repeated_rows) == (COUNT // 2, 0, COUNT // 2)
     assert len(broker.bodies("a")) == COUNT // 2
 

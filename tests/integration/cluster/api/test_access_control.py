@@ -43,7 +43,7 @@ def as_user(name: str) -> list[tuple[str, str]]:
 
 
 async def close(shop) -> None:
-    """Create users, and so switch access control on."""
+    """Create users, which enables access control."""
     for settings in (ADMIN, WRITER, READER):
         await shop.broker.core.change(SetUser(settings))
         token = ApiToken("test", digest_of_api_token(TOKENS[settings.name]) or b"")
@@ -52,7 +52,7 @@ async def close(shop) -> None:
 
 
 async def code_of(call) -> grpc.StatusCode | None:
-    """Return the code of the refusal of a call or stream; None: its first response was no refusal."""
+    """Return the code of the refusal of a call or stream; None: its first response was not a refusal."""
     try:
         if hasattr(call, "read"):
             await call.read()
@@ -64,7 +64,7 @@ async def code_of(call) -> grpc.StatusCode | None:
 
 
 async def call(channel: grpc.aio.Channel, path: str, metadata=None) -> grpc.StatusCode | None:
-    """Call a method with an empty request; return how it was refused."""
+    """Call a method with an empty request; return its refusal."""
     method = methods()[path]
     request, response = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
     kind = ("stream" if method.client_streaming else "unary") + "_" + ("stream" if method.server_streaming else "unary")
@@ -188,7 +188,7 @@ def test_a_subscription_ends_when_the_right_ends(shop) -> None:
             # The first response confirms the subscription.
             assert [(await stream.read()).next_offset for _ in range(2)] == [0, 1]
 
-            # A change that does not concern it leaves it.
+            # An unrelated change does not end it.
             await shop.broker.core.change(SetUser(replace(WRITER, policies=(Policy(resource_of("*"), ALL_ACTIONS),))))
             await stub.Put(put(), metadata=as_user("writer"))
             assert (await stream.read()).next_offset == 2

@@ -97,7 +97,7 @@ def test_an_administrator_creates_a_role_and_a_user_that_reads(shop) -> None:
             assert added.is_changed
             assert (await stub.Get(get, metadata=bearer(token))).max_offset == 1
 
-            # The password stays when other settings change, and the session with it; disabling ends both.
+            # Password and session are kept when other settings change; disabling ends both.
             assert (await admin.call("SetUser", user=pb.AccessUser(name="alice", policies=ORDERS))).is_changed
             assert (await stub.Get(get, metadata=bearer(alice.token))).max_offset == 1
             disabled = pb.AccessUser(name="alice", policies=ORDERS, is_disabled=True)

@@ -113,7 +113,7 @@ def test_every_method_that_needs_rights_records_its_refusal(shop, audited) -> No
 
 
 def test_every_method_that_administrates_records_its_end(shop, audited) -> None:
-    """Each RPC of the broker as its administrator, whatever becomes of an empty request."""
+    """Each RPC of the broker as its administrator, whatever the result of an empty request."""
     services = ("/cluster.v1.BrokerService/", "/cluster.v1.AccessService/")
     paths = [path for path in AUDITED if path.startswith(services) and AUDITED[path].recorded is Recorded.ADMIN]
 
@@ -194,7 +194,7 @@ def test_a_flood_of_refusals_leaves_a_few_lines(shop, audited) -> None:
 
 
 def test_logins_are_recorded_and_names_of_strangers_are_not(shop, audited) -> None:
-    """An unknown name may be a password that was typed at the wrong place."""
+    """An unknown name may be a password that was entered in the wrong place."""
 
     async def log_in(channel: grpc.aio.Channel, user: str, password: str) -> str:
         stub = access_pb2_grpc.AccessServiceStub(channel)

@@ -235,7 +235,7 @@ def test_consume_commits_the_printed_messages_on_sigterm(dledger, broker, tmp_pa
         wait_until(lambda: printed.read_text() == "a\nb\nc\n" or consumer.poll() is not None, notes.read_text, 30)
 
         def has_ended():
-            consumer.send_signal(signal.SIGTERM)  # again and again: `timeout` sends two, to the process and its group
+            consumer.send_signal(signal.SIGTERM)  # repeatedly: `timeout` sends two, to the process and its group
             return consumer.poll() is not None
 
         wait_until(has_ended, notes.read_text, 30)

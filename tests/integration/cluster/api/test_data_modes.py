@@ -1,4 +1,4 @@
-"""Data of a broker on disk: for its owner alone, or for a group that was given the directory."""
+"""Data of a broker on disk: readable only by its owner, or by the group of the directory."""
 
 from __future__ import annotations
 

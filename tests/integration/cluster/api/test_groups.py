@@ -124,7 +124,7 @@ def test_members_are_notified_of_joins_and_leaves(shop):
             await second.done_writing()
             assert list((await first.read()).client_ids) == ["a"]
             first.cancel()
-            # The broker notices it a moment later.
+            # The broker detects it shortly after.
             while (await stub.DeleteGroup(pb.DeleteGroupRequest(group="billing"))).answer.code:  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
 

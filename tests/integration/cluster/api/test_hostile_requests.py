@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 BASE = {"topic": TOPIC, "group": "billing", "client_id": "c", "max_messages": 1}
 OWN_BASE = {
     "Put": {"topic": TOPIC, "bodies": [b"x"]},
-    # What is deleted and changed must not be what the others need.
+    # Deleted and changed objects must not be those that other requests need.
     "DeleteTopic": {"topic": "other"},
     "DeleteGroup": {"group": "other"},
     "SetTopic": {"topic": {"name": "other", "read_queues": 1, "write_queues": 1, "permission": 6}},

@@ -135,7 +135,7 @@ def test_a_new_leader_waits_for_the_consumers_of_a_group_before_it_assigns_queue
             now_ms += 2_999
             assert (await lock(stub, "a", 0)).answer.reason == "LEADER_NOT_READY"
             now_ms += 1
-            # Both are notified of both, whichever came first.
+            # Both are notified of both, in any order.
             third = await join(stub, "c", 3)
             for member in (first, second, third):
                 await expect(member, "a", "b", "c")

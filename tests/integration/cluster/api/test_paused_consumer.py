@@ -1,4 +1,4 @@
-"""A consumer whose process is paused loses its queues to the others, and gets some of them again after it resumes."""
+"""A consumer whose process is paused loses its queues to the others, and gets some of them back after it resumes."""
 
 import asyncio
 

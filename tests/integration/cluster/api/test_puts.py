@@ -155,7 +155,7 @@ def test_a_put_whose_topic_may_have_been_created_reports_its_messages_as_not_put
             answer = (await shop.put(b"x", topic="new")).answer
             assert (answer.reason, answer.certainty) == ("DISK_FULL", answer_pb2.CERTAINTY_NOT_DONE)
             shop.files.is_full = False
-            # It is tried again, then: here the topic was there after all.
+            # So it is retried: here the topic existed.
             assert [topic.name for topic in (await stub.ListTopics(pb.ListTopicsRequest())).topics] == ["new", TOPIC]
             assert (await shop.put(b"x", topic="new")).queue_offsets == [0]
 

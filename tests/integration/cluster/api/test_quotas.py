@@ -1,4 +1,4 @@
-"""Quotas in front of a broker: what is above one is refused with nothing done, or delayed; others are not affected."""
+"""Quotas in front of a broker: requests above one are refused without effect, or delayed; others are not affected."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.waiting import PATIENCE_S
 
 @pytest.fixture
 def clock(monkeypatch) -> list[float]:
-    """Return the clock of quotas, which only a test moves."""
+    """Return the clock of quotas, which only the test advances."""
     now_s = [1_000.0]
     monkeypatch.setattr(cluster.server.broker, "Quotas", lambda settings, _: Quotas(settings, lambda: now_s[0]))
     return now_s

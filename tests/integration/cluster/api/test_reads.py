@@ -285,7 +285,7 @@ def test_status_health_and_metrics_describe_the_broker(shop):
     async def story():
         async with shop.open() as stub:
             await shop.put(b"x")
-            # A confirmed read: what it sees is dispatched.
+            # A confirmed read: its messages are dispatched.
             assert list((await stub.Offsets(pb.OffsetsRequest(topic=TOPIC, queue_ids=[0]))).max_offsets) == [1]
             status = await stub.Status(pb.BrokerStatusRequest())
             assert (status.role, status.is_serving_puts, status.divided_offset) == ("STANDALONE", True, -1)

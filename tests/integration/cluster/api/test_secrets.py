@@ -50,7 +50,7 @@ def encodings(secret: bytes) -> Iterator[bytes]:
 
 
 class Run:
-    """A node as a process, and a client of it that keeps all it sees."""
+    """A node as a process, and a client of it that records all responses."""
 
     def __init__(self, folder: Path) -> None:
         client_port, metrics_port, peer_port = choose_ports(3, None)
@@ -128,7 +128,7 @@ def node(tmp_path: Path) -> Iterator[Run]:
 
 
 def use_everything(node: Run) -> list[str]:
-    """Log in, administrate, put and read; try secrets at wrong places. Return the session tokens."""
+    """Log in, administrate, put and read; use secrets in wrong places. Return the session tokens."""
     wait_until(lambda: node.log_in("admin", ADMIN))
     admin = node.log_in("admin", ADMIN)
 
@@ -153,7 +153,7 @@ def use_everything(node: Run) -> list[str]:
     node.ask(node.access.ListUsers, access_pb2.ListUsersRequest(), admin)
     set_alice(CHANGED)
 
-    # Secrets at wrong places, and refused ones.
+    # Secrets in wrong places, and refused ones.
     assert not node.log_in("admin", ALICE)
     assert not node.log_in(TYPED_AS_NAME, "whatever-it-is")
     list_topics = (node.broker.ListTopics, broker_pb2.ListTopicsRequest())
@@ -184,7 +184,7 @@ def test_nothing_that_a_run_leaves_has_a_secret(node: Run) -> None:
     # Another user of the machine reads none of the files.
     assert {oct(path.stat().st_mode & 0o077) for path in (node.folder / "n0").rglob("*")} == {"0o0"}
 
-    # What is searched is there: the events of logins, the store with users, a snapshot, the audit log.
+    # The searched data exists: the events of logins, the store with users, a snapshot, the audit log.
     assert "logged_in user=alice" in printed
     assert "login_refused" in printed
     assert b"dledger_broker_audit_records" in metrics
@@ -210,7 +210,7 @@ def test_nothing_that_a_run_leaves_has_a_secret(node: Run) -> None:
         for form in encodings(secret):
             assert [place for place, data in {**files, **shown}.items() if form in data] == [], what
 
-    # What the store must keep, and from which no password follows, is in the store alone.
+    # Verifiers, from which no password follows, are in the store alone.
     kept = {f"stored key {each}": hashlib.sha256(keyed(key, b"Client Key")).digest() for each, key in salted.items()}
     kept |= {f"server key {each}": keyed(key, b"Server Key") for each, key in salted.items()}
     kept["digest of the API token"] = digest_of_api_token(API_TOKEN) or b""

@@ -153,7 +153,7 @@ def test_consumer_may_stop_before_skipped_messages(shop):
                 with pytest.raises(RequestFailed, match="not without 2"):
                     await poll_until(consumer, b"4")
             kept = await shop.stub.FetchOffset(pb.FetchOffsetRequest(group="g", topic=TOPIC, queue_ids=[0]))
-            # The messages before it were handed out, and are done with or not; it is not passed.
+            # The messages before it were delivered, processed or not; the offset does not pass it.
             assert kept.offsets[0] <= 2
 
     run(story)

@@ -16,7 +16,7 @@ from cluster.v1 import broker_pb2 as pb
 from tests.support.brokers.thread import running_broker
 from tests.support.waiting import PATIENCE_S
 
-# Nothing is committed before the topic is made again: then queues that it lacks have something to commit, too.
+# Nothing is committed before the topic is created again: then missing queues have something to commit, too.
 OPTIONS = {"commit_interval_s": 600.0, "start": "first", "no_route_limit_s": 0.3, "rebalance_interval_s": 0.1}
 
 
@@ -24,7 +24,7 @@ OPTIONS = {"commit_interval_s": 600.0, "start": "first", "no_route_limit_s": 0.3
 def test_a_recreated_topic_continues_its_offsets_and_delivers_no_old_messages(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch, queues: int
 ) -> None:
-    # How often a stream that has nothing to bring looks whether its topic is still there.
+    # How often an idle stream checks whether its topic still exists.
     monkeypatch.setattr(read_calls, "_STREAM_WAIT_S", 0.2)
     loop = LoopThread("clients")
 
@@ -49,7 +49,7 @@ def test_a_recreated_topic_continues_its_offsets_and_delivers_no_old_messages(
                 sent = await producer.send("orders", b"new", queue_id=number)
                 assert (sent.queue_id, sent.queue_offset) == (number, 2)
             assert [each.body for each in await take(consumer, queues)] == [b"new"] * queues
-            # Whatever the routes still say of a queue that there is no more, the others are read on.
+            # Even if routes still contain a queue that no longer exists, reading of the others continues.
             await consumer.commit()
         fetched = await asyncio.to_thread(
             broker.call, "FetchOffset", pb.FetchOffsetRequest(group="g", topic="orders", queue_ids=range(queues))

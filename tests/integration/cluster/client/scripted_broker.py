@@ -28,7 +28,7 @@ Step = Callable[["ScriptedBroker", grpc.ServicerContext], pb.PutResponse]
 
 
 class ScriptedBroker(broker_pb2_grpc.BrokerServiceServicer):
-    """One node of a broker: it leads unless it was set to follow; its next puts are answered as `script` says."""
+    """One node of a broker: it leads unless it was set to follow; `script` has the answers to its next puts."""
 
     def __init__(self, stored: Stored, node_id: str = "n0") -> None:
         self.stored = stored
@@ -41,7 +41,7 @@ class ScriptedBroker(broker_pb2_grpc.BrokerServiceServicer):
         self.subscribed: list[pb.SubscribeRequest] = []
         self.sent_messages = 0
         self.epoch = 0
-        # Streams to readers and members are open, and nothing comes.
+        # Streams to readers and members are open, and receive nothing.
         self.is_mute = False
         self.messages_per_response = 100
         # Queue offsets, in all queues, that this node's disk has damaged; and how often others were asked for them.

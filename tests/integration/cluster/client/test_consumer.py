@@ -205,7 +205,7 @@ def test_broken_streams_and_new_leaders_lose_nothing_and_repeat_nothing(make_bro
 def test_silent_leader_is_abandoned_once_another_call_finds_the_new_one(
     make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Else the old one is tried again where a busy machine connects late to the new one.
+    # Otherwise the old one is retried if a busy machine connects late to the new one.
     monkeypatch.setattr(BrokerNodes.reach, "__defaults__", (PATIENCE_S,))
     old = make_broker({"orders": 1})
     new = make_broker(beside=old)
@@ -214,7 +214,7 @@ def test_silent_leader_is_abandoned_once_another_call_finds_the_new_one(
     async def main() -> None:
         async with consumer_of(old, commit_interval_s=0.05) as consumer:
             assert numbers(3) == bodies(await take(consumer, 3))
-            # The old leader says no word on its streams; what is committed goes to it, and it names the new one.
+            # The old leader sends nothing on its streams; commits are sent to it, and it names the new one.
             old.is_mute = True
             new.leader = old.leader = new
             await consumer.poll(1, 0.0)
@@ -239,7 +239,7 @@ def test_consumer_that_does_not_consume_prefetches_no_more_than_its_limits(make_
                 reader = next(iter(consumer._rebalancer.readers.values()), None)
             await asyncio.sleep(0.3)
             assert reader._count <= 100 + 50
-            # What is not read is held back by the connection: the broker is not even asked for the rest.
+            # Flow control of the connection limits unread messages: the rest is not even requested.
             assert broker.sent_messages < 2_000
             assert numbers(2_000) == bodies(await take(consumer, 2_000))
 
@@ -262,7 +262,7 @@ def test_closing_commits_only_processed_messages(make_broker: MakeBroker) -> Non
                     break
 
     run(main())
-    # The fourth was at work when the loop was left.
+    # The fourth was being processed when the loop ended.
     assert 3 == offset_of(broker)
 
 

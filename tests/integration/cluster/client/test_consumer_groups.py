@@ -113,7 +113,7 @@ def test_orderly_queue_moves_only_when_none_of_its_messages_is_being_processed(m
         broker.stored.fill("orders", 20, queue_id=queue_id)
 
     async def main() -> None:
-        # Nothing is done with before it is acknowledged; else the first queue would be when `take` asks for more.
+        # Messages are processed only when acknowledged; otherwise the first queue would be when `take` requests more.
         options = {"is_orderly": True, "is_auto_acknowledged": False}
         async with consumer_of(broker, client_id="a", **options) as first:
             await until(lambda: len(first.queues) == 2)
@@ -126,7 +126,7 @@ def test_orderly_queue_moves_only_when_none_of_its_messages_is_being_processed(m
                 await until(lambda: len(second.queues) == 1)
                 broker.stored.fill("orders", 1, queue_id=second.queues[0].queue_id)
                 message = (await take(second, 1))[0]
-                # Everything before was done with by the first one, and committed before the lock was given back.
+                # All earlier messages were processed by the first one, and committed before the lock was released.
                 assert 20 == message.queue_offset
                 assert 40 == len(at_work)
         assert {} == broker.stored.locks
@@ -183,13 +183,13 @@ def test_orderly_consumer_delivers_nothing_before_it_has_its_locks_again(make_br
     async def main() -> None:
         async with consumer_of(broker, is_orderly=True, is_auto_acknowledged=False) as consumer:
             assert numbers(5) == bodies([await anext(consumer) for _ in range(5)])
-            # The broker is lost and has forgotten the lock, which another consumer has now.
+            # The broker is unreachable and has dropped the lock, which another consumer has now.
             broker.stored.locks["g", "orders", 0] = "other"
             broker.break_streams()
             await until(lambda: not consumer.queues)
             assert [] == await consumer.poll(10, 0.1)
             del broker.stored.locks["g", "orders", 0]
-            # What was at work when the queue was lost comes again; everything in order.
+            # Messages in work when the queue was lost are delivered again; all in order.
             assert numbers(20) == bodies(await take(consumer, 20))
 
     run(main())

@@ -173,7 +173,7 @@ def test_outcome_stays_unknown_when_its_retries_are_refused(
         broker.refuse(Reason.WAIT_QUORUM_ACK_TIMEOUT)
         broker.refuse(Reason.LEADER_NOT_READY, times=1_000)
         outcomes = send(broker.address, b"a", is_unknown_retried=True, deadline_s=deadline_s)
-        # Else the deadline passed before a retry was refused.
+        # Otherwise the deadline passed before a retry was refused.
         if len(broker.requests) > 2:
             break
 
@@ -200,13 +200,13 @@ def test_deadline_bounds_the_retries_of_a_refused_message(
         began = time.monotonic()
         (outcome,) = send(broker.address, b"a", deadline_s=deadline_s)
         took_s = time.monotonic() - began
-        # Else the deadline passed before the first refusal came.
+        # Otherwise the deadline passed before the first refusal arrived.
         if len(broker.requests) > 1:
             break
 
     assert took_s < PATIENCE_S
     assert [] == bodies_of(broker)
-    # The deadline may find the message waiting for its next try, or on its way.
+    # At the deadline the message may wait for its next attempt, or be in flight.
     if isinstance(outcome, MessageNotAppended):
         assert "why" in str(outcome)
     else:
@@ -251,7 +251,7 @@ def test_bodies_above_4_kib_are_compressed_and_others_are_not(
 def test_message_moves_to_another_broker_while_its_own_refuses_puts(
     send: Callable[..., list[Any]], make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # An answer that a busy machine makes late is no reason to pass by the broker that gives it.
+    # A late answer from a busy machine is no reason to avoid its broker.
     monkeypatch.setattr(fault_avoidance, "AVOIDANCE", ((FAILED_LATENCY_MS, 180_000),))
     sick, well = make_broker(name="b0"), make_broker(name="b1")
     sick.refuse(Reason.LEADER_NOT_READY, times=10_000)
@@ -266,7 +266,7 @@ def test_message_moves_to_another_broker_while_its_own_refuses_puts(
 def test_message_moves_to_a_slow_broker_when_the_others_refuse_puts(
     send: Callable[..., list[Any]], make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Every answer is a late one.
+    # Every answer is late.
     monkeypatch.setattr(fault_avoidance, "AVOIDANCE", ((0, 30_000), (FAILED_LATENCY_MS, 180_000)))
     sick, slow = make_broker(name="b0"), make_broker(name="b1")
     sick.refuse(Reason.LEADER_NOT_READY, times=10_000)
@@ -339,7 +339,7 @@ def test_broker_without_reachable_nodes_is_looked_up_at_once(
 
     async def main() -> list[Any]:
         async with Producer(f"{old.address},{new.address}", deadline_s=PATIENCE_S, is_unknown_retried=True) as producer:
-            # The route names the old node alone.
+            # The route has only the old node.
             old.nodes.remove(new)
             await producer.send("orders", b"a")
             new.nodes = [new]

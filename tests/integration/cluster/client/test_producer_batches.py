@@ -124,7 +124,7 @@ def test_full_queue_refuses_what_is_submitted_and_lets_senders_wait(make_broker:
             with pytest.raises(MessageNotAppended, match="CLIENT_QUEUE_FULL"):
                 producer.submit(OutgoingMessage("orders", b"b"))
             waiting = await asyncio.gather(producer.send("orders", b"c", deadline_s=0.1), return_exceptions=True)
-            # Only now may the others make room.
+            # Only now may the others free space.
             broker.refuse(Reason.DISK_FULL, times=2, is_first=True)
             return [*waiting, *await asyncio.gather(*sends, return_exceptions=True)]
 

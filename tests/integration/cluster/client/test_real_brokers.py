@@ -107,7 +107,7 @@ def test_group_of_processes_reads_everything_when_one_is_killed(broker: BrokerPr
 
             await until(lambda: shared_out(4, *consumers.values()))
             await send_all(400)
-            # While no queue changes hands nothing comes twice.
+            # Without a reassignment no message is delivered twice.
             assert len(places(*consumers)) == 400
             consumers["b"].kill()
             await until(lambda: shared_out(4, consumers["a"], consumers["c"]))
@@ -122,7 +122,7 @@ def test_group_of_processes_reads_everything_when_one_is_killed(broker: BrokerPr
         for consumer in consumers.values():
             consumer.kill()
     assert {(queue_id, offset) for queue_id in range(4) for offset in range(200)} == set(places(*consumers))
-    # What came twice is what the killed one had got and not committed; each of it came once more, to one of the others.
+    # Repeated messages are those that the killed one received and did not commit; each was repeated once.
     repeated = {place: count for place, count in Counter(places(*consumers)).items() if count > 1}
     assert set(repeated.values()) <= {2}
     assert set(repeated) <= set(places("b"))

@@ -1,4 +1,4 @@
-"""Producer, Consumer and their kind at a closed broker: TLS, certificates of users, tokens, logins, and strangers."""
+"""Producer, Consumer and other clients of a secured broker: TLS, user certificates, tokens, logins, unknown users."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_client_that_is_not_allowed_sends_nothing_and_learns_why(tmp_path: Path,
     security, clients = BAD_CLIENTS[server]
     with closed_broker(tmp_path, security) as broker:
         for name, (client, reason) in clients.items():
-            # What a connection is refused for is tried again until the time is over; a wrong user is not.
+            # A refused connection is retried until the deadline; a wrong user is not.
             deadline_s = 0.3 if reason is NO_CONNECTION else PATIENCE_S
             print("the client is", name)
             with (

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cluster.local.brokers import LocalBrokers
 
 QUEUES = 6
-# Joined, left, killed, joined again, and a leader killed: what may make queues change hands.
+# Joined, left, killed, joined again, and a leader killed: the causes of reassignments.
 EVENTS = 5
 
 Place = tuple[int, int]
@@ -163,7 +163,7 @@ def check_deliveries(consumers: list[ConsumerProcess], events: int, *, is_orderl
     for number in range(QUEUES):
         rows = [(offset, client_id) for _, queue, offset, client_id in delivered if queue == number]
         runs = [[offset for offset, _ in run] for _, run in groupby(rows, key=lambda row: row[1])]
-        # Two that worked on a queue at once would alternate all the time.
+        # Two that processed a queue at once would alternate all the time.
         assert len(runs) <= 1 + events, f"queue {number} changed hands {len(runs) - 1} times"
         seen = -1
         for offset, _ in rows:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cluster.local.brokers import LocalBrokers
     from cluster.local.cluster import LocalCluster
 
-# Whose disk is damaged leads on, also where the machine is busy.
+# The node with the damaged disk stays leader, also on a busy machine.
 STEADY = {"min_election_timeout_ms": 2_000, "max_election_timeout_ms": 3_000}
 BODIES = [b"body %d" % number for number in range(10)]
 DAMAGED = 3
@@ -71,7 +71,7 @@ def test_message_that_is_damaged_on_the_leader_reaches_consumers(brokers: LocalB
     groups = (f"g{number}" for number in count())
 
     def is_read_where_it_is_damaged() -> bool:
-        """Read everything in a new group; a node that was paused too long gets the leadership again by a transfer."""
+        """Read everything in a new group; a node that was paused too long becomes leader again by a transfer."""
         skipped: list[SkippedMessages] = []
         rules = {"group": next(groups), "topics": "orders", "start": "first"}
         with Consumer(cluster.endpoints, **rules, on_skipped=skipped.append) as consumer:
@@ -95,7 +95,7 @@ def test_message_that_only_a_stopped_node_has_is_waited_for(brokers: LocalBroker
     for node_id in (follower, sound):
         request = pb.GetRequest(topic="orders", offset=0, max_messages=len(BODIES))
         with BrokerCalls(cluster.endpoint_of(node_id), PATIENCE_S) as calls:
-            # Read as they are acknowledged: it has them all.
+            # Read as acknowledged: this node has all of them.
             assert len(calls.ask(lambda stub: stub.Get, request).columns.queue_offsets) == len(BODIES)
     cluster.kill(sound)
     damage(cluster, leader, place)

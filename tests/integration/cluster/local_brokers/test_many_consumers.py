@@ -88,7 +88,7 @@ def test_each_of_several_groups_gets_every_message_and_continues_at_its_offsets(
         cluster.kill(cluster.wait_for_leader(PATIENCE_S))
         send(server, second)
         for group in ("audit", "billing"):
-            # What was not committed when the leader died may come again.
+            # Messages that were not committed when the leader died may be repeated.
             assert read_until(consumers[group], has_all(second)).keys() <= {*first, *second}
     with consumer_of("search") as late:
         rest = read_until(late, has_all(second))
@@ -110,7 +110,7 @@ def test_each_broadcast_consumer_gets_every_message_over_a_failover(orders: Loca
         cluster.kill(cluster.wait_for_leader(PATIENCE_S))
         send(server, second)
         for consumer in (one, other):
-            # It knows by itself where it was: nothing comes again.
+            # It stores its own position: nothing is repeated.
             assert read_until(consumer, has_all(second)) == Counter(second)
     assert committed(orders, "news") == [-1] * QUEUES
 

@@ -1,4 +1,4 @@
-"""Three nodes that may have 1,024 descriptors, as is usual, and 10,000 queues: puts, a restart, and reads.
+"""Three nodes with the usual limit of 1,024 descriptors, and 10,000 queues: puts, a restart, and reads.
 
 The test requests the ends of all queues before and after the restart, and reads every tenth message before and every
 fourth after it: ten times as many files as may be open. `make chaos` reads all messages, both times.
@@ -100,5 +100,5 @@ def test_ten_thousand_queues_fit_the_usual_limit_of_descriptors(
         asyncio.run(check(nodes, AFTER))
         for node_id in nodes.node_ids:
             assert f"limit={DESCRIPTORS}" in nodes.log_of(node_id).read_text()
-            # All has been seen: an end in order would write the units of all queues once more.
+            # All is checked: a clean stop would write the units of all queues once more.
             nodes.kill(node_id)

@@ -41,7 +41,7 @@ def write_store(root, other, *, is_killed):
 
 
 def damage(root, key):
-    """Change the key of one message: the checksum of its body is still right."""
+    """Change the key of one message: the checksum of its body is still valid."""
     for path in (root / "commitlog").iterdir():
         file = OsFiles().open(str(path))
         found = re.search(rb"\b%s\b" % key, bytes(file.view()))

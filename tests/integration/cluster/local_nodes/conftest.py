@@ -15,7 +15,7 @@ from tests.support.waiting import PATIENCE_S, wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# A follower gives up a leader only after a long silence, on a busy machine, too.
+# Long election timeouts: a busy machine causes no election.
 OPTIONS = {
     "heart_beat_time_interval_ms": 50,
     "min_election_timeout_ms": 1_000,
@@ -33,7 +33,7 @@ def client_of(endpoints: str) -> LogClient:
 
 
 def hand_leadership_on(cluster: LocalCluster) -> None:
-    """Make another node leader; it appends a no-op, and may refuse appends until it counts its followers."""
+    """Make another node leader; it appends a no-op, and may refuse appends until its followers have answered."""
 
     def is_handed_on() -> bool:
         leader = cluster.wait_for_leader(PATIENCE_S)

@@ -170,7 +170,7 @@ def test_node_refuses_to_run_without_its_assertions(cluster: LocalCluster) -> No
 
 
 def test_bench_measures_other_nodes(cluster: LocalCluster) -> None:
-    # A stall may take the whole of a short time; later acknowledgements are not counted.
+    # A stall may take all of a short time; later acknowledgements are not counted.
     for seconds in (0.3, 3, 30):
         options = ("--runs", 1, "--seconds", seconds, "--json", "-")
         done = dledger(cluster, "bench", "conc64", "-e", cluster.endpoints, *options)

@@ -49,19 +49,19 @@ def dledger(*arguments: object) -> Result:
 
 @pytest.fixture
 def in_use(tmp_path: Path) -> Iterator[Path]:
-    """Have another process write into a store for as long as the test runs."""
+    """Run another process that writes into a store during the test."""
     folder = tmp_path / "store"
     yield from _writing(folder, 10_000_000, 200)
 
 
 @pytest.fixture
 def at_rest(tmp_path: Path) -> Iterator[Path]:
-    """Have another process keep a store open without writing."""
+    """Run another process that keeps a store open without writing."""
     yield from _writing(tmp_path / "store", 400, 400)
 
 
 def _writing(folder: Path, count: int, told_at: int) -> Iterator[Path]:
-    """Have a process put `count` messages; yield after `told_at` of them, then kill it."""
+    """Run a process that puts `count` messages; yield after `told_at` of them, then kill it."""
     command = [sys.executable, "-c", PUT_WITHOUT_END, str(folder), str(count), str(told_at)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
         assert writer.stdout is not None

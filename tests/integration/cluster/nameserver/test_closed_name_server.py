@@ -1,4 +1,4 @@
-"""A name server with mutual TLS: strangers on every RPC, registrations bound to certificates, and a change to TLS."""
+"""A name server with mutual TLS: unknown callers of every RPC, registrations by certificate, and a change to TLS."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ async def test_broker_registers_only_itself(tmp_path: Path) -> None:
         assert await server.leader() == ""
 
         assert await server.register(N0) == ""
-        # With whatever term, life and sequence it comes.
+        # With any term, process id and sequence number.
         for security in (OTHER_BROKER, ALICE):
             forged = replace(GENUINE, term=1 << 40, sequence=9)
             assert (await server.register(security, forged)).startswith("PERMISSION_DENIED")

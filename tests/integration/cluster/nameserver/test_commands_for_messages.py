@@ -97,7 +97,7 @@ def test_topics_and_groups_are_changed_on_all_or_on_the_chosen_brokers(server, b
     run("group", "reset", "billing", TOPIC, "--to", "begin", *of_servers)
     assert len(run("consume", TOPIC, "--group", "billing", *of_servers).splitlines()) == 300
 
-    # One that does not have it hinders none that has.
+    # A broker without it does not hide those that have it.
     run("group", "delete", "billing", "--broker-name", "broker-a", *of_servers)
     run("group", "delete", "billing", *of_servers)
     assert "there is no group 'billing'" in run("group", "delete", "billing", *of_servers, code=1)

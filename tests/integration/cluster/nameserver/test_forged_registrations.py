@@ -150,7 +150,7 @@ async def test_new_leaders_are_confirmed_at_once_whichever_nodes_are_dead_or_han
             lead(nodes, n1, 4, OTHER)
             assert await server.register(registration([*nodes, frozen], n1, 4, OTHER)) == ""
             assert await server.leader() == n1.node.address
-            # A node that joined since, which a known follower names.
+            # A node that joined later, which a known follower names.
             async with status_nodes("n4") as (joined,):
                 lead([n1, n2, joined], joined, 5, HONEST)
                 assert await server.register(registration([n1, n2, joined], joined, 5, HONEST)) == ""
@@ -237,7 +237,7 @@ async def test_an_unconfirmed_registration_is_accepted_on_a_retry() -> None:
         async with Registrar(server.address, GrpcNameServer, retry_interval_s=0.05) as registrar:
             registrar.publish(registration(nodes, nodes[1], 4, b""))
             await until(lambda: asked(nodes[1]), bool)
-            # It has learned only now that it is the leader.
+            # It became leader only now.
             (digest,) = registrar.life_digests
             lead(nodes, nodes[1], 4)
             nodes[1].life_digests = [digest]

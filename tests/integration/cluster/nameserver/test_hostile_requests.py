@@ -71,7 +71,7 @@ def test_a_hundred_thousand_topics_are_registered_and_listed_in_pieces() -> None
         ):
             registrar.publish(Registration("b", "c", 1, 1, "n0", NODES, topics))
             await until(lambda: server.service.topics_count == len(topics))
-            # Two pieces, the making of one and the taking of another, may fall into one iteration.
+            # Two pieces, one being made and one being applied, may be in one iteration.
             assert turns.take() < 0.1 * slowness()
             async with grpc.aio.insecure_channel(str(server.address)) as channel:
                 stub, after, found = nameserver_pb2_grpc.NameServerStub(channel), "", []

@@ -79,7 +79,7 @@ async def test_a_registration_reaches_every_name_server_and_a_new_leader_replace
         for server in (first, second):
             await until(lambda at=server.address: leader_of(at), "n1".__eq__)
 
-        # The old leader still believes in itself; its heartbeats and registrations change nothing.
+        # The old leader has not stepped down yet; its heartbeats and registrations change nothing.
         for sequence in (1, 2, 3):
             old.publish(replace(registered, sequence=sequence))
             await old.settled(PATIENCE_S)

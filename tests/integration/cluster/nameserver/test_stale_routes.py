@@ -120,7 +120,7 @@ async def test_lagging_nodes_hide_nothing_while_the_leader_is_unreachable(stale)
 @pytest.mark.usefixtures("patient_calls")
 @in_a_loop
 async def test_routes_of_a_lagging_node_are_refreshed_within_seconds(monkeypatch) -> None:
-    # What a leader has said would not be asked again for an hour.
+    # A leader's answer would not be requested again for an hour.
     monkeypatch.setattr(route_cache, "REFRESH_INTERVAL_MS", 3_600_000)
     lagging = node(FOLLOWER)
     async with serving(lagging) as addresses, BrokerRouteFinder(addresses) as finder:

@@ -24,7 +24,7 @@ def test_retention_of_a_node_follows_the_mark_of_a_live_archive(tmp_path):
             leader = await group.level()
             entries, floor = leader.parts.entries, leader.node._retention._floor.index
             kept_from = lambda: leader.parts.machine.retention_offset(leader.node.snapshot)  # noqa: E731
-            # How many snapshots are made of what is put hangs on when each of them ends.
+            # The number of snapshots depends on the time at which each of them ends.
             begins = iter(range(0, 20_000, 100))
             while kept_from() <= 3 * FILE_SIZE:
                 begin = next(begins)

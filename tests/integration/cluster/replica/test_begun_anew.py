@@ -89,7 +89,7 @@ def test_node_that_resets_its_log_keeps_the_ends_of_queues_and_reuses_no_offset(
                     (place,) = await put(late, *numbered([7], queue_id=queue_id))
                     assert place.queue_offset == offset
             await group.level()
-            # And again after a restart, when only the snapshot has the silent queue.
+            # And again after a restart, when only the snapshot has the idle queue.
             await group.stop(away)
             shutil.rmtree(tmp_path / away / "consumequeue")
             await group.start(away)

@@ -85,7 +85,7 @@ def test_base_log_that_appears_after_the_statement_of_none_is_refused(tmp_path):
         write_plain(old_root(configs[1]))
         with pytest.raises(CorruptData, match="one that appeared later"):
             await bootstrapped(configs[1])
-        # Also when nothing else is left of the node: the others send it.
+        # Also if nothing else is left of the node: the others send it.
         shutil.rmtree(places_of(configs[1]).node_directory)
         async with answering(configs[0]):
             with pytest.raises(BaseLogsDiffer, match=r"n0: they end at \d+ here and at 0 there"):
@@ -191,7 +191,7 @@ def test_base_log_files_that_have_expired_in_the_group_are_not_fetched_and_the_d
                 agreed = await bootstrapped(newcomer)
             assert contents(newcomer) == contents(source)
             assert agreed.divided.divide == DIVIDE
-            # What has expired stays in what is compared.
+            # Expired files are still compared.
             assert agreed.manifest == load_manifest(files, places_of(source).node_directory).manifest
             shutil.rmtree(newcomer.store_base_dir)
 

@@ -51,9 +51,9 @@ def test_full_disk_refuses_puts_while_reads_continue_and_recovers_automatically(
                 await group.level()
                 disk.is_full = True
                 leader, count, refusal = await put_until_no_disk_has_room(group, 3)
-                # RocketMQ's word for it; what is full is said beside it.
+                # RocketMQ's status; the text names what is full.
                 assert (refusal.reason, refusal.certainty) == (Reason.SERVICE_NOT_AVAILABLE, Certainty.NOT_APPENDED)
-                # Another one may find room, or a smaller message does: so puts are taken, and refused each by itself.
+                # Another node may have space, or a smaller message fit: so each put is tried, and refused alone.
                 status = leader.status()
                 assert status.is_serving_puts == (not status.reason)
                 await until(lambda: leader.status().is_serving_puts)
@@ -82,7 +82,7 @@ def test_queues_on_a_full_disk_delay_reads_and_lose_nothing(tmp_path):
             await group.put(*numbered(range(50), size=10))
             leader = await group.level()
             disk.is_full = True
-            # A file of the queue holds a hundred: the log has room for the next one, the queue has not.
+            # A file of the queue holds a hundred: the log has space for the next one, the queue has not.
             await put(leader, *numbered(range(50, 150), size=10))
             confirming = asyncio.create_task(leader.confirm(ReadMode.LINEARIZABLE))
             await until(lambda: leader.store.derived.dispatcher.offset < leader.parts.log.end_offset)
@@ -92,7 +92,7 @@ def test_queues_on_a_full_disk_delay_reads_and_lose_nothing(tmp_path):
             disk.is_full = False
             await confirming
             assert read_queue(leader) == [(number, b"%d" % number) for number in range(150)]
-            # Nor is it an error to end while there is no room.
+            # Nor is a stop without free space an error.
             disk.is_full = True
             await put(leader, *numbered(range(150, 250), size=10))
             await group.stop("n0")
@@ -131,7 +131,7 @@ def test_no_offset_is_assigned_again_while_the_disk_is_full_for_the_ends_of_queu
             assert not any("cannot_dispatch" in line for line in caplog.messages)
             await until(lambda: disk.counts["refused"] > 3)
             assert sum("cannot_flush_queues" in line for line in caplog.messages) == 1
-            # The node ends while no file says so: then the log does.
+            # The node stops before a file records it: then the log does.
             _, (place,) = await group.put(*numbered([6], queue_id=1))
             assert place.queue_offset == 511
             await group.stop("n0")
@@ -158,7 +158,7 @@ def test_failing_sync_stops_the_node_and_the_others_continue_with_all_acknowledg
                 places = await put(leader, *numbered(range(5)))
                 sick = group.name_of(leader)
                 disks[sick].broken_part, disks[sick].is_broken = part, True
-                # The others may have it before the sync fails, or not.
+                # The others may receive it before the sync fails, or not.
                 outcome = await leader.serving_puts().begin_put(numbered([5]))
                 assert outcome.certainty in (Certainty.APPENDED, Certainty.UNKNOWN)
             assert isinstance(await leader.failure, StorageFailed)
@@ -313,7 +313,7 @@ def test_base_log_is_deleted_first_then_entries_and_queue_offsets_continue(tmp_p
         async with running_group(configs, files=disks) as group:
             await group.start()
             await group.of_leader(lambda leader: leader.change(SetTopic(TopicConfig("T", 2, 2))))
-            # In a queue of its own, of which nothing will be left.
+            # In a separate queue, all of which will expire.
             await group.put(Message("T", b"silent", 1))
             for first in range(600, 1400, 100):
                 await group.put(*numbered(range(first, first + 100)))
@@ -323,7 +323,7 @@ def test_base_log_is_deleted_first_then_entries_and_queue_offsets_continue(tmp_p
             assert [replica.store.min_offset("T", 0) for replica in group.open.values()] == [0] * 3
             for disk in disks.values():
                 disk.removed.clear()
-                # Young files go, too.
+                # Recent files are deleted, too.
                 disk.used_ratio = 0.87
             for name, replica in group.open.items():
                 await until(lambda replica=replica: is_begun_later(replica))
@@ -340,12 +340,12 @@ def test_base_log_is_deleted_first_then_entries_and_queue_offsets_continue(tmp_p
             assert [place.queue_offset for place in places] == [1400, 1]
             await group.level()
             for replica in group.open.values():
-                # Queues follow the log's begin a moment later.
+                # Queues are truncated to the log's begin shortly after.
                 await until(lambda replica=replica: replica.store.min_offset("T", 0) == read_queue(replica)[0][0])
                 found = read_queue(replica)
                 assert found == [(number, b"%d" % number) for number in range(found[0][0], 1401)]
                 assert found[0][0] > 600
-            # And all of it over a restart, which knows the divide from the entries alone.
+            # And after a restart, which reads the divide from the entries alone.
             for name in list(group.open):
                 await group.stop(name)
                 await group.start(name)

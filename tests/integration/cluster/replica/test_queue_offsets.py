@@ -120,7 +120,7 @@ def test_confirmed_read_waits_until_this_node_has_dispatched_all_acknowledged_me
                     confirming = asyncio.create_task(follower.confirm(ReadMode.LINEARIZABLE))
                     await until(lambda: follower.parts.log.end_offset > place.physical_offset)
                     await follower.node.wait_applied(await follower.node.read_index())
-                    # Both reads may have been confirmed in one iteration: a read that waits for nothing more ends now.
+                    # Both reads may have been confirmed in one iteration; a read without another condition ends now.
                     for _ in range(20):
                         await asyncio.sleep(0)
                     assert not confirming.done()

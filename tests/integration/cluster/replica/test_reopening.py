@@ -1,4 +1,4 @@
-"""Nodes are opened again: after a clean stop nothing is done; queues that are ahead or lag follow the log."""
+"""Nodes are opened again: after a clean stop nothing is done; queues beyond or before the log's end are corrected."""
 
 import asyncio
 import re
@@ -55,7 +55,7 @@ async def write_and_copy(group, root, copy):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_clean", [True, False], ids=["ended in order", "killed"])
+@pytest.mark.parametrize("is_clean", [True, False], ids=["closed cleanly", "killed"])
 def test_queues_and_index_ahead_of_the_log_are_cut_and_their_offsets_assigned_again(tmp_path, is_clean):
     """As after the restore of an older copy of the log beside newer queues."""
 
@@ -85,7 +85,7 @@ def test_queues_and_index_ahead_of_the_log_are_cut_and_their_offsets_assigned_ag
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_clean", [True, False], ids=["ended in order", "killed"])
+@pytest.mark.parametrize("is_clean", [True, False], ids=["closed cleanly", "killed"])
 def test_queues_and_index_that_lag_catch_up_with_the_log_before_any_client_is_served(tmp_path, is_clean):
     """As after the restore of an older copy of queues and index, or the loss of their last writes."""
 
@@ -112,7 +112,7 @@ def test_queues_and_index_that_lag_catch_up_with_the_log_before_any_client_is_se
             assert len(replica.store.query_by_key("T", "key-250").messages) == 1
             await group.stop()
             assert {path for path, data in derived_files(root).items() if newest.get(path) != data} <= {
-                # What was put now, and nothing else.
+                # Only the new messages.
                 *(path for path in newest if "/T/0/" in path or path.startswith("index/")),
                 *(path for path in derived_files(root) if path not in newest),
             }
@@ -123,7 +123,7 @@ def test_queues_and_index_that_lag_catch_up_with_the_log_before_any_client_is_se
 @pytest.mark.slow
 def test_killed_node_repeats_no_more_dispatches_than_its_bound(tmp_path):
     bound = 20_000
-    # But for the bound nothing would be flushed for a minute.
+    # Without the bound nothing would be flushed for a minute.
     store = replace(
         STORE,
         redispatch_max_bytes=bound,

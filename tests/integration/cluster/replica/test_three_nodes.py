@@ -1,4 +1,4 @@
-"""Three nodes of a broker in one process, over loopback: puts, reads, changes of state, over a failover."""
+"""Three nodes of a broker in one process, over loopback: puts, reads, state changes, across a failover."""
 
 import asyncio
 

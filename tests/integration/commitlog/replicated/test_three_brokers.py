@@ -52,7 +52,7 @@ class Commands:
 
 
 class Broker:
-    """What a broker consists of, without gRPC."""
+    """The parts of a broker, without gRPC."""
 
     def __init__(self, config):
         files, root = OsFiles(), config.store_base_dir

@@ -1,4 +1,4 @@
-"""A LogService whose answers are written in the test, on a real gRPC server: what a client does with each of them."""
+"""A LogService whose answers are written in the test, on a real gRPC server, for tests of clients."""
 
 # ruff: noqa: N802  (gRPC prescribes the names of the methods)
 from __future__ import annotations
@@ -22,7 +22,7 @@ Answer = log_pb2.AppendResponse | Callable[[grpc.ServicerContext], log_pb2.Appen
 
 
 class ScriptedNode(log_pb2_grpc.LogServiceServicer):
-    """Says of itself what `status` holds; answers appends by `script`, and with success once that is used up."""
+    """Answers with `status`; answers appends by `script`, and with success after its end."""
 
     def __init__(self) -> None:
         self.status = log_pb2.StatusResponse(code=200, role="LEADER", term=1)
@@ -111,7 +111,7 @@ class ScriptedNode(log_pb2_grpc.LogServiceServicer):
 
 @pytest.fixture
 def patient_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give nodes all the time that they need to name the leader."""
+    """Wait without a limit until nodes name the leader."""
     monkeypatch.setattr(reaching, "STATUS_TIMEOUT_S", PATIENCE_S)
 
 

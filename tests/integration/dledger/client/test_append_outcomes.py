@@ -1,4 +1,4 @@
-"""Both faces of the client against scripted nodes: which appends are tried again, which are not, how each one ends."""
+"""Both interfaces of the client against scripted nodes: retries of appends, and the outcome of each."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def append_asyncio(endpoints: str, bodies: Sequence[bytes], options: dict[str, f
 
 @pytest.fixture(params=[append_blocking, append_asyncio], ids=["blocking", "asyncio"])
 def append(request: pytest.FixtureRequest) -> Callable[..., list[Outcome]]:
-    """Append bodies in order through one face of the client; return what came of each."""
+    """Append bodies in order through one interface of the client; return the outcome of each."""
 
     def call(endpoints: str, *bodies: bytes, **options: float) -> list[Outcome]:
         return request.param(endpoints, bodies, {"deadline_s": PATIENCE_S, "answer_timeout_s": PATIENCE_S} | options)
@@ -162,7 +162,7 @@ def test_deadline_bounds_the_wait_for_an_answer(append: Callable[..., list[Outco
 def test_refusals_until_the_deadline_are_provably_not_appended(
     append: Callable[..., list[Outcome]], make_node: MakeNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # However long the answer to the last try takes, it comes before the deadline.
+    # However late the answer to the last attempt is, it arrives before the deadline.
     for module in (append_sender, retry):
         monkeypatch.setattr(module, "LAST_TRY_S", PATIENCE_S)
     node = make_node()
@@ -342,7 +342,7 @@ def test_full_queue_makes_the_caller_wait_until_its_deadline(
         try:
             first = asyncio.ensure_future(client.append(b"a"))
             await until(lambda: not client._sender.has_room, "the queue is full")
-            # The one before must not make room at the same moment.
+            # The previous one must not free space at the same moment.
             client._deadline_s = 0.3
             second = await asyncio.gather(client.append(b"b"), return_exceptions=True)
         finally:

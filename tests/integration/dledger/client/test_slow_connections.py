@@ -1,4 +1,4 @@
-"""A node on a busy machine, or far away, takes a while until its connections speak: it is reachable all the same."""
+"""A node on a busy machine, or far away, takes a while until its connections work: it is reachable nevertheless."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def pump(source: socket.socket, target: socket.socket) -> None:
 
 
 class SilentAtFirst:
-    """Passes connections on to an address, each of them only after a while."""
+    """Forwards connections to an address, each of them after a delay."""
 
     def __init__(self, address: str) -> None:
         host, port = address.rsplit(":", 1)
@@ -60,7 +60,7 @@ class SilentAtFirst:
 
 @pytest.fixture
 def make_passage(make_node: Callable[[], Any]) -> Iterator[Callable[[], SilentAtFirst]]:
-    """Return a function that opens a passage to a node that answers."""
+    """Return a function that opens such a relay to a node that answers."""
     node, passages = make_node(), []
 
     def make() -> SilentAtFirst:

@@ -43,7 +43,7 @@ def test_full_disks_refuse_appends_while_reads_continue_and_recover_automaticall
         disk.is_full = True
         indexes: list[int] = []
         nodes = list(cluster.nodes.values())
-        # A leader that finds no room hands over once; when none has room, the last one stays and refuses.
+        # A leader without space transfers its leadership once; if no node has space, the last one stays and refuses.
         code = ResponseCode.SUCCESS
         while code is not ResponseCode.DISK_FULL or not all(node.status().is_disk_full for node in nodes):
             leader = await cluster.leader()
@@ -53,7 +53,7 @@ def test_full_disks_refuse_appends_while_reads_continue_and_recover_automaticall
             await cluster.eventually(lambda node=leader: node.status().is_disk_full or not node.is_leader)
         assert cluster.bodies(leader, await cluster.read_index(leader)) == [BODY] * (len(indexes) + 1)
         disk.is_full = False
-        # Without any further append, which would find the room anyway.
+        # Without any further append, which would detect the space anyway.
         await cluster.eventually(lambda: not any(node.status().is_disk_full for node in cluster.nodes.values()))
         result = await cluster.append(BODY)
         assert result.code is ResponseCode.SUCCESS
@@ -144,7 +144,7 @@ def test_others_elect_a_leader_when_the_leader_s_disk_fails(run: Run, cluster: C
         await cluster.append(b"one")
         old = cluster.nodes.pop((await cluster.leader()).config.self_id)
         disks[old.config.self_id].is_broken = True
-        # The two others may commit it before the leader's own sync fails, or after: both are right.
+        # The two others may commit it before the leader's own sync fails, or after: both are correct.
         result = await old.append([b"two"])
         assert outcome_of(result.code) is not Certainty.NOT_APPENDED
         await old.failed
@@ -183,7 +183,7 @@ def test_damaged_entry_is_refused_with_a_code_and_not_served(run: Run, cluster: 
 def test_leader_whose_disk_stalls_steps_down_and_the_others_continue(
     run: Run, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The nodes of this test share one event loop: no sync may hold it up.
+    # The nodes of this test share one event loop: no sync may block it.
     monkeypatch.setattr("dledger.driver.syncer.SyncPolicy.is_inline", lambda *_, **__: False)
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""Nodes that join, are promoted, removed, wiped; leadership that is handed on: real nodes over loopback."""
+"""Nodes that join, are promoted, removed, wiped; leadership transfers: real nodes over loopback."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def change(cluster: Cluster, action: MembershipAction, node_id: str) -> Re
 
 
 async def changed(cluster: Cluster, action: MembershipAction, node_id: str) -> None:
-    """Ask until it is done; a learner needs a moment to catch up."""
+    """Repeat the request until it succeeds; a learner needs time to catch up."""
     while True:
         result = await change(cluster, action, node_id)
         if result.code is ResponseCode.SUCCESS:
@@ -36,7 +36,7 @@ async def changed(cluster: Cluster, action: MembershipAction, node_id: str) -> N
 
 
 async def handed_on(cluster: Cluster) -> Node:
-    """Have the leadership handed to a follower; return it. One whose disk is slow may not catch up in time."""
+    """Transfer the leadership to a follower; return it. One whose disk is slow may not catch up in time."""
     while True:
         leader, target = await cluster.leader(), await cluster.follower()
         result = await leader.transfer_leadership(target.config.self_id)
@@ -61,7 +61,7 @@ def test_node_joins_as_a_learner_and_replaces_an_old_voter(run: Run, cluster: Cl
         config = cluster.invite("n3")
         await changed(cluster, MembershipAction.ADD, "n3")
         await changed(cluster, MembershipAction.ADD, "n3")
-        result = await cluster.append(b"with a learner that is not there yet")
+        result = await cluster.append(b"with a learner that has not started yet")
         await cluster.start("n3")
         newcomer = cluster.nodes["n3"]
         await newcomer.wait_commit(result.first_index - 1)
@@ -88,7 +88,7 @@ def test_node_joins_as_a_learner_and_replaces_an_old_voter(run: Run, cluster: Cl
         for node_id in ids:
             await cluster.nodes[node_id].wait_commit(result.first_index - 1)
             found = cluster.bodies(cluster.nodes[node_id], result.first_index)
-            assert found == [*bodies, b"with a learner that is not there yet", b"after"]
+            assert found == [*bodies, b"with a learner that has not started yet", b"after"]
         assert config.is_joining
         await cluster.stop()
 

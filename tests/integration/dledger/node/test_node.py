@@ -41,7 +41,7 @@ def test_many_concurrent_appends_each_get_their_own_position(run: Run, cluster: 
         await cluster.start(is_flush_sync=is_flush_sync)
         bodies = [b"%d" % number for number in range(2000)]
         codes = {ResponseCode.NOT_LEADER}
-        # On a busy machine a leader may lose the lead before it takes the first of them; nothing is appended then.
+        # On a busy machine a leader may be deposed before it accepts the first of them; nothing is appended then.
         while codes == {ResponseCode.NOT_LEADER}:
             leader = await cluster.leader()
             results = await asyncio.gather(*(leader.append([body]) for body in bodies))

@@ -1,4 +1,4 @@
-"""An old log that a reset set aside: shown by the status, deleted in time, and a way back to it."""
+"""An old log that a reset set aside: shown by the status, deleted in time, and restored."""
 
 import shutil
 from dataclasses import replace

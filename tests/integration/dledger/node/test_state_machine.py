@@ -1,4 +1,4 @@
-"""Real nodes with a state machine, old files that go, and followers that come back too late for them."""
+"""Real nodes with a state machine, deleted files, and followers that return too late for them."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def example() -> Any:
 
 
 async def delete_old_files(cluster: Cluster, node: Node) -> None:
-    """Have the node look as if it were two hours later, by both its clocks, until it has deleted what may go."""
+    """Have the node look as if it were two hours later, by both its clocks, until it has deleted all old files."""
     begin_index = node.status().begin_index
     node._retention._clocks = two_hours_later
     node._event_batches.soon(lambda _: node._retention.look())
     await cluster.eventually(lambda: node.status().begin_index > begin_index and not node._retention._going)
-    # It looks on by itself, and more may go as followers come.
+    # It repeats the check, and may delete more as followers catch up.
     node._retention._clocks = read_clocks
 
 
@@ -81,7 +81,7 @@ def test_old_files_are_deleted_although_no_snapshot_is_due_for_long(run: Run, cl
         await fill(cluster, 300)
         await cluster.linked()
         for node in cluster.nodes.values():
-            # The first look finds that a snapshot is lacking, a later one that it is there.
+            # The first check finds that a snapshot is missing, a later one that it exists.
             await cluster.eventually(lambda node=node: look(node) and node.status().begin_index > 0)  # type: ignore[misc]
             assert node.status().begin_index <= node._view.snapshot_index + 1
         await cluster.stop()

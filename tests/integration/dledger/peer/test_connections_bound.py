@@ -1,4 +1,4 @@
-"""What one client can take of a server: connections, and calls on one connection, are bounded."""
+"""What one client can use of a server: connections, and calls on one connection, are bounded."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class UnknownProcess:
         self._writer.write(head + (payload or b""))
 
     async def ended(self) -> bytes:
-        """Wait until the other side closes; return what it said before."""
+        """Wait until the other side closes; return what it sent before."""
         try:
             return await self._reader.read()
         except ConnectionError:
@@ -73,7 +73,7 @@ class UnknownProcess:
 
 
 def made_up(term: int, group_id: int) -> list:
-    """Return all that a false leader or candidate may send."""
+    """Return all messages that a false leader or candidate may send."""
     reset = ResetLog(term, 500, 1 << 20, 1, MembershipEntry(400, ONE_MEMBER), group_id=group_id)
     return [
         Heartbeat(term, 0, 1, group_id=group_id),
@@ -88,7 +88,7 @@ def made_up(term: int, group_id: int) -> list:
 
 @pytest.mark.parametrize("name", ["unknown", "n1"])
 def test_unknown_process_at_the_port_neither_stops_a_node_nor_changes_it(cluster, run, name):
-    """It knows the group's name and its settings, not its id."""
+    """It has the group's name and settings, but not its id."""
 
     async def main() -> None:
         await cluster.start()
@@ -106,7 +106,7 @@ def test_unknown_process_at_the_port_neither_stops_a_node_nor_changes_it(cluster
                     # A refused or ended connection is dialled again for each: nothing may depend on its staying open.
                     unknown = await UnknownProcess.dial(target.config)
                     is_bulk = isinstance(message, (Push, SnapshotChunk, ResetLog))
-                    # Where the true member is connected, the false one may be cut off before it has read its answer.
+                    # If the true member is connected, the false one may be disconnected before it has read its answer.
                     with suppress(asyncio.IncompleteReadError, ConnectionError):
                         answer = await unknown.greet(liar, target.config.self_id, is_bulk=is_bulk)
                         assert (answer.group_id, answer.lives) == (0, ())
@@ -242,7 +242,7 @@ def test_old_copy_of_a_directory_is_refused_and_its_node_stops(cluster, run, tmp
         assert isinstance(failed, StaleDirectory)
         assert "old copy" in str(failed)
         await cluster.stop("n2")
-        # What the message says to do.
+        # The remedy in the message.
         shutil.rmtree(directory)
         await cluster.start("n2")
         await cluster.append(b"c")

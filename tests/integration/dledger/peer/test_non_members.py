@@ -99,7 +99,7 @@ def test_incomplete_frames_of_non_members_share_one_bound(
             writer.write(begin)
             await eventually(partial(large, n0, f"g{number}"))
             held = [each for each in n0._links if large(n0, each)]
-            # The oldest gave way, and the newest has its room: a leader that this node does not know yet gets in.
+            # The oldest was closed, and the newest has its place: a leader that is unknown here can connect.
             assert held == [f"g{each}" for each in range(number + 1)][-2:]
         for writer in writers:
             writer.close()

@@ -100,7 +100,7 @@ def test_node_that_greets_with_another_id_than_it_proved_is_refused(
 def test_secret_changes_while_nodes_stay_connected(
     run: Run, configs: Configs, eventually: Eventually, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three steps on one node after the other; in each, connections are opened again with the secrets of then."""
+    """Three steps, node by node; in each, connections are reopened with the current secrets."""
     monkeypatch.setattr("dledger.peer.transport._RENEW_INTERVAL_S", 0.0)
     monkeypatch.setattr("dledger.peer.transport._NON_MEMBER_CHECK_S", 0.01)
 
@@ -149,7 +149,7 @@ def test_nodes_change_from_another_kind_to_a_secret(
 
 
 class Relay:
-    """Passes bytes on between dialers and the node at `address`; `tampered` may change those of dialers."""
+    """Forwards bytes between dialers and the node at `address`; `tampered` may change those of dialers."""
 
     def __init__(self, address: Address) -> None:
         self._address = address

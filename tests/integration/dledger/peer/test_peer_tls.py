@@ -1,4 +1,4 @@
-"""TLS between nodes over real sockets: what passes, what is refused, and what strangers can take of a node."""
+"""TLS between nodes over real sockets: what is accepted, what is refused, and what unknown hosts can use of a node."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def tls_of_node(node_id: str, **how: Any) -> Tls:
 
 
 def secured(folder: Path, node_id: str, also: PeerKind | None = None) -> PeerSecurity:
-    """Return the security of a node whose certificate is in files of its own."""
+    """Return the security of a node whose certificate is in separate files."""
     files = write_tls(folder / node_id, tls_of_node(node_id))
     return PeerSecurity(PeerKind.TLS, also, Credentials(files, expected=node_identity(node_id, GROUP)))
 
@@ -68,7 +68,7 @@ async def dialed(config: NodeConfig, context: ssl.SSLContext | None) -> tuple[An
 
 
 async def answer_to(config: NodeConfig, context: ssl.SSLContext | None, hello: bytes) -> bytes:
-    """Return all bytes that a node sends to a process that greets it; empty if it closes without a word."""
+    """Return all bytes that a node sends to a process that greets it; empty if it closes without sending anything."""
     with suppress(OSError):
         reader, writer = await dialed(config, context)
         try:
@@ -80,7 +80,7 @@ async def answer_to(config: NodeConfig, context: ssl.SSLContext | None, hello: b
 
 
 async def at_end(reader: asyncio.StreamReader) -> bool:
-    """Return whether the other side has closed a connection without a word."""
+    """Return whether the other side has closed a connection without sending anything."""
     with suppress(ConnectionError):
         return await reader.read(1) == b""
     return True
@@ -154,7 +154,7 @@ def test_stranger_gets_no_answer_and_is_counted(
 def test_nodes_with_swapped_certificates_do_not_connect(
     run: Run, configs: Configs, eventually: Eventually, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """n1 presents the certificate of n2: neither what it dials nor what n0 dials is accepted."""
+    """n1 presents the certificate of n2: its connections are refused in both directions."""
     files = write_tls(tmp_path / "swapped", tls_of_node("n2"))
     swapped = PeerSecurity(PeerKind.TLS, None, Credentials(files, expected=node_identity("n2", GROUP)))
 
@@ -214,7 +214,7 @@ def test_plain_and_tls_nodes_connect_while_one_of_them_also_allows_plain(
 def test_greeting_time_covers_the_handshake(
     run: Run, configs: Configs, eventually: Eventually, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A silent connection ends with the handshake's time; one that only shakes hands ends with the greeting's."""
+    """A silent connection ends after the handshake's time limit; one that only completes it, after the greeting's."""
     monkeypatch.setattr(peer_connection, "HELLO_TIMEOUT_S", 0.3)
 
     async def main() -> None:
@@ -232,7 +232,7 @@ def test_greeting_time_covers_the_handshake(
 
 
 def test_hello_in_plain_bytes_is_no_greeting_of_a_tls_port(configs: Configs) -> None:
-    """The first byte decides: a frame's is 0, for its size is bounded."""
+    """The first byte decides: that of a frame is 0, because its size is bounded."""
     hello = Handshake(configs["n0"], lambda _: True, RawOrigin()).hello("n1", is_bulk=True)
     plain = replace(PLAIN_PEERS, kind=PeerKind.PLAIN)
     assert encode_hello(hello)[0] == 0

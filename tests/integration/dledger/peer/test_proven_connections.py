@@ -1,4 +1,4 @@
-"""Connections that were greeted before the group's id was known prove it later, or end."""
+"""Connections that were greeted before the group's id was known prove it later, or are closed."""
 
 import dledger.peer.transport
 from tests.integration.dledger.peer.test_hostile_peers import UnknownProcess
@@ -14,7 +14,7 @@ def connections_of(cluster):
 
 
 def are_proven(cluster):
-    """Say whether three nodes have all their connections, and each is proven to the node that was dialled."""
+    """Return whether three nodes have all their connections, and each is verified by its dialler."""
     connections = connections_of(cluster)
     return len(connections) == 24 and all(each.is_proven for each in connections if not each.is_dialled)
 

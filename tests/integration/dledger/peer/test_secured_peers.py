@@ -1,4 +1,4 @@
-"""What TLS and a shared secret between nodes have in common, over real sockets."""
+"""Common behaviour of TLS and a shared secret between nodes, over real sockets."""
 
 from __future__ import annotations
 

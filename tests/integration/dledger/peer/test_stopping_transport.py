@@ -1,4 +1,4 @@
-"""What a transport does with connections that come while it stops."""
+"""The handling of connections that arrive while a transport stops."""
 
 from __future__ import annotations
 

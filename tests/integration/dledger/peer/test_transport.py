@@ -42,7 +42,7 @@ Eventually = Callable[[Callable[[], object]], Coroutine[Any, Any, None]]
 
 
 class Recorder:
-    """A listener that keeps what it receives."""
+    """A listener that records what it receives."""
 
     def __init__(self) -> None:
         self.reads: list[tuple[str, list[Message]]] = []
@@ -118,7 +118,7 @@ def test_every_kind_of_message_arrives_with_its_sender(run: Run, configs: Config
 
 
 def test_connections_detect_a_peer_that_vanished(run: Run, configs: Configs, eventually: Eventually) -> None:
-    """The kernel ends half-open connections; that needs a cable to be pulled, so only its orders are checked."""
+    """The kernel ends half-open connections; that needs a pulled cable, so only the socket options are checked."""
 
     async def main() -> None:
         n0, _ = await started(configs["n0"])
@@ -175,7 +175,7 @@ def test_lost_peer_is_reported_once_and_found_again(run: Run, configs: Configs, 
         n1, _ = await started(configs["n1"])
         await eventually(lambda: is_linked(n0, "n0", n1, "n1"))
         await n1.stop()
-        # The connection for bulk is reported; that for control may be seen to end a moment later.
+        # The connection for bulk is reported; the end of that for control may be detected later.
         await eventually(lambda: received.unreachable and not n0._links["n1"].connections())
         n0.send("n1", Heartbeat(1, -1, 1))
         assert received.unreachable == ["n1"]

@@ -52,7 +52,7 @@ async def serving(address: Address, security: PortSecurity) -> AsyncIterator[str
 
 
 async def check(address: str, security: Security, *, name: str = "") -> Any:
-    """Return the status that a server answers, or why there is no connection, as users read it."""
+    """Return the status that a server answers, or the user's error text without a connection."""
     async with open_aio_channel(address, security, CHANNEL_OPTIONS) as channel:
         try:
             stub: Any = HealthStub(channel)
@@ -169,7 +169,7 @@ def test_port_without_a_certificate_is_refused(run: Run) -> None:
 
 
 class Seen:
-    """Admits all calls of a server; keeps what they sent as `authorization`."""
+    """Admits all calls of a server; records their `authorization`."""
 
     def __init__(self) -> None:
         self.headers: list[list[Any]] = []
@@ -201,7 +201,7 @@ def test_token_is_sent_with_each_call_but_not_in_the_clear_to_another_machine(
     expected: list[str],
 ) -> None:
     seen = Seen()
-    # All tests dial loopback; this one takes it for the address of another machine.
+    # All tests dial loopback; this one treats it as the address of another machine.
     monkeypatch.setattr(channels, "is_on_loopback", lambda _address: host == "127.0.0.1")
 
     def blocking(address: str) -> None:

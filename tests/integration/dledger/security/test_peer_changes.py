@@ -1,4 +1,4 @@
-"""Three nodes with TLS: changes from plain connections and between authorities, and strangers at their ports."""
+"""Three nodes with TLS: changes from plain connections and between authorities, and unknown hosts at their ports."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_group_changes_from_plain_to_tls_without_downtime(cluster: Cluster, run:
         await cluster.append(b"plain")
         for also in (PeerKind.PLAIN, None):
             leader = await cluster.in_contact()
-            # The leader last: one election a step.
+            # The leader last: one election per step.
             for node_id in sorted(cluster.configs, key=lambda each: each == leader.config.self_id):
                 await cluster.stop(node_id)
                 await cluster.append(b"one is down")
@@ -75,7 +75,7 @@ def test_group_changes_from_plain_to_tls_without_downtime(cluster: Cluster, run:
 def test_authority_of_nodes_is_replaced_without_a_restart(
     cluster: Cluster, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After each step all connections are opened again with the files as they are then."""
+    """After each step all connections are reopened with the current files."""
     monkeypatch.setattr("dledger.peer.transport._RENEW_INTERVAL_S", 0.0)
     monkeypatch.setattr("dledger.peer.transport._NON_MEMBER_CHECK_S", 0.01)
     new = new_authority("the next authority")
@@ -106,7 +106,7 @@ def are_renewed(cluster: Cluster, generation: int) -> bool:
 
 
 def test_leader_stays_while_strangers_flood_its_port(cluster: Cluster, run: Run, tmp_path: Path) -> None:
-    """They send what each handshake begins with, or nothing, and read nothing."""
+    """They send the begin of a handshake, or nothing, and read nothing."""
 
     async def main() -> None:
         for node_id in cluster.configs:
@@ -125,7 +125,7 @@ def test_leader_stays_while_strangers_flood_its_port(cluster: Cluster, run: Run,
         await until(lambda: sum(leader._transport.refused_counts.values()) >= FLOOD - HANDSHAKES_PER_ADDRESS_MAX)
         await cluster.append(b"after them")
         assert resident_bytes() - before < 32 << 20
-        # Elections of a slow machine are no fault; a term from a stranger would be far higher.
+        # Elections of a slow machine are no fault; a term from an unknown host would be far higher.
         assert leader.term < term + 100
         for writer in flood:
             writer.transport.abort()

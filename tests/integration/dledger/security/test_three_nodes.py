@@ -42,7 +42,7 @@ def patient_search_for_a_leader(monkeypatch: pytest.MonkeyPatch) -> None:
 async def nodes(
     configs: dict[str, NodeConfig], folder: Path, *, is_mutual: bool
 ) -> AsyncIterator[dict[str, Credentials]]:
-    """Run three nodes with certificates of their own; yield these."""
+    """Run three nodes, each with its own certificate; yield these."""
     used = {}
     async with AsyncExitStack() as stack:
         for node_id, config in configs.items():

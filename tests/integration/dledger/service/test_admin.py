@@ -1,4 +1,4 @@
-"""The AdminService of real nodes over real gRPC: what it lists, what it answers, what bad input gets."""
+"""The AdminService of real nodes over real gRPC: its lists, its answers, and invalid input."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # ruff: noqa: N802  (gRPC prescribes the names of the methods)
-"""What hostile connections of HTTP/2 cost other clients: floods of resets, answers that are not read, connections."""
+"""The cost of hostile HTTP/2 connections for other clients: floods of resets, unread answers, connections."""
 
 import asyncio
 import contextlib
@@ -70,7 +70,7 @@ async def serving(*servicers):
 
 
 def send_resets(address, is_over):
-    """Open and reset calls on ten connections; those that the server closes send no more."""
+    """Open and reset calls on ten connections, until the server closes them."""
     pieces = [reset_calls(first, RESETS, CHECK) for first in range(1, 2 * RESETS_MAX, 2 * RESETS)]
     with contextlib.ExitStack() as stack:
         connections = [stack.enter_context(socket.create_connection((address.host, address.port))) for _ in range(10)]
@@ -152,7 +152,7 @@ def test_five_slow_readers_are_closed_before_their_answers_take_the_memory(monke
             readers = [requests_without_reading(address, 8, path, b"") for _ in range(5)]
             ends = [asyncio.ensure_future(asyncio.to_thread(end_of, each)) for each in readers]
             async with asyncio.timeout(PATIENCE_S):
-                # 40 MiB are requested and 8 MiB may be under way: all but one of the connections have to go.
+                # 40 MiB are requested and 8 MiB may be in flight: all but one of the connections are closed.
                 while sum(end.done() for end in ends) < len(ends) - 1:
                     await asyncio.wait([end for end in ends if not end.done()], return_when=asyncio.FIRST_COMPLETED)
                 assert len((await stub.Status(log_pb2.StatusRequest())).message) == LARGE
@@ -163,7 +163,7 @@ def test_five_slow_readers_are_closed_before_their_answers_take_the_memory(monke
 
 
 class Kept:
-    """Makes the bounds of answers with another limit, and remembers them."""
+    """Creates the bounds of answers with another limit, and records them."""
 
     def __init__(self, size_bytes_max):
         self.made = []
@@ -191,7 +191,7 @@ def test_connections_of_one_address_leave_room_for_those_of_another(monkeypatch)
             other = await asyncio.open_connection(address.host, address.port, local_addr=("127.0.0.2", 0))
             other[1].write(opening())
             async with asyncio.timeout(PATIENCE_S):
-                # The settings of the server: it speaks with this client.
+                # The settings of the server: it has accepted this client.
                 assert await other[0].readexactly(9)
             for _, writer in (*flood, other):
                 writer.close()
@@ -246,7 +246,7 @@ def test_name_of_a_client_at_grpc_becomes_its_address(name, peer):
 
 
 def test_calls_are_answered_while_more_streams_are_open_than_a_connection_carries():
-    """A consumer of many queues has a stream for each; on one connection they would delay all calls without end."""
+    """A consumer of many queues has a stream for each; on one connection they would delay all calls indefinitely."""
 
     async def main():
         service = LargeAnswers()

@@ -1,4 +1,4 @@
-"""A log whose entries are not the clients' own: raw appends are refused, reads and status are served."""
+"""A log whose entries are not written by clients: raw appends are refused, reads and status are served."""
 
 from __future__ import annotations
 

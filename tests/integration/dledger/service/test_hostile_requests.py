@@ -39,7 +39,7 @@ def test_no_request_to_a_node_blocks_its_loop(
         node = await cluster.leader()
         await node.append([b"one"])
         server = await start_server(node, node.config.client_address)
-        # Not the leader's own id: it would hand its leadership on, or leave.
+        # Not the leader's own id: it would transfer its leadership, or leave.
         own_base = {name: {"id": "n9"} for name in ("PromoteMember", "RemoveMember", "TransferLeadership")}
         try:
             with grpc.insecure_channel(str(node.config.client_address)) as channel:

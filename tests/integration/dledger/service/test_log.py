@@ -1,4 +1,4 @@
-"""The LogService of three real nodes over real gRPC: append, stream, read, follow, status, and what bad input gets."""
+"""The LogService of three real nodes over real gRPC: append, stream, read, follow, status, and invalid input."""
 
 from __future__ import annotations
 

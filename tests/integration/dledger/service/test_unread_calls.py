@@ -1,4 +1,4 @@
-"""Calls that send headers and no request keep no others out: they end after a while, and the oldest end first."""
+"""Calls that send headers and no request block no others: they end after a while, the oldest first."""
 
 import asyncio
 import socket
