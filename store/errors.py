@@ -46,7 +46,7 @@ class DiskFull(StoreError):
     """There is no disk space for a file; the log itself is unchanged."""
 
     def __init__(self, path: str, needed_bytes: int) -> None:
-        super().__init__(f"{path}: no room for {needed_bytes} bytes. Free space on this file system, then try again")
+        super().__init__(f"{path}: no space for {needed_bytes} bytes. Free space on this file system, then try again")
         self.path = path
         self.needed_bytes = needed_bytes
 

@@ -1,6 +1,6 @@
 """The rules that hold for the whole tree: imports, sizes, names, documents, pinned versions.
 
-Each test collects every offender before it fails, so that one run shows all there is to mend.
+Each test collects every offender before it fails, so that one run shows all there is to correct.
 """
 
 from __future__ import annotations

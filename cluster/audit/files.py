@@ -1,7 +1,7 @@
 """Files of a log of lines: the newest grows to a size, older ones have numbers, the oldest is deleted.
 
 `NAME.jsonl` is written, `NAME.1.jsonl` is the one before it, and so on. All have mode 0600. A line is whole, or it is
-not there: what a full disk cut is removed, and what a crash cut is ended by a line feed at the next start.
+missing: a partial record of a full disk is removed, and one of a crash is ended by a line feed at the next start.
 """
 
 from __future__ import annotations

@@ -181,7 +181,7 @@ class NodeOptions(BaseModel):
         default=_RAFT.peer_push_quota,
         ge=64 << 10,
         le=64 * _GIB,
-        description="Bytes per second to a follower that lags far behind, so that its catch-up leaves bandwidth for "
+        description="Bytes per second to a follower whose log lags, so that its catch-up leaves bandwidth for "
         "the others.",
     )
     snapshot_chunk_size_bytes: int = Field(

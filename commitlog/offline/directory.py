@@ -145,7 +145,7 @@ def find_store(files: ReadOnlyFiles, path: str) -> StoreDirectory:
     """
     path = posixpath.normpath(path)
     if not files.is_directory(path):
-        raise NotAStore(f"{path} is " + ("not a directory" if files.exists(path) else "not there"))
+        raise NotAStore(f"{path} is " + ("not a directory" if files.exists(path) else "missing"))
     names = files.list_directory(path)
     if posixpath.basename(path) == DATA_NAME and any(map(is_queue_name, names)):
         return find_store(files, posixpath.dirname(path))

@@ -205,7 +205,7 @@ def recover(
         rest = tuple(files[at.number :])
         place = BadRecordPlace(rest, at.position, at.last_store_timestamp, is_property_crc_checked)
         facts, good = find_facts(place, last_exit.synced_timestamp)
-        verdict = judge(facts := _with_promise(facts, place, last_exit))
+        verdict = judge(facts := _with_guarantee(facts, place, last_exit))
         if verdict is TailVerdict.CORRUPTION and (facts.is_foreign or not is_corruption_skipped):
             raise _refusal(place, last_exit, good)
         # With skipping, everything readable is kept, even after a possible lost write.
@@ -226,7 +226,7 @@ def recover(
     return replace(recovered, notes=tuple(notes), passed_over=tuple(passed_over))
 
 
-def _with_promise(facts: PlaceFacts, place: BadRecordPlace, last_exit: LastExit) -> PlaceFacts:
+def _with_guarantee(facts: PlaceFacts, place: BadRecordPlace, last_exit: LastExit) -> PlaceFacts:
     """Return the facts of a place, combined with those from the checkpoint unless it is lost.
 
     Without a checkpoint, zeros of a lost write and zeros of a lost or emptied file look the same: neither is cut if

@@ -120,14 +120,14 @@ def _bound(files: ReadOnlyFiles, view: StoreView, tail: Tail) -> None:
     known = [*(claim.begin for claim in _given([newest])), *(begin + HEADER_SIZE for begin in entries)]
     claimed_end = max([0, *(claim.end for claim in _given([newest, committed, durable]))])
     view.end_offset = view.log.end(known, view.begin_offset, is_checked=is_unclean, claimed_end=claimed_end)
-    promised_index = checkpoint.end_index
+    guaranteed_index = checkpoint.end_index
     if view.kind is not StoreMode.PLAIN and (tail is Tail.COMMITTED or (tail is Tail.AUTO and view.is_live)):
         divide = view.begin_offset if view.divide is None else view.divide
         committed = committed or _find_entry(view, checkpoint.committed_index, divide)
         view.end_offset = min(view.end_offset, max([divide, *(claim.end for claim in _given([newest, committed]))]))
-        promised_index = checkpoint.committed_index
+        guaranteed_index = checkpoint.committed_index
     _set_indexes(view)
-    view.lost = _lost_at_end(files, view, promised_index)
+    view.lost = _lost_at_end(files, view, guaranteed_index)
     view.certain_offset = _certain_offset(files, view, newest, is_unclean=is_unclean)
 
 
@@ -229,15 +229,15 @@ def _end_of_entry(view: StoreView, index: int, offset: int) -> int | None:
     return None if claim is None or claim.begin < offset else claim.end
 
 
-def _lost_at_end(files: ReadOnlyFiles, view: StoreView, promised_index: int) -> LostRange | None:
+def _lost_at_end(files: ReadOnlyFiles, view: StoreView, guaranteed_index: int) -> LostRange | None:
     """Return the entries that are durable according to the checkpoint but missing in the files, or None."""
     node = view.directory.node_directory
-    if node is None or promised_index == NO_INDEX or promised_index < view.end_index:
+    if node is None or guaranteed_index == NO_INDEX or guaranteed_index < view.end_index:
         return None
     head = LogHeadFile(files, node).load()
     begin = max(view.end_index, 0 if head is None else head.begin_index)
-    reason = f"{CheckpointFile(files, node).path} calls entry {promised_index} durable, and the files end before it"
-    return LostRange("entries", begin, promised_index + 1, reason) if begin <= promised_index else None
+    reason = f"{CheckpointFile(files, node).path} calls entry {guaranteed_index} durable, and the files end before it"
+    return LostRange("entries", begin, guaranteed_index + 1, reason) if begin <= guaranteed_index else None
 
 
 def _certain_offset(files: ReadOnlyFiles, view: StoreView, newest: _Claim | None, *, is_unclean: bool) -> int:

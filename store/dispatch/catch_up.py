@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from store.dispatch.checkpoint import NO_DIGEST
-from store.dispatch.recovery import CutRule, Evidence, LastState, certain_end, promised_end, rule_for
+from store.dispatch.recovery import CutRule, Evidence, LastState, certain_end, guaranteed_end, rule_for
 from store.errors import CorruptData
 
 if TYPE_CHECKING:
@@ -37,13 +37,13 @@ class DerivedCatchUp:
         index: KeyIndex | None,
         dispatcher: Dispatcher,
         last: LastState,
-        promise: QueuesPromise,
+        guarantee: QueuesGuarantee,
         on_progress: Progress | None,
     ) -> None:
         self.notes: list[str] = []
         self.queues_end = 0
         self._last = last
-        self._promise = promise
+        self._guarantee = guarantee
         self._log = log
         self._queues = queues
         self._index = index
@@ -56,7 +56,7 @@ class DerivedCatchUp:
             for key in self._queues:
                 queue = self._queues.get(key)
                 if queue is not None and queue.begin_offset > 0:
-                    self._promise.withdraw()
+                    self._guarantee.withdraw()
                     queue.remove_all()
                     lost_queues.add(key)
 
@@ -84,9 +84,9 @@ class DerivedCatchUp:
             self.notes.append(f"consume queues: cut to the certain part, log offset {end}")
         if last.queues_timestamp and end < log.end_offset:
             # If the checkpoint determined the cut, its log offset is already known.
-            promised = certain if rule is CutRule.TIMESTAMP else promised_end(last.queues_timestamp, log)
-            if end < promised:
-                self._promise.withdraw()
+            guaranteed = certain if rule is CutRule.TIMESTAMP else guaranteed_end(last.queues_timestamp, log)
+            if end < guaranteed:
+                self._guarantee.withdraw()
         return end
 
     def _are_queues_as_closed(self, own_end: int) -> bool:
@@ -152,16 +152,16 @@ class DerivedCatchUp:
         """
         log, dispatcher = self._log, self._dispatcher
         begin = dispatcher.offset
-        are_gaps_honest = dispatcher.queues_offset <= log.begin_offset
+        are_gaps_legitimate = dispatcher.queues_offset <= log.begin_offset
         seen: set[QueueKey] = set()
         while (batch := dispatcher.next_batch()) is not None:
-            if not are_gaps_honest:
+            if not are_gaps_legitimate:
                 lost_queues |= self._gaps(batch, seen)
             dispatcher.take(batch)
             self._report_progress(dispatcher.offset - begin, log.end_offset - begin)
         if self.notes:
             self.notes.append(f"dispatched again: {dispatcher.offset - begin} bytes of the log, from offset {begin} on")
-        if lost_queues and not are_gaps_honest:
+        if lost_queues and not are_gaps_legitimate:
             self._rebuild(lost_queues)
         self._queues.remove_unused()
 
@@ -201,7 +201,7 @@ class DerivedCatchUp:
             self._on_progress(done, total)
 
 
-class QueuesPromise:
+class QueuesGuarantee:
     """The checkpoint's time of the queues at the opening of the store.
 
     Attributes:

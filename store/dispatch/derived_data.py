@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
-from store.dispatch.catch_up import DerivedCatchUp, Progress, QueuesPromise
+from store.dispatch.catch_up import DerivedCatchUp, Progress, QueuesGuarantee
 from store.dispatch.checkpoint import NO_DIGEST
 from store.dispatch.dispatcher import Dispatcher
 from store.dispatch.loading import load_index, load_queues
@@ -72,23 +72,23 @@ class DerivedData:
         on_progress: Progress | None = None,
     ) -> Self:
         """Open queues and index, truncate them to their certain parts, dispatch the rest; see `MessageStore.open`."""
-        promise = QueuesPromise(last)
+        guarantee = QueuesGuarantee(last)
         with ExitStack() as on_failure:
-            queues, lost_queues, notes = load_queues(files, root, config, replace(last, withdraw=promise.withdraw))
+            queues, lost_queues, notes = load_queues(files, root, config, replace(last, withdraw=guarantee.withdraw))
             on_failure.callback(queues.close)
             index, index_notes = load_index(files, root, config, last)
             if index is not None:
                 on_failure.callback(index.close)
             notes += index_notes
             dispatcher = Dispatcher(log, queues, index, waiters, config.dispatch_size_bytes)
-            recovery = DerivedCatchUp(log, queues, index, dispatcher, last, promise, on_progress)
+            recovery = DerivedCatchUp(log, queues, index, dispatcher, last, guarantee, on_progress)
             recovery.find_headless(lost_queues)
             recovery.cut()
             recovery.catch_up(lost_queues)
             derived = cls(queues, index, dispatcher, log, [*notes, *recovery.notes])
             for _ in derived.expire_in_steps():
                 continue
-            if queues.pending_count > _FLUSHED_AT_ONCE_MAX and not promise.is_withdrawn:
+            if queues.pending_count > _FLUSHED_AT_ONCE_MAX and not guarantee.is_withdrawn:
                 # Writing files of thousands of queues takes seconds. The unwritten units can be read, can be rebuilt,
                 # and are written by the first flush; until then the checkpoint's time of the queues does not change.
                 derived.flush_index()

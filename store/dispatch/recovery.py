@@ -148,7 +148,7 @@ def rule_for(evidence: Evidence) -> CutRule:
     return rule
 
 
-def promised_end(store_timestamp: int, log: CommitLog) -> int:
+def guaranteed_end(store_timestamp: int, log: CommitLog) -> int:
     """Return the log offset up to which all messages are durable according to a timestamp of the checkpoint."""
     return log.offset_at_timestamp(max(store_timestamp - CLOCK_MARGIN_MS, 0))
 
@@ -160,5 +160,5 @@ def certain_end(evidence: Evidence, log: CommitLog) -> int:
         return log.begin_offset
     end = evidence.own_end
     if rule is CutRule.TIMESTAMP:
-        end = promised_end(evidence.store_timestamp, log)
+        end = guaranteed_end(evidence.store_timestamp, log)
     return min(max(end, log.begin_offset), log.end_offset)

@@ -60,7 +60,7 @@ class ReadOnlyFile(OsFileMap):
 
     def allocate(self, position: int, size: int) -> NoReturn:
         """Raise: the file system is read-only."""
-        raise AssertionError(f"{self.path} is open for reading: no room for {size} bytes at {position}")
+        raise AssertionError(f"{self.path} is open for reading: no space for {size} bytes at {position}")
 
     def sync(self) -> None:
         """Do nothing, because there are no writes."""

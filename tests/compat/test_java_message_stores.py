@@ -70,7 +70,7 @@ def test_queues_of_java_equal_those_that_are_built_from_the_log(name, unpack, tm
     )
 
 
-def test_store_that_java_closed_in_order_is_left_as_it_is(unpack):
+def test_store_that_java_closed_cleanly_is_left_as_it_is(unpack):
     root = unpack("plain-clean")
     before = derived_files(root)
 

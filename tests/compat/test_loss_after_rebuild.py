@@ -1,4 +1,4 @@
-"""What is lost of a store after `dledger rebuild` is noticed by the next start, as after an exit in order."""
+"""What is lost of a store after `dledger rebuild` is noticed by the next start, as after a clean exit."""
 
 import pytest
 
@@ -55,7 +55,7 @@ def test_start_finds_the_store_as_rebuild_left_it(rebuilt):
 
 
 @pytest.mark.parametrize("name", ["dledger", "mixed"])
-def test_rebuild_promises_no_end_of_a_replicated_log(unpack, name):
+def test_rebuild_guarantees_no_end_of_a_replicated_log(unpack, name):
     root = unpack(name)
     assert dledger("rebuild", root).exit_code == 0
 

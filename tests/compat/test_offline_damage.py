@@ -1,4 +1,4 @@
-"""`dledger verify` finds every kind of damage and names its place; what can be read is read; rebuild mends the rest."""
+"""`dledger verify` finds every kind of damage and names its place; readable data is read; rebuild repairs the rest."""
 
 import json
 import random
@@ -296,7 +296,7 @@ def test_error_of_a_directory_without_a_store_names_what_was_expected_and_found(
         assert result.exit_code == 2
         assert "expected commitlog/ (RocketMQ), dledger-<id>/data/ (DLedger)" in result.stderr
         assert "found photos" in result.stderr
-        assert "is not there" in dledger(*command, tmp_path / "absent").stderr
+        assert "is missing" in dledger(*command, tmp_path / "absent").stderr
     file = tmp_path / "file"
     file.write_text("x")
     assert "is not a directory" in dledger("verify", file).stderr
@@ -390,7 +390,7 @@ def test_rebuild_refuses_a_log_file_that_is_too_long_and_verify_says_how_to_cut_
     assert dledger("rebuild", store, *options).exit_code == 0
 
 
-def test_rebuild_refuses_a_damaged_end_of_a_log_that_was_closed_in_order_and_takes_a_torn_one(store, manifest):
+def test_rebuild_refuses_a_damaged_end_of_a_log_that_was_closed_cleanly_and_takes_a_torn_one(store, manifest):
     last = manifest("plain-clean")[-1]
     change(store / "commitlog" / f"{65536:020d}", last["physicalOffset"] - 65536 + 4, b"junk")
 

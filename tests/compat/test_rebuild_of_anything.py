@@ -71,7 +71,7 @@ DERIVED = {
     ],
 )
 def test_rebuild_replaces_anything_in_place_of_derived_files(store, derived, strange):
-    """Nothing that can be made again from the log is a dead end; verify names it."""
+    """Nothing that can be rebuilt from the log is a dead end; verify names it."""
     paths = DERIVED[derived](store)
     for path in paths:
         if path.is_dir():

@@ -1,7 +1,7 @@
 """A start that refuses a store changes nothing: the next one refuses it for the same reason, by the same rules.
 
 Each file of each kind of store is damaged in each way. Where the start refuses, it is started again; then the damage is
-taken back, and it opens as after an exit in order.
+taken back, and it opens as after a clean exit.
 """
 
 import asyncio

@@ -23,7 +23,7 @@ NOBODY = 65534
 JAVA = ("plain-clean", "mixed", "raw-dledger")
 # A sparse index file with DLedger's default size takes too long to be written again and again.
 SIZE_MAX_BYTES = 4 << 20
-# Files in which nothing is promised: locks, notes of processes, what is set aside for the next save.
+# Files in which nothing is guaranteed: locks, notes of processes, what is set aside for the next save.
 SILENT = ("lock", "abort", "checkpoint.bak", "currterm.bak", "abort.bak", "group", ".spare", ".kept")
 
 

@@ -16,7 +16,7 @@ from dledger.testing.faults import FaultCounts
 
 # Begin and end of headers, checksums and bodies: the most important positions of torn writes.
 TELLING_BYTES = (1, 4, 8, 16, 36, 40, 44, 47, 48, 49, 56)
-# What the label of an image says in which a sector is not written whole: less than the disk that is assumed promises.
+# What the label of an image says in which a sector is not written whole: less than the disk that is assumed guarantees.
 TORN_IN_A_SECTOR = "torn inside a sector"
 
 

@@ -24,10 +24,10 @@ class Inspector:
         self.crashes = Crashes(SECOND_CRASH_STRIDE)
         self.counts = self.crashes.counts
 
-    def see(self, place, disk, promises):
-        self.crashes.see(place, disk, partial(self.open, promises), owed=promises)
+    def see(self, place, disk, guarantees):
+        self.crashes.see(place, disk, partial(self.open, guarantees), owed=guarantees)
 
-    def open(self, promises, disk, before_operation):
+    def open(self, guarantees, disk, before_operation):
         files = files_on(disk, before_operation)
         store = EntryStore.open(files, DIRECTORY, CONFIG, self.codec, self.crashes.give_up)
         found = []
@@ -36,29 +36,31 @@ class Inspector:
             assert store.index_at_position(store.position_of(index)) == index
             found.append((entry.term, (entry.magic, entry.channel), unstamped(entry)))
         log = Log(store.begin_index, store.begin_prev_term, tuple(found), store.durable_index)
-        expected = [(log.begin_index, log.durable_index, len(log.entries)) for log in promises.logs]
-        assert any(promised.may_leave(log) for promised in promises.logs), f"{log.begin_index}+{len(found)}: {expected}"
+        expected = [(log.begin_index, log.durable_index, len(log.entries)) for log in guarantees.logs]
+        assert any(guaranteed.may_leave(log) for guaranteed in guarantees.logs), (
+            f"{log.begin_index}+{len(found)}: {expected}"
+        )
         assert store.durable_index == store.last_index
-        newest = promises.logs[0]
-        if promises.aside is not None and newest.begin_index == log.begin_index:
-            self._check_aside(files, promises.aside)
+        newest = guarantees.logs[0]
+        if guarantees.aside is not None and newest.begin_index == log.begin_index:
+            self._check_aside(files, guarantees.aside)
         hard_state = HardStateFile.open(files, DIRECTORY).load()
-        assert hard_state in promises.hard_states, (hard_state, promises.hard_states)
-        self._check_memberships(MembershipFile.open(files, DIRECTORY).load(), store, log, promises)
+        assert hard_state in guarantees.hard_states, (hard_state, guarantees.hard_states)
+        self._check_memberships(MembershipFile.open(files, DIRECTORY).load(), store, log, guarantees)
         self.counts["entries"] += len(found)
         self.counts["repairs"] += bool(store.recovery_notes)
 
-    def _check_aside(self, files, promised):
+    def _check_aside(self, files, guaranteed):
         """Check that the log that a reset replaced can be opened."""
         store = EntryStore.open(files, f"{DIRECTORY}/aside", CONFIG, self.codec, self.crashes.give_up)
         found = [store.get(index) for index in range(store.begin_index, store.last_index + 1)]
         entries = tuple((entry.term, (entry.magic, entry.channel), unstamped(entry)) for entry in found)
-        assert promised.may_leave(Log(store.begin_index, store.begin_prev_term, entries, store.durable_index))
+        assert guaranteed.may_leave(Log(store.begin_index, store.begin_prev_term, entries, store.durable_index))
         self.counts["logs set aside"] += 1
 
-    def _check_memberships(self, saved, store, log, promises):
+    def _check_memberships(self, saved, store, log, guarantees):
         """Check that the memberships in the file, restricted to entries of the log, equal those in the log."""
-        assert saved in promises.memberships
+        assert saved in guarantees.memberships
         if saved is None:
             return
         held = drop_unheld(saved, store)

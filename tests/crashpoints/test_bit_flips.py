@@ -65,7 +65,7 @@ class SmallStore:
         work.delete_before(2)
         assert work.begin_index == 2
         self.log = dict(enumerate(work.log, work.begin_index))
-        (self.memberships,) = work.promises().memberships
+        (self.memberships,) = work.guarantees().memberships
         self.hard_state = HardState(7, "n1")
         work.kill()
         self.disk = work.disk

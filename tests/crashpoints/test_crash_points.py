@@ -23,7 +23,7 @@ CODEC = MessageEntryCodec(clock=lambda: 1_700_000_000_000)
         *(pytest.param(name, CODEC, id=f"{name} of messages") for name in ("vote_and_lead", "change_members")),
     ],
 )
-def test_nothing_promised_is_missing_after_a_crash(name, codec, capsys):
+def test_nothing_guaranteed_is_missing_after_a_crash(name, codec, capsys):
     inspector = Inspector(codec)
     work = Workload(inspector.see, codec)
     WORKLOADS[name](work)

@@ -57,7 +57,7 @@ class Conversion:
         log.abandon("killed")
         # A crash may lose the unflushed part of the plain log.
         self.kept_min = len(self.bodies) if is_flushed else len(self.bodies) - 1
-        self.promised = 0
+        self.guaranteed = 0
         self.divide = None
 
     @staticmethod
@@ -72,7 +72,7 @@ class Conversion:
         opened.node.lead(1)
         opened.log.append([Message("T", b"new" * 50)], [len(self.bodies)])
         opened.node.flush()
-        self.promised = 2
+        self.guaranteed = 2
         opened.log.append([Message("T", b"newer" * 300)], [len(self.bodies) + 1])
         opened.node.flush()
         self.see(0)
@@ -86,7 +86,7 @@ class Conversion:
     def _check(self, disk, before_operation):
         opened = self.open(files_on(disk, before_operation))
         self.cases.add(opened.divided.case)
-        assert opened.store.last_index + 1 >= self.promised
+        assert opened.store.last_index + 1 >= self.guaranteed
         assert self.divide in (None, opened.divided.divide)
         opened.node.commit()
         found = [opened.log.read(place, size).body for *_, place, size in opened.scanned()]

@@ -1,6 +1,6 @@
 """A process is killed, the next one starts and votes or acknowledges, and then the power is cut.
 
-What the killed process wrote may be in the page cache only. The next one sees all of it and promises it to others by
+What the killed process wrote may be in the page cache only. The next one sees all of it and guarantees it to others by
 its answers: so its start must have made it durable. Crashes of the disk alone, or within a start, do not show that.
 """
 
@@ -67,7 +67,7 @@ class Killer:
         self.counts = Counter()
         self._stride = stride
 
-    def see(self, place, disk, _promises):
+    def see(self, place, disk, _guarantees):
         self.counts["operations"] += 1
         if self.counts["operations"] % self._stride:
             return
@@ -90,7 +90,7 @@ class Killer:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_state_that_a_start_finds_and_promises_survives_a_power_cut(name, capsys):
+def test_state_that_a_start_finds_and_guarantees_survives_a_power_cut(name, capsys):
     killer = Killer(1 if name in SHORT_WORKLOADS else STRIDE)
     work = Workload(killer.see)
 
@@ -98,5 +98,5 @@ def test_state_that_a_start_finds_and_promises_survives_a_power_cut(name, capsys
     work.end()
 
     with capsys.disabled():
-        print(f"\nkilled, started, promised, power cut: {name}: {dict(killer.counts)}")
+        print(f"\nkilled, started, guaranteed, power cut: {name}: {dict(killer.counts)}")
     assert killer.counts["power cuts"] > killer.counts["kills"]

@@ -43,7 +43,7 @@ class Workload:
         self.see = see
         self.disk = empty_disk()
         self.contents = {}
-        self.promised = -1
+        self.guaranteed = -1
         self.coming = Sender(20, Random(4).randbytes(1_900))
         self.step = "open"
         self.open()
@@ -59,7 +59,7 @@ class Workload:
         content = Random(index).randbytes(size)
         self.contents[index] = content
         self.store.save(index, 2, [content[: size // 3], content[size // 3 :]])
-        self.promised = index
+        self.guaranteed = index
 
     def receive(self, count):
         """Receive this many chunks from the position of the transfer."""
@@ -74,7 +74,7 @@ class Workload:
         self.step = "finish"
         self.contents[20] = self.coming.store.load(self.coming.info)
         assert self.store.finish(self.coming.info)
-        self.promised = 20
+        self.guaranteed = 20
 
     def restart(self):
         self.step = "restart"
@@ -112,7 +112,7 @@ class Inspector:
     def look(self, work, disk, before_operation):
         store = SnapshotStore.open(files_on(disk, before_operation), DIRECTORY)
         newest = store.latest()
-        assert (-1 if newest is None else newest.index) >= work.promised
+        assert (-1 if newest is None else newest.index) >= work.guaranteed
         for info in store.snapshots:
             assert store.load(info) == work.contents[info.index]
         assert store.damaged == ()
@@ -128,7 +128,7 @@ class Inspector:
 
 
 @pytest.mark.slow
-def test_promised_snapshot_exists_after_a_crash(monkeypatch, capsys):
+def test_guaranteed_snapshot_exists_after_a_crash(monkeypatch, capsys):
     monkeypatch.setattr(dledger.storage.snapshot_store, "_SYNC_EVERY_BYTES", 2 * CHUNK_SIZE)
     inspector = Inspector()
 

@@ -1,7 +1,7 @@
 """Workloads of file operations, with the guarantees at each moment.
 
 A workload calls production code on a simulated disk. Before each operation that changes the disk, and at the end, it
-passes the disk and the promises of that moment to the observer that simulates crashes there.
+passes the disk and the guarantees of that moment to the observer that simulates crashes there.
 """
 
 from dataclasses import dataclass, replace
@@ -40,7 +40,7 @@ class Log:
 
 
 @dataclass(frozen=True)
-class Promises:
+class Guarantees:
     """What a crash at this moment must not take: what is found must be left of one of each of these.
 
     `aside` is the log that must be found set aside where the first of `logs` is found; None: nothing need be.
@@ -82,7 +82,7 @@ class Workload:
     """One or several processes on a store, a hard state and a membership file.
 
     Args:
-        see: called with (name of the step and operation, disk, promises).
+        see: called with (name of the step and operation, disk, guarantees).
 
     Attributes:
         log: what was appended and not cut or deleted, as the caller sees it.
@@ -228,14 +228,14 @@ class Workload:
         self._step = "end"
         self._before_operation(0)
 
-    # ------------------------------------------------------------------------------------------- what it promised
+    # ------------------------------------------------------------------------------------------- what it guaranteed
 
     def _before_operation(self, number):
-        self.see(f"{self._step}, operation {number}", self.disk, self.promises())
+        self.see(f"{self._step}, operation {number}", self.disk, self.guarantees())
 
-    def promises(self):
+    def guarantees(self):
         logs = (self._seen_log(),) if self._other_log is None else (self._seen_log(), self._seen_old_log())
-        return Promises(logs, self._hard_states, self._memberships, self._aside)
+        return Guarantees(logs, self._hard_states, self._memberships, self._aside)
 
     def _seen_log(self):
         durable_index = min(self._live_durable_index(), self._next_index - 1)

@@ -1,4 +1,4 @@
-"""The Java program for these tests: `make interop` builds it and says where it is, or why it is not there."""
+"""The Java program for these tests: `make interop` builds it and says where it is, or why it is missing."""
 
 import os
 

@@ -57,7 +57,7 @@ class JavaProgram:
         self._folder = folder
 
     def read(self, directory, sizes=SMALL, *, node_id="", in_place=False, **config):
-        """Read a store in all ways: a copy of it, or the store itself, which is then shut down in order."""
+        """Read a store in all ways: a copy of it, or the store itself, which is then shut down cleanly."""
         options = ["--no-copy"] if in_place else []
         *lines, summary = self._run("read", directory, sizes, node_id, options, config)
         assert summary.pop("summary") is True

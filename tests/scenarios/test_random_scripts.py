@@ -16,7 +16,7 @@ SEEDS_PER_TEST = 25
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first_seed", range(0, 200, SEEDS_PER_TEST))
-def test_no_random_script_breaks_a_promise(first_seed: int) -> None:
+def test_no_random_script_breaks_a_guarantee(first_seed: int) -> None:
     for seed in range(first_seed, first_seed + SEEDS_PER_TEST):
         script = RandomScript(seed, length=60)
         try:

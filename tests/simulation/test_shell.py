@@ -14,7 +14,7 @@ SEEDS = 100
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_runs_of_the_shell_break_no_promise():
+def test_runs_of_the_shell_break_no_guarantee():
     """Split over two processes; about 60 s of CPU time."""
     faults = dict.fromkeys((fault.value for fault in ShellFault), 0)
     work: dict[str, int] = {}

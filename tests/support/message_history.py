@@ -97,9 +97,9 @@ class History:
 class Broken(AssertionError):
     """A guarantee was violated."""
 
-    def __init__(self, promise, what):
-        super().__init__(f"{promise}: {what}")
-        self.promise = promise
+    def __init__(self, guarantee, what):
+        super().__init__(f"{guarantee}: {what}")
+        self.guarantee = guarantee
 
 
 def judge(history: History, replicas: Sequence):
@@ -133,7 +133,7 @@ def by_key_of(replica):
     return dict(found)
 
 
-# ------------------------------------------------------------------------------------------------------- the promises
+# ------------------------------------------------------------------------------------------------------- the guarantees
 
 
 def replicas_are_equal(replicas):

@@ -42,6 +42,9 @@ DIALECT = re.compile(
     | (?:has|have|had)\ not\ what | what\ \w+\ (?:has|have)\ not | for\ want\ of | wanting
     | (?<=\"{3})(?:Return|Yield)\ (?:what|where|who|which|how\ many)   # the noun: the offset of, the number of
     | for\ ever | lest | whence | bears? | bore | guests?                  # permanently; tolerates; non-members
+    | made\ again | goes\ by\ it | no\ room\ for | is\ not\ there   # rebuilt; uses it; no space for; is missing
+    | (?:ends?|ended|exit|closed?|down|stops?)\ in\ order | lags\ far\ behind  # cleanly; whose log lags
+    | mends? | mending | promis(?:e|es|ed|ing) | gave\ up\ on   # repair, correct; guarantee, acknowledge; failed
     )\b""",
     re.IGNORECASE | re.VERBOSE,
 )

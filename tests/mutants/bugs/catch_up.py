@@ -222,12 +222,12 @@ MUTANTS = (
     Mutant(
         snapshot_is_recorded_as_received_before_it_is_durable,
         "a transfer continues after a crash",
-        Tests("tests/crashpoints/test_snapshots.py::test_promised_snapshot_exists_after_a_crash"),
+        Tests("tests/crashpoints/test_snapshots.py::test_guaranteed_snapshot_exists_after_a_crash"),
     ),
     Mutant(
         name_of_a_snapshot_is_not_synced,
         "what was saved is durable",
-        Tests("tests/crashpoints/test_snapshots.py::test_promised_snapshot_exists_after_a_crash"),
+        Tests("tests/crashpoints/test_snapshots.py::test_guaranteed_snapshot_exists_after_a_crash"),
     ),
     Mutant(
         log_begins_with_an_entry_that_is_not_committed,

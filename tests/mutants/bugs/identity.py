@@ -153,9 +153,9 @@ def wiped_node_keeps_its_agreed_group_id(patch):
     original = dledger.core.state.voting_rights.end_founding
 
     def end_founding(state, leader_id, *, is_founding):
-        promised = state.founding_group_id
+        guaranteed = state.founding_group_id
         original(state, leader_id, is_founding=is_founding)
-        state.founding_group_id = promised
+        state.founding_group_id = guaranteed
 
     patch.setattr(dledger.core.state.voting_rights, "end_founding", end_founding)
 

@@ -111,7 +111,7 @@ MUTANTS = (
     Mutant(
         checkpoint_records_what_is_only_dispatched,
         "queues agree with the log",
-        Tests(LOST + "test_checkpoint_promises_nothing_of_queues_that_a_flush_left_out"),
+        Tests(LOST + "test_checkpoint_guarantees_nothing_of_queues_that_a_flush_left_out"),
     ),
     Mutant(open_store_is_not_marked, "queues agree with the log", Tests(CRASHES + "[put_and_flush]")),
     Mutant(

@@ -6,7 +6,7 @@ from crc32c import crc32c
 import store.queues.consume_queues
 import store.queues.glance
 from dledger.testing.disk.files import SimFiles
-from store.dispatch.catch_up import QueuesPromise
+from store.dispatch.catch_up import QueuesGuarantee
 from store.fs.linux.files import OsFiles
 from store.queues.consume_queue import ConsumeQueue
 from store.queues.consume_queues import ConsumeQueues
@@ -73,7 +73,7 @@ def writes_of_a_killed_process_count_as_durable(patch):
 
 
 def withdrawn_guarantee_is_given_again(patch):
-    patch.setattr(QueuesPromise, "withdraw", lambda self: self._last.withdraw())
+    patch.setattr(QueuesGuarantee, "withdraw", lambda self: self._last.withdraw())
 
 
 def full_files_are_not_requested(patch):
@@ -123,7 +123,7 @@ MUTANTS = (
     Mutant(
         new_directory_counts_as_durable,
         "acknowledged is durable",
-        Tests(MADE + "test_promises_made_after_a_kill_survive_a_power_cut"),
+        Tests(MADE + "test_acknowledgements_after_a_kill_survive_a_power_cut"),
     ),
     Mutant(
         units_that_did_not_fit_on_the_disk_are_forgotten,
@@ -164,7 +164,7 @@ MUTANTS = (
     Mutant(
         withdrawn_guarantee_is_given_again,
         RULE,
-        Tests(OPENING + "test_queues_that_lost_what_was_promised_are_written_before_anything_is_promised_again"),
+        Tests(OPENING + "test_queues_that_lost_what_was_guaranteed_are_written_before_anything_is_guaranteed_again"),
     ),
     Mutant(
         queues_that_look_intact_are_not_compared_with_the_log,

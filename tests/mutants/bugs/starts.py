@@ -16,7 +16,8 @@ ASIDE = "tests/unit/dledger/entries/test_aside.py::"
 STRANGERS = "tests/unit/dledger/peer/test_unverified_peers.py::"
 NON_MEMBERS = "tests/integration/dledger/peer/test_non_members.py::"
 AFTER_A_KILL = (
-    "tests/crashpoints/test_guarantees_after_a_kill.py::test_state_that_a_start_finds_and_promises_survives_a_power_cut"
+    "tests/crashpoints/test_guarantees_after_a_kill.py::"
+    "test_state_that_a_start_finds_and_guarantees_survives_a_power_cut"
 )
 exists, remove = OsFiles.exists, OsFiles.remove
 

@@ -134,10 +134,10 @@ def entries_without_messages_never_count_as_dispatched(patch):
 
 
 def lost_file_counts_as_a_lost_write(patch):
-    original = commitlog.plain.recovery._with_promise
+    original = commitlog.plain.recovery._with_guarantee
     patch.setattr(
         commitlog.plain.recovery,
-        "_with_promise",
+        "_with_guarantee",
         lambda facts, place, last_exit: original(facts, place, replace(last_exit, is_checkpoint_lost=False)),
     )
 
@@ -303,12 +303,12 @@ MUTANTS = (
     Mutant(
         guarantee_is_not_bounded_by_the_queues,
         "queue offsets are given once",
-        Tests(LOST + "test_sealed_promise_is_bounded_by_where_the_queues_end"),
+        Tests(LOST + "test_sealed_guarantee_is_bounded_by_where_the_queues_end"),
     ),
     Mutant(
         guarantee_stays_while_queues_are_rebuilt,
         "queue offsets are given once",
-        Tests(LOST + "test_promise_is_withdrawn_before_queues_are_built_again"),
+        Tests(LOST + "test_guarantee_is_withdrawn_before_queues_are_built_again"),
     ),
     Mutant(
         checkpoint_of_a_killed_process_counts_as_durable,
@@ -321,12 +321,12 @@ MUTANTS = (
     Mutant(
         lost_queue_files_are_not_noticed,
         "queues agree with the log",
-        Tests(LOST + "test_queue_that_was_damaged_after_an_exit_in_order_is_built_again"),
+        Tests(LOST + "test_queue_that_was_damaged_after_a_clean_exit_is_built_again"),
     ),
     Mutant(
         lost_index_files_are_not_noticed,
         "the index agrees with the log",
-        Tests(LOST + "test_index_that_was_damaged_after_an_exit_in_order_is_built_again"),
+        Tests(LOST + "test_index_that_was_damaged_after_a_clean_exit_is_built_again"),
     ),
     Mutant(
         log_may_end_anywhere,

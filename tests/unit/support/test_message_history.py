@@ -1,4 +1,4 @@
-"""The judgement of histories can fail: each promise that is broken on purpose is found, by its name."""
+"""The judgement of histories can fail: each guarantee that is broken on purpose is found, by its name."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -120,20 +120,20 @@ def test_correct_history_passes():
 
 
 @pytest.mark.parametrize(
-    ("promise", "spoil"), [(promise, spoil) for promise, spoils in SPOILED.items() for spoil in spoils]
+    ("guarantee", "spoil"), [(guarantee, spoil) for guarantee, spoils in SPOILED.items() for spoil in spoils]
 )
-def test_broken_promise_is_found(promise, spoil):
+def test_broken_guarantee_is_found(guarantee, spoil):
     story = Story()
     spoil(story)
 
     with pytest.raises(Broken) as broken:
         story.judge()
 
-    assert broken.value.promise == promise
+    assert broken.value.guarantee == guarantee
 
 
-def test_every_promise_has_a_history_that_breaks_it():
+def test_every_guarantee_has_a_history_that_breaks_it():
     text = (Path(__file__).parents[2] / "support" / "message_history.py").read_text("utf-8")
-    promises = {part.split('"')[1] for part in text.split("raise Broken(")[1:] if part.startswith('"')}
+    guarantees = {part.split('"')[1] for part in text.split("raise Broken(")[1:] if part.startswith('"')}
 
-    assert promises == set(SPOILED)
+    assert guarantees == set(SPOILED)

@@ -59,7 +59,7 @@ WRONG_UNITS = {
         queue_file(root), 40, bytes.fromhex("0000000000000000 7fffffff") + bytes(8)
     ),
     "two units exchanged": units_exchanged,
-    "a queue that is not there": lambda root: shutil.rmtree(root / "consumequeue" / "TopicTest" / "2"),
+    "a missing queue": lambda root: shutil.rmtree(root / "consumequeue" / "TopicTest" / "2"),
 }
 
 

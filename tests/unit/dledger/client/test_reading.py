@@ -99,7 +99,7 @@ def test_hidden_entries_do_not_count_against_the_limit() -> None:
     assert read.is_done
 
 
-def test_stream_that_ends_in_order_ends_the_read() -> None:
+def test_stream_that_ends_cleanly_ends_the_read() -> None:
     read = session()
     read.request()
     read.take(Log(3).response(0, 3, commit=7), "n")

@@ -63,7 +63,7 @@ def test_next_leader_keeps_the_id_of_a_founding_whose_entry_was_lost():
     assert [node.raft.state.committed_group_id for node in cluster.nodes.values()] == [drawn] * 3
 
 
-def test_founding_node_promises_the_group_id_of_its_last_vote():
+def test_founding_node_agrees_to_the_group_id_of_its_last_vote():
     node = founding_node("b", 1)
 
     for term, candidate, group_id in ((1, "a", 5), (2, "c", 6)):
@@ -143,7 +143,7 @@ def test_all_members_of_a_repeatedly_interrupted_founding_agree_on_one_group_id(
 
 
 @pytest.mark.parametrize("is_saved", [True, False])
-def test_directory_of_an_older_version_promises_nothing(is_saved):
+def test_directory_of_an_older_version_agrees_to_no_group(is_saved):
     node = founding_node("b", 1, HardState(1, "a") if is_saved else HardState())
 
     assert accepted_group_id(node.raft.state) == NO_GROUP

@@ -112,7 +112,7 @@ def test_address_that_makes_the_entry_too_large_is_refused_and_a_shorter_one_is_
     assert asked(cluster, leader, MembershipAction.ADD, "n4", "h:1")[0] == ResponseCode.SUCCESS
 
 
-def test_members_leave_a_group_whose_entries_have_no_room_for_more():
+def test_members_leave_a_group_whose_entries_have_no_space_for_more():
     cluster, leader = begun(400)
 
     assert asked(cluster, leader, MembershipAction.ADD, "n4")[0] == ResponseCode.UNEXPECTED_ARGUMENT

@@ -20,7 +20,7 @@ def test_full_disk_refuses_a_batch_whole(log, fill):
     before = (store.last_index, store.end_position, log.data_path().read_bytes())
 
     for refused in (lambda: store.reserve([3000, 3000, 3000]), lambda: store.append([bytes(3000)] * 3, 20, 1)):
-        with pytest.raises(DiskFull, match="no room for 4096 bytes"):
+        with pytest.raises(DiskFull, match="no space for 4096 bytes"):
             refused()
 
     assert (store.last_index, store.end_position, log.data_path().read_bytes()) == before

@@ -293,7 +293,7 @@ def test_flush_that_began_before_a_reset_makes_nothing_durable_after_it(log, fil
     assert store.durable_index == 2
 
 
-def test_checkpoint_promises_nothing_of_a_log_that_was_dropped(log, fill, flush):
+def test_checkpoint_guarantees_nothing_of_a_log_that_was_dropped(log, fill, flush):
     store = log.open()
     fill(store, 10)
     flush(store)

@@ -49,7 +49,7 @@ def check_append(files: SimFiles) -> None:
 
 
 @pytest.mark.parametrize(("work", "check"), [(save_vote, check_vote), (append, check_append)], ids=["vote", "entries"])
-def test_promises_made_after_a_kill_survive_a_power_cut(
+def test_acknowledgements_after_a_kill_survive_a_power_cut(
     work: Callable[[SimFiles], None], check: Callable[[SimFiles], None]
 ) -> None:
     for seed in range(SEEDS):

@@ -23,7 +23,7 @@ def test_saved_checkpoint_is_loaded_in_the_text_of_java(tmp_path, checkpoint_fil
 @pytest.mark.parametrize(
     "content", [None, b"", b"\0" * 32, b"endIndex=\n", b"committedIndex=5\n", b"\xff", b"endIndex"]
 )
-def test_missing_or_garbled_checkpoint_promises_nothing(tmp_path, checkpoint_file, content):
+def test_missing_or_garbled_checkpoint_guarantees_nothing(tmp_path, checkpoint_file, content):
     if content is not None:
         (tmp_path / "checkpoint").write_bytes(content)
 
@@ -36,7 +36,7 @@ def test_committed_index_is_never_above_the_end(tmp_path, checkpoint_file):
     assert checkpoint_file.load() == Checkpoint(7, 7)
 
 
-def test_withdrawal_removes_only_what_promises_too_much(tmp_path, checkpoint_file):
+def test_withdrawal_removes_only_what_guarantees_too_much(tmp_path, checkpoint_file):
     CheckpointTicket(checkpoint_file, Checkpoint(10, 5)).save()
 
     checkpoint_file.withdraw(11)
@@ -125,7 +125,7 @@ def test_withdrawal_keeps_the_floor_of_truncation(tmp_path):
     assert not (tmp_path / "checkpoint").exists()
 
 
-def test_withdrawal_without_room_removes_the_promise(tmp_path, faulty_files):
+def test_withdrawal_without_room_removes_the_guarantee(tmp_path, faulty_files):
     file = CheckpointFile(faulty_files, str(tmp_path), is_flush_sync=True)
     CheckpointTicket(file, Checkpoint(10, 5)).save()
 

@@ -249,7 +249,7 @@ def test_transfer_that_crashes_anywhere_can_be_resumed(machine, open_store, monk
     assert {-1, 0, 750, 1500} <= starts
 
 
-def test_no_room_for_an_incoming_snapshot_leaves_nothing(machine):
+def test_no_space_for_an_incoming_snapshot_leaves_nothing(machine):
     store = SnapshotStore.open(machine.process(), "/n0")
     info = SnapshotInfo(5, 1, 1 << 20, 7)
     machine.disk.capacity_bytes = machine.disk.used_bytes + 10_000

@@ -57,7 +57,7 @@ def test_checkpoint_with_a_wrong_seal_does_not_count():
     assert seal_state(page) is SealState.FITS
 
 
-def test_missing_or_empty_checkpoint_promises_nothing(tmp_path):
+def test_missing_or_empty_checkpoint_guarantees_nothing(tmp_path):
     assert read_checkpoint(OsFiles(), str(tmp_path)) == StoreCheckpoint()
     (tmp_path / "checkpoint").touch()
 

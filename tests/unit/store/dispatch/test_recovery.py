@@ -102,7 +102,7 @@ CONDITIONS = {
     "queues older than the index": lambda root: lower_checkpoint(root, 300, 10),
     "index older than the queues": lambda root: lower_checkpoint(root, 10, 300),
     "index as Java leaves it": lambda root: lower_checkpoint(root, 0, None),
-    "queues promise nothing": lambda root: lower_checkpoint(root, None, 0),
+    "queues guarantee nothing": lambda root: lower_checkpoint(root, None, 0),
     "tails of queues wrecked": wreck_tail_of_queues,
     "header of an index file wrecked": lambda root: overwrite(last_of(root, "index"), 36, b"\x7f\xff\xff\xff"),
 }

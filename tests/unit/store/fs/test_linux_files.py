@@ -86,7 +86,7 @@ def no_room(*_):
 def test_creating_without_room_is_a_full_disk_and_leaves_nothing(files, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "posix_fallocate", no_room)
 
-    with pytest.raises(DiskFull, match="no room for 4096 bytes"):
+    with pytest.raises(DiskFull, match="no space for 4096 bytes"):
         files.create(f"{tmp_path}/a", 4096)
     assert files.list_directory(str(tmp_path)) == []
 

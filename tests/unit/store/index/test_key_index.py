@@ -171,7 +171,7 @@ def test_cyclic_or_wrong_chain_is_ended_and_reported(tmp_path, open_index, numbe
     assert (fault.path, fault.position, fault.found) == (str(path), 136, str(number))
 
 
-def test_header_that_promises_too_much_is_corruption(tmp_path, open_index):
+def test_header_that_announces_too_much_is_corruption(tmp_path, open_index):
     open_index().append(batch((10, NOON, [3])))
     [path] = (tmp_path / "index").iterdir()
     with path.open("r+b") as file:

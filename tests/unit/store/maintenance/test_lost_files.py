@@ -28,7 +28,7 @@ from tests.support.message_stores import (
 )
 from tests.support.store_damage import be_killed, last_of, lower_checkpoint, overwrite
 
-# ------------------------------------------------------------------------------------------- promises that are too high
+# ----------------------------------------------------------------------------------------- guarantees that are too high
 
 
 def lose_units_from(root, seconds, queues="*"):
@@ -78,7 +78,7 @@ def test_checkpoint_without_a_seal_proves_nothing_after_an_unclean_exit(root, tm
     assert read_checkpoint(OsFiles(), str(root)).is_sealed
 
 
-def test_sealed_promise_is_bounded_by_where_the_queues_end(root, tmp_path):
+def test_sealed_guarantee_is_bounded_by_where_the_queues_end(root, tmp_path):
     expected = rebuilt_files(root, tmp_path / "again")
     lose_units_from(root, 200)
     change_checkpoint(root, logics_msg_timestamp=read_checkpoint(OsFiles(), str(root)).physic_msg_timestamp)
@@ -88,7 +88,7 @@ def test_sealed_promise_is_bounded_by_where_the_queues_end(root, tmp_path):
     assert derived_files(root) == expected
 
 
-def test_checkpoint_promises_nothing_of_queues_that_a_flush_left_out(tmp_path):
+def test_checkpoint_guarantees_nothing_of_queues_that_a_flush_left_out(tmp_path):
     """A flush of queues with a page of units to write leaves others in memory; their messages may be the older ones."""
     clock = Clock()
     store = open_small(tmp_path / "killed", clock=clock)
@@ -113,7 +113,7 @@ def test_checkpoint_promises_nothing_of_queues_that_a_flush_left_out(tmp_path):
     found.close()
 
 
-def test_promise_is_withdrawn_before_queues_are_built_again(root, monkeypatch):
+def test_guarantee_is_withdrawn_before_queues_are_built_again(root, monkeypatch):
     """A crash in the middle of it must not leave the old guarantee with queues that have less."""
     shutil.rmtree(root / "consumequeue")
 
@@ -153,7 +153,7 @@ LOST_QUEUE_FILES = {
 
 
 @pytest.mark.parametrize("damage", LOST_QUEUE_FILES)
-def test_queue_that_was_damaged_after_an_exit_in_order_is_built_again(root, tmp_path, damage):
+def test_queue_that_was_damaged_after_a_clean_exit_is_built_again(root, tmp_path, damage):
     """The log is complete: the store opens, reports what it did, and no queue offset is given out twice."""
     expected = rebuilt_files(root, tmp_path / "again")
     LOST_QUEUE_FILES[damage](root / "consumequeue/TopicTest/2")
@@ -176,7 +176,7 @@ LOST_INDEX_FILES = {
 
 @pytest.mark.parametrize("which", [0, 1, -1])
 @pytest.mark.parametrize("damage", LOST_INDEX_FILES)
-def test_index_that_was_damaged_after_an_exit_in_order_is_built_again(root, tmp_path, damage, which):
+def test_index_that_was_damaged_after_a_clean_exit_is_built_again(root, tmp_path, damage, which):
     expected = rebuilt_files(root, tmp_path / "again")
     LOST_INDEX_FILES[damage](sorted((root / "index").iterdir())[which])
 

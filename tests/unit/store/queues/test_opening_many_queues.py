@@ -83,7 +83,7 @@ def killed(tmp_path, monkeypatch):
     return tmp_path / "store", clock
 
 
-def test_units_of_many_queues_are_written_after_the_opening_and_promised_only_then(killed):
+def test_units_of_many_queues_are_written_after_the_opening_and_guaranteed_only_then(killed):
     root, clock = killed
     before = read_checkpoint(OsFiles(), str(root)).logics_msg_timestamp
 
@@ -106,7 +106,7 @@ def test_units_of_many_queues_are_written_after_the_opening_and_promised_only_th
     opened.close()
 
 
-def test_queues_that_lost_what_was_promised_are_written_before_anything_is_promised_again(killed):
+def test_queues_that_lost_what_was_guaranteed_are_written_before_anything_is_guaranteed_again(killed):
     root, clock = killed
     shutil.rmtree(root / "consumequeue")
 
