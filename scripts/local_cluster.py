@@ -105,6 +105,11 @@ def _start_brokers(options: argparse.Namespace) -> None:
     if (options.folder / BROKERS_FILE).exists():
         brokers = LocalBrokers.attach(options.folder, is_detached=True)
         _check_kind(options, brokers)
+        if options.brokers not in (0, len(brokers.clusters)):
+            raise ClusterError(
+                f"{options.folder} holds {len(brokers.clusters)} broker(s), not {options.brokers}: choose another "
+                "folder, as with RUN=other"
+            )
     else:
         brokers = LocalBrokers.create(
             options.folder,

@@ -182,6 +182,8 @@ def test_cluster_of_the_other_kind_is_not_started(
     for folder in (tmp_path / "log", tmp_path / "brokers"):
         assert local_cluster("start", "--folder", folder, "--secure") == 1
         assert "holds a cluster without TLS: start it without SECURE=1" in capsys.readouterr().err
+    assert local_cluster("start", "--folder", tmp_path / "brokers", "--brokers", 2) == 1
+    assert "holds 1 broker(s), not 2" in capsys.readouterr().err
     assert local_cluster("start", "--folder", log) == 1
     assert "holds a secured cluster: start it with SECURE=1" in capsys.readouterr().err
 
