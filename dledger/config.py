@@ -116,7 +116,7 @@ class NodeConfig:
     mapped_file_size_for_entry_index: int = 5 * MIB * 32
     is_flush_sync: bool = True
     flush_interval_ms: int = 10
-    max_pending_requests_num: int = 10_000
+    max_pending_requests_num: int = 20_000
     max_pending_size_bytes: int = 64 * MIB
     max_wait_ack_time_ms: int = 2_500
     checkpoint_interval_ms: int = 3_000

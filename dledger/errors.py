@@ -7,6 +7,8 @@ expected and found. File errors of any store are in `store.errors`, with `Certai
 
 from __future__ import annotations
 
+import math
+import re
 from enum import IntEnum
 from typing import Final
 
@@ -100,25 +102,50 @@ class CallRefused(DLedgerError):
         return ResponseCode.ACCESS_DENIED if self.is_authenticated else ResponseCode.NOT_AUTHENTICATED
 
 
-class OverQuota(CallRefused):
-    """The caller has taken what it may take in this time. Nothing was done; repeat the request after `wait_s`.
+class RepeatLater(CallRefused):
+    """The caller has taken as much as it may. Nothing was done; repeat the request after `wait_s`.
 
     Attributes:
-        wait_s: seconds until the quota allows a request again.
+        wait_s: seconds until the request may succeed.
     """
+
+    def __init__(self, text: str, wait_s: float) -> None:
+        shown_s = math.ceil(wait_s * 100) / 100
+        super().__init__(f"{text}; repeat the request in {shown_s:.2f} s. Nothing was done", is_authenticated=True)
+        self.wait_s = wait_s
+
+
+class OverQuota(RepeatLater):
+    """The caller has used its quota of requests or bytes a second."""
 
     # By it a client knows this refusal from others with the same status of gRPC.
     PREFIX: Final = "over quota: "
 
     def __init__(self, whose: str, wait_s: float) -> None:
-        text = f"{whose} has used its quota; repeat the request in {wait_s:.2f} s. Nothing was done"
-        super().__init__(self.PREFIX + text, is_authenticated=True)
-        self.wait_s = wait_s
+        super().__init__(f"{self.PREFIX}{whose} has used its quota", wait_s)
 
     @property
     def code(self) -> ResponseCode:
         """The code in answers that have one."""
         return ResponseCode.OVER_QUOTA
+
+
+class Overloaded(RepeatLater):
+    """The caller has its share of what the node can serve at a time (`dledger.service.fair_shares`)."""
+
+    PREFIX: Final = "overloaded: "
+
+    def __init__(self, whose: str, share: str, wait_s: float) -> None:
+        super().__init__(f"{self.PREFIX}{whose} has its share of {share} of this node", wait_s)
+
+
+_REPEAT_AFTER: Final = re.compile(r"; repeat the request in (\d{1,6}\.\d\d) s\. ")
+
+
+def repeat_after_s(text: str) -> float:
+    """Return after how many seconds the request may be repeated that was refused with this text; 0: it has no hint."""
+    found = _REPEAT_AFTER.search(text)
+    return 0.0 if found is None else float(found[1])
 
 
 class InvariantBroken(DLedgerError):

@@ -10,7 +10,7 @@ Answers to invalid or unavailable input (`cluster.protocol.errors` has the codes
 | a deleted range of the log or of a queue         | PlanLog cuts it; ReadLog: NO_MESSAGE       |
 | a range that this node does not have yet         | SERVICE_NOT_AVAILABLE                      |
 | messages that are deleted during the call        | SERVICE_NOT_AVAILABLE                      |
-| too many streams                                 | TOO_MANY_WAITERS                           |
+| user or address has its share of all streams     | OVERLOADED                                 |
 
 A stream has one chunk in memory at a time, and yields to other calls between two chunks. Work on many queues yields
 every few milliseconds, so that a leader can send its heartbeats; if retention deletes a file in between, the stream
@@ -20,6 +20,7 @@ ends.
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Final
 
 from cluster.api.answers import read_mode_of, refusal
@@ -27,7 +28,10 @@ from cluster.api.message_columns import check_lengths
 from cluster.process.cooperative import run_cooperatively
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.v1 import broker_pb2 as pb
-from dledger.errors import DLedgerError
+from dledger.errors import DLedgerError, Overloaded
+from dledger.service.call_gate import holder
+from dledger.service.fair_shares import FairShares
+from dledger.service.retry_times import RetryTimes
 from store.errors import CorruptData, IllegalRequest, StoreError
 from store.model.message import QueueKey
 from store.model.topics import is_system_topic
@@ -42,7 +46,7 @@ if TYPE_CHECKING:
     from store.queues.consume_queue import ConsumeQueue
 
 QUEUES_MAX: Final = 1 << 16
-STREAMS_MAX: Final = 64
+STREAMS_MAX: Final = 128
 CHUNK_BYTES_MIN: Final = 64 << 10
 CHUNK_BYTES_MAX: Final = 1 << 20
 _CHUNK_BYTES_DEFAULT: Final = 512 << 10
@@ -54,7 +58,8 @@ class LogCalls:
 
     def __init__(self, core: BrokerCore) -> None:
         self._core = core
-        self._streams = 0
+        self._streams = FairShares(STREAMS_MAX)
+        self._retries = RetryTimes(time.monotonic)
 
     # -------------------------------------------------------------------------------------------------- planning
 
@@ -181,13 +186,11 @@ class LogCalls:
 
     async def read(self, request: pb.ReadLogRequest) -> AsyncIterator[pb.ReadLogResponse]:
         """Stream a range of the log in chunks; if the stream ends early, the last response has the reason."""
-        core = self._core
-        if self._streams >= STREAMS_MAX:
-            message = f"{self._streams} streams of the log are open, which is the limit; read with fewer tasks"
-            error = RequestFailed(Reason.TOO_MANY_WAITERS, message)
+        core, name = self._core, holder()
+        if not self._streams.take(name, 1):
+            error = Overloaded(name, f"the {STREAMS_MAX} streams of the log", self._retries.next_s())
             yield pb.ReadLogResponse(answer=refusal(core, error, is_read=True))
             return
-        self._streams += 1
         try:
             _check_read(request)
             size = min(max(request.chunk_bytes or _CHUNK_BYTES_DEFAULT, CHUNK_BYTES_MIN), CHUNK_BYTES_MAX)
@@ -197,7 +200,7 @@ class LogCalls:
         except (StoreError, DLedgerError) as error:
             yield pb.ReadLogResponse(answer=refusal(core, error, is_read=True))
         finally:
-            self._streams -= 1
+            self._streams.give_back(name, 1)
 
     def _of_log(self, request: pb.ReadLogRequest, size: int) -> Iterator[pb.ReadLogResponse]:
         offset, end = request.begin_offset, request.end_offset

@@ -12,6 +12,7 @@ Answers to invalid input (`cluster.protocol.errors` has the code and the certain
 | unknown topic                                            | UNKNOWN_TOPIC        | broker_core    |
 | a topic without permission to write, or of the system    | TOPIC_NOT_WRITABLE   | broker_core    |
 | a queue that the topic lacks | UNKNOWN_QUEUE        | broker_core    |
+| user or address has its share of pending puts            | OVERLOADED           | found here     |
 | too many puts wait for the disk                          | LEADER_PENDING_FULL  | store service  |
 | disk full                                                | DISK_FULL, of a group SERVICE_NOT_AVAILABLE | store, node |
 | not durable in time                                      | FLUSH_DISK_TIMEOUT   | store service  |
@@ -31,9 +32,12 @@ from cluster.broker.delivery_options import check_delivery
 from cluster.protocol.errors import Reason, RequestFailed, failure_of, reason_of_put
 from cluster.protocol.request_bounds import BROKER_BOUNDS
 from cluster.v1 import broker_pb2 as pb
-from dledger.errors import DLedgerError
+from dledger.errors import DLedgerError, Overloaded, RepeatLater
+from dledger.service.call_gate import holder
+from dledger.service.fair_shares import FairShares
 from dledger.service.pipelined_call import PipelinedCall
 from dledger.service.request_guard import BadRequest, BoundsCheck
+from dledger.service.retry_times import RetryTimes
 from store.errors import Certainty, IllegalMessage, IllegalRequest, StoreError
 from store.model.commit_log import PutOutcome, PutStatus
 
@@ -60,6 +64,12 @@ class PutCalls:
     def __init__(self, core: BrokerCore) -> None:
         self._core = core
         self._creating: dict[str, asyncio.Task[None]] = {}
+        # Of bytes of puts that are not decided yet. Messages have a bound of their own, so each counts as at least its
+        # part of all bytes.
+        options = core.options
+        self._pending = FairShares(options.pending_size_bytes_max)
+        self._message_bytes_min = -(-options.pending_size_bytes_max // options.pending_messages_max)
+        self._retries = RetryTimes(time.monotonic)
         method = pb.DESCRIPTOR.services_by_name["BrokerService"].methods_by_name["PutStream"]
         self._check_bounds = BoundsCheck(method, BROKER_BOUNDS)
 
@@ -84,7 +94,10 @@ class PutCalls:
         core = self._core
         ended: asyncio.Future[_Put] = asyncio.get_running_loop().create_future()
         begin_s = time.monotonic()
+        name = holder()
         try:
+            if not self._pending.has_room(name):
+                raise self._overloaded(name)
             self._check_bounds(request)
             # Checked before the topic: a node that does not lead may not know a new or changed topic yet.
             puts = core.replica.serving_puts()
@@ -95,7 +108,15 @@ class PutCalls:
             self._check(topic or core.known_topic(request.topic), request)
             check_delivery(request.properties, request.sys_flags)
             messages = messages_of(request, born_host, wall_clock_ms())
-            pending = puts.begin_put(messages)
+            size_bytes = sum([len(message.body) for message in messages])
+            amount = max(size_bytes, len(messages) * self._message_bytes_min)
+            if not self._pending.take(name, amount):
+                raise self._overloaded(name)
+            try:
+                pending = puts.begin_put(messages)
+            except BaseException:
+                self._pending.give_back(name, amount)
+                raise
         except BadRequest as error:
             ended.set_result(_Put(None, _illegal(error)))
             return ended
@@ -104,12 +125,14 @@ class PutCalls:
             return ended
 
         def end(done: asyncio.Future[PutOutcome]) -> None:
+            # Not when the call ends: a client that leaves does not take its puts back.
+            self._pending.give_back(name, amount)
             outcome = done.result()
             core.metrics.count_put(outcome.status, len(messages), time.monotonic() - begin_s)
             if outcome.certainty is Certainty.APPENDED:
                 counts = core.metrics.counts
                 counts.put_messages += len(messages)
-                counts.put_bytes += sum(len(message.body) for message in messages)
+                counts.put_bytes += size_bytes
                 counts.put_repeated += outcome.repeated_count
             if not ended.done():
                 ended.set_result(_Put(outcome))
@@ -119,6 +142,10 @@ class PutCalls:
         else:
             pending.add_done_callback(end)
         return ended
+
+    def _overloaded(self, name: str) -> Overloaded:
+        share = f"the {self._pending.size} bytes of pending puts"
+        return Overloaded(name, share, self._retries.next_s())
 
     async def _create_and_put(self, topic: TopicConfig, born_host: Host, request: pb.PutRequest) -> _Put:
         """Create the topic, once for all concurrent callers, then put."""
@@ -191,6 +218,8 @@ def _status_of(error: StoreError | DLedgerError | None) -> PutStatus:
     """Return RocketMQ's status for a failed put."""
     if isinstance(error, IllegalMessage):
         return PutStatus.PROPERTIES_SIZE_EXCEEDED if error.field == "properties size" else PutStatus.MESSAGE_ILLEGAL
+    if isinstance(error, RepeatLater):
+        return PutStatus.OS_PAGE_CACHE_BUSY
     if isinstance(error, RequestFailed):
         if error.reason is Reason.UNSUPPORTED:
             return PutStatus.MESSAGE_ILLEGAL

@@ -12,7 +12,8 @@ Answers to invalid input (`cluster.protocol.errors` has the codes; a read change
 | an offset before the first message            | status OFFSET_TOO_SMALL; `next_offset`: the first |
 | an offset beyond the end by more than one     | status OFFSET_OVERFLOW_BADLY, at once             |
 | a count, size or wait above the maximum       | the maximum is used                               |
-| too many waiting readers, or streams          | TOO_MANY_WAITERS                                  |
+| user or address has its share of them         | OVERLOADED                                        |
+| too many waiting readers                      | TOO_MANY_WAITERS                                  |
 | Subscribe, not LOCAL, on a follower           | NOT_LEADER                                        |
 
 A read never moves to another offset than the requested one: the status describes where messages are, and the reader
@@ -32,9 +33,11 @@ from cluster.api.answers import read_mode_of, refusal, skipped_to_pb
 from cluster.api.message_columns import check_lengths, columns_of, records_of
 from cluster.broker.queue_watch import QueueWatch
 from cluster.process.cooperative import Pace
-from cluster.protocol.errors import Reason, RequestFailed
 from cluster.v1 import broker_pb2 as pb
-from dledger.errors import DLedgerError
+from dledger.errors import DLedgerError, Overloaded
+from dledger.service.call_gate import holder
+from dledger.service.fair_shares import FairShares
+from dledger.service.retry_times import RetryTimes
 from dledger.v1.log_pb2 import ReadMode
 from store.access.get_message import GetResult, GetStatus
 from store.errors import IllegalRequest, StoreError
@@ -53,6 +56,7 @@ STREAMS_MAX: Final = 1_024
 _COUNT_DEFAULT: Final = 32
 _STREAM_SIZE_BYTES_DEFAULT: Final = 1 << 20
 _MS_PER_S: Final = 1000
+_READERS: Final = "waiting readers"
 # How often an idle stream checks whether it may still be served.
 _STREAM_WAIT_S: Final = 30.0
 
@@ -79,6 +83,19 @@ class ReadCalls:
 
     def __init__(self, core: BrokerCore) -> None:
         self._core = core
+        self._streams = FairShares(STREAMS_MAX)
+        # A stream counts with each of its queues.
+        self._readers = FairShares(core.options.waiters_max)
+        self._retries = RetryTimes(time.monotonic)
+
+    def _take(self, shares: FairShares, name: str, amount: int, what: str) -> None:
+        """Take a share of a resource.
+
+        Raises:
+            Overloaded: the caller has its share.
+        """
+        if not shares.take(name, amount):
+            raise Overloaded(name, f"the {shares.size} {what}", self._retries.next_s())
 
     # ------------------------------------------------------------------------------------------------------- Get
 
@@ -131,10 +148,19 @@ class ReadCalls:
                 await asyncio.sleep(0)
             elif result.status not in _MAY_COME:
                 return result
-            elif not await self._core.replica.wait(want.topic, queue_id, offset, left_s, want.tags):
+            elif not await self._wait(want, queue_id, offset, left_s):
                 return self._read(want, queue_id, offset)
             if was_leading:
                 self._core.check_leading()
+
+    async def _wait(self, want: _Want, queue_id: int, offset: int, time_limit_s: float) -> bool:
+        """Wait for a message; return whether there may be one."""
+        name = holder()
+        self._take(self._readers, name, 1, _READERS)
+        try:
+            return await self._core.replica.wait(want.topic, queue_id, offset, time_limit_s, want.tags)
+        finally:
+            self._readers.give_back(name, 1)
 
     def _read(self, want: _Want, queue_id: int, offset: int) -> GetResult:
         """Read once; an unused queue begins and ends at 0."""
@@ -165,21 +191,24 @@ class ReadCalls:
 
     async def subscribe(self, request: pb.SubscribeRequest) -> AsyncIterator[pb.SubscribeResponse]:
         """Stream the messages of queues; if the broker ends the stream, the last response has the reason."""
-        core, counts = self._core, self._core.metrics.counts
-        if counts.subscribe_streams >= STREAMS_MAX:
-            message = f"{counts.subscribe_streams} streams are open, which is the limit; close some, or use Get"
-            yield pb.SubscribeResponse(
-                answer=refusal(core, RequestFailed(Reason.TOO_MANY_WAITERS, message), is_read=True)
-            )
-            return
+        core, counts, name = self._core, self._core.metrics.counts, holder()
+        taken: list[tuple[FairShares, int]] = []
         counts.subscribe_streams += 1
         try:
+            for shares, amount, what in (
+                (self._streams, 1, "streams of readers"),
+                (self._readers, max(len(request.queue_ids), 1), _READERS),
+            ):
+                self._take(shares, name, amount, what)
+                taken.append((shares, amount))
             async for response in self._subscribe(request):
                 yield response
         except (StoreError, DLedgerError) as error:
             yield pb.SubscribeResponse(answer=refusal(core, error, is_read=True))
         finally:
             counts.subscribe_streams -= 1
+            for shares, amount in taken:
+                shares.give_back(name, amount)
 
     async def _subscribe(self, request: pb.SubscribeRequest) -> AsyncIterator[pb.SubscribeResponse]:
         await self._core.confirm(read_mode_of(request.mode))

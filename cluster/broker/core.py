@@ -38,6 +38,9 @@ class BrokerOptions:
         default_topic_queue_nums: number of queues of an automatically created topic.
         auto_create_subscription_group: whether an unknown group is created when it consumes.
         quotas: what users and addresses may take of this node.
+        pending_messages_max: messages whose puts are not decided yet; of which each user or address has its share.
+        pending_size_bytes_max: the same in bytes of bodies.
+        waiters_max: readers that may wait, of which each user or address has its share.
     """
 
     broker: str
@@ -47,6 +50,9 @@ class BrokerOptions:
     default_topic_queue_nums: int = DEFAULT_TOPIC_QUEUES
     auto_create_subscription_group: bool = True
     quotas: QuotaSettings = field(default_factory=QuotaSettings)
+    pending_messages_max: int = 20_000
+    pending_size_bytes_max: int = 64 << 20
+    waiters_max: int = 100_000
 
 
 class BrokerCore:

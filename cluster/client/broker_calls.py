@@ -90,7 +90,7 @@ class BrokerCalls:
             try:
                 return self._try_each(lambda address: self._ask(address, service, method, request))
             except RequestFailed as failure:
-                pause_s = backoff.next_s()
+                pause_s = backoff.next_s(failure.repeat_after_s)
                 is_passing = failure.is_worth_trying and failure.reason is not Reason.NOT_REACHED
                 if not is_passing or time.monotonic() + pause_s >= deadline:
                     raise
@@ -126,7 +126,7 @@ class BrokerCalls:
                     backoff.reset()
             except RequestFailed as failure:
                 lost_s = lost_s or time.monotonic()
-                pause_s = backoff.next_s()
+                pause_s = backoff.next_s(failure.repeat_after_s)
                 if not failure.is_worth_repeating or time.monotonic() + pause_s >= lost_s + self._timeout_s:
                     raise
                 time.sleep(pause_s)

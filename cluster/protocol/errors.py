@@ -21,7 +21,16 @@ from cluster.protocol.route_table import (
     UnconfirmedRegistration,
     UnknownBroker,
 )
-from dledger.errors import CallRefused, DLedgerError, OverQuota, RequestRefused, ResponseCode, outcome_of
+from dledger.errors import (
+    CallRefused,
+    DLedgerError,
+    OverQuota,
+    RepeatLater,
+    RequestRefused,
+    ResponseCode,
+    outcome_of,
+    repeat_after_s,
+)
 from store.errors import (
     Certainty,
     CorruptData,
@@ -119,6 +128,7 @@ class Reason(StrEnum):
     REGISTRATION_UNCONFIRMED = "REGISTRATION_UNCONFIRMED"
     # A limit is reached, or the node stops.
     LEADER_PENDING_FULL = "LEADER_PENDING_FULL"
+    OVERLOADED = "OVERLOADED"
     TOO_MANY_WAITERS = "TOO_MANY_WAITERS"
     TOO_MANY_BROKERS = "TOO_MANY_BROKERS"
     TOO_MUCH_STATE = "TOO_MUCH_STATE"
@@ -185,6 +195,7 @@ CAUSES: Final[dict[Reason, Cause]] = {
     Reason.REGISTRATION_UNCONFIRMED: Cause(Status.UNAVAILABLE, _NOT_DONE, is_passing=True),
     # A limit is reached, or the node stops.
     Reason.LEADER_PENDING_FULL: Cause(Status.RESOURCE_EXHAUSTED, _NOT_DONE, is_passing=True),
+    Reason.OVERLOADED: Cause(Status.RESOURCE_EXHAUSTED, _NOT_DONE, is_passing=True),
     Reason.TOO_MANY_WAITERS: Cause(Status.RESOURCE_EXHAUSTED, _NOT_DONE, is_passing=True),
     Reason.TOO_MANY_BROKERS: Cause(Status.RESOURCE_EXHAUSTED, _NOT_DONE),
     Reason.TOO_MUCH_STATE: Cause(Status.RESOURCE_EXHAUSTED, _NOT_DONE),
@@ -245,6 +256,11 @@ class RequestFailed(DLedgerError):
         """Whether the request was not executed, and may succeed later or at another node."""
         is_passing = self.reason is not None and CAUSES[self.reason].is_passing
         return is_passing and self.certainty is Certainty.NOT_APPENDED
+
+    @property
+    def repeat_after_s(self) -> float:
+        """Seconds after which the server asks for the next attempt; 0: it does not say so."""
+        return repeat_after_s(self.message) if self.reason in (Reason.OVER_QUOTA, Reason.OVERLOADED) else 0.0
 
     @property
     def is_worth_repeating(self) -> bool:
@@ -320,8 +336,8 @@ def failure_of(error: DLedgerError | StoreError) -> RequestFailed:
         return error
     if isinstance(error, RequestRefused):
         return failure_of_code(error.code, error.message)
-    if isinstance(error, OverQuota):
-        return RequestFailed(Reason.OVER_QUOTA, str(error))
+    if isinstance(error, RepeatLater):
+        return RequestFailed(Reason.OVER_QUOTA if isinstance(error, OverQuota) else Reason.OVERLOADED, str(error))
     if isinstance(error, CallRefused):
         return RequestFailed(Reason.ACCESS_DENIED if error.is_authenticated else Reason.NOT_AUTHENTICATED, str(error))
     reason = next(_REASONS[kind] for kind in type(error).__mro__ if kind in _REASONS)

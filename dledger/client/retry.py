@@ -16,6 +16,7 @@ from dledger.client.outcomes import Refused
 # that a new leader soon receives its first append.
 _GROWING = wait_exponential(multiplier=0.015, max=0.1)
 _JITTER_S = 0.02
+_ASKED_JITTER = 1.2
 _PAUSES = _GROWING + wait_random(0, _JITTER_S)
 
 # An attempt that begins later than this before the deadline would probably time out, and its outcome would be unknown.
@@ -55,11 +56,15 @@ class Backoff:
         self._random = random or Random()
         self._state = RetryCallState(Retrying(), None, (), {})
 
-    def next_s(self) -> float:
-        """Return the next pause; each is longer than the one before."""
+    def next_s(self, asked_s: float = 0.0) -> float:
+        """Return the next pause; each is longer than the one before.
+
+        Args:
+            asked_s: the pause that the server asks for; it is followed, with up to a fifth more.
+        """
         pause = _GROWING(self._state) + self._random.uniform(0, _JITTER_S)
         self._state.attempt_number += 1
-        return pause
+        return max(pause, asked_s * self._random.uniform(1.0, _ASKED_JITTER))
 
     def reset(self) -> None:
         """Restart with short pauses, after a success."""

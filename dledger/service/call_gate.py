@@ -9,7 +9,10 @@ and, for an audit log, at the end of an admitted call. A server without a gate a
 | a later request of a stream whose service answers each request | the service's own refusal of that request |
 | a later request of another stream | the stream ends with UNAUTHENTICATED or PERMISSION_DENIED |
 | a response of a stream, because rights or tokens have ended | the same |
-| any of these, because a quota is used up | the same, with RESOURCE_EXHAUSTED |
+| any of these, because a quota is used up or the caller has its share | the same, with RESOURCE_EXHAUSTED and a hint |
+
+The hint is the time after which the request may be repeated: in the text, and for clients in other languages in the
+trailing metadata `grpc-retry-pushback-ms`.
 
 Not here: users, tokens and rights (`cluster.api.gates.access_gate`).
 """
@@ -17,12 +20,16 @@ Not here: users, tokens and rights (`cluster.api.gates.access_gate`).
 from __future__ import annotations
 
 from contextvars import ContextVar
+from functools import lru_cache
+from ipaddress import IPv6Address, ip_address, ip_network
+from math import ceil
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import grpc
 import grpc.aio
 
-from dledger.errors import OverQuota
+from dledger.errors import RepeatLater
+from dledger.service.open_connections import peer_of
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -37,7 +44,7 @@ class CallRights(Protocol):
 
     @property
     def user(self) -> str:
-        """The user of the call, for quotas; empty: not known."""
+        """The user of the call, for quotas and shares; empty: not known."""
 
     @property
     def is_node(self) -> bool:
@@ -120,6 +127,10 @@ class AllRights:
 EVERYTHING: Final[CallRights] = AllRights()
 # The rights of the current task's call, if the service checks the requests of its streams itself.
 _OF_STREAM: Final[ContextVar[CallRights]] = ContextVar("call rights", default=EVERYTHING)
+_HOLDER: Final[ContextVar[str]] = ContextVar("holder", default="")
+# The network of an IPv6 address that counts as one client.
+_CLIENT_NETWORK_BITS: Final = 64
+_PUSHBACK: Final = "grpc-retry-pushback-ms"
 
 
 def admit(gate: CallGate | None, method: str, context: Context) -> CallRights:
@@ -129,6 +140,31 @@ def admit(gate: CallGate | None, method: str, context: Context) -> CallRights:
         dledger.errors.CallRefused: nothing.
     """
     return EVERYTHING if gate is None else gate.admit(method, context)
+
+
+def enter_call(rights: CallRights, context: Context) -> str:
+    """Return the holder of the shares of a call, its user or else its address; `holder` returns it in the task, too."""
+    user = rights.user
+    name = f"user {user!r}" if user else client_of_peer(context.peer())
+    _HOLDER.set(name)
+    return name
+
+
+def holder() -> str:
+    """Return the holder of the shares of the current task's call; empty outside of calls."""
+    return _HOLDER.get()
+
+
+@lru_cache(maxsize=4096)
+def client_of_peer(peer: str) -> str:
+    """Return the client, as a holder of shares, of gRPC's name of a connection: its address, or network of IPv6."""
+    found = peer_of(peer)
+    if found is None:
+        return "local clients"
+    address = ip_address(found.host.partition("%")[0])
+    if isinstance(address, IPv6Address):
+        return f"address {address.ipv4_mapped or ip_network((address, _CLIENT_NETWORK_BITS), strict=False)}"
+    return f"address {address}"
 
 
 def leave_to_service(admission: CallRights) -> None:
@@ -150,6 +186,7 @@ def check_of_stream(request: Message) -> None:
 async def end_refused(refused: CallRefused, context: Context) -> None:
     """End a call that is refused."""
     code = grpc.StatusCode.PERMISSION_DENIED if refused.is_authenticated else grpc.StatusCode.UNAUTHENTICATED
-    if isinstance(refused, OverQuota):
-        code = grpc.StatusCode.RESOURCE_EXHAUSTED
+    if isinstance(refused, RepeatLater):
+        pushback = ((_PUSHBACK, str(ceil(refused.wait_s * 1000))),)
+        await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(refused), pushback)
     await context.abort(code, str(refused))

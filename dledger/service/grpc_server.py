@@ -20,9 +20,11 @@ from dledger.security.server_port import add_server_port
 from dledger.security.settings import PLAIN
 from dledger.service.answers_under_way import AnswersUnderWay
 from dledger.service.connections_by_address import ConnectionsByAddress
+from dledger.service.fair_shares import FairShares
 from dledger.service.open_connections import close_connections
 from dledger.service.request_bounds import STANDARD_BOUNDS
 from dledger.service.request_guard import CallBounds, Guard, RequestGuard
+from dledger.service.retry_times import RetryTimes
 from dledger.service.unread_calls import REQUEST_LIMIT_S, UnreadCalls
 from store.fs.descriptors import connections_max
 
@@ -42,6 +44,8 @@ CALLS_MAX = 2048
 # Calls of one connection. With 1,024, ten connections that open and reset streams keep more calls waiting than gRPC
 # accepts (`grpc.server.max_pending_requests`), and it cancels those of other clients; with 128, 200 connections do not.
 STREAMS_MAX = 128
+# Of all calls, those that may be without a request.
+UNREAD_PART = 4
 # Connections without a call are closed after this time; a client dials again with its next call.
 IDLE_MS_MAX = 300_000
 # A connection without an HTTP/2 preface by then is not from a client.
@@ -109,9 +113,9 @@ async def start_grpc_server(
     One address has at most half of them (`connections_by_address`). The calls of one connection are bounded by
     `STREAMS_MAX`, and by half of all calls; a gRPC client delays further calls until others have ended, but if it has
     hundreds waiting, some are refused (UNAVAILABLE, RST_STREAM 7): gRPC's server frees the place of a call later than
-    its client counts it as free. More connections avoid this. Calls that have
-    not sent a request are bounded by half of all calls (`unread_calls`), and the bytes of answers that are not read
-    (`answers_under_way`).
+    its client counts it as free. More connections avoid this. One user or address has at most its share of all calls
+    (`fair_shares`). Calls that have not sent a request are bounded by a quarter of all calls (`unread_calls`), and the
+    bytes of answers that are not read (`answers_under_way`).
 
     Args:
         address: to listen on.
@@ -132,7 +136,12 @@ async def start_grpc_server(
     guards = {each.service: each.guard for each in services}
     guards.update(dict.fromkeys(_STANDARD, Guard(STANDARD_BOUNDS)))
     answers = AnswersUnderWay(lambda peer: close_connections(address.port, {peer}))
-    guard = RequestGuard(guards, CallBounds(UnreadCalls(calls_max // 2, request_limit_s), answers), gate)
+    retries = RetryTimes(asyncio.get_running_loop().time)
+    # Calls without a request have no known holder yet, so they have places of their own.
+    unread_max = calls_max // UNREAD_PART
+    places = FairShares(calls_max - unread_max)
+    bounded = CallBounds(UnreadCalls(unread_max, request_limit_s), answers, places, retries)
+    guard = RequestGuard(guards, bounded, gate)
     server = grpc.aio.server(interceptors=[guard], options=[*options, *bounds], maximum_concurrent_rpcs=calls_max)
     for each in services:
         each.add(each.servicer, server)

@@ -8,6 +8,7 @@
 | not arrived in time, or after too many others | DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED (`unread_calls`) |
 | answered, but its client does not read the answer | its connection may be closed (`answers_under_way`) |
 | of a caller that may not send it | UNAUTHENTICATED, PERMISSION_DENIED (`call_gate`) |
+| of a caller that has its share of all calls | RESOURCE_EXHAUSTED (`fair_shares`) |
 
 The guarded service builds the refusal; on a stream of requests it ends the stream with INVALID_ARGUMENT, unless the
 service checks the requests of its streams itself (`Guard.is_stream_checked`), to answer each of them.
@@ -30,8 +31,8 @@ import grpc.aio
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from dledger.errors import CallRefused
-from dledger.service.call_gate import admit, check_of_stream, end_refused, leave_to_service
+from dledger.errors import CallRefused, Overloaded
+from dledger.service.call_gate import admit, check_of_stream, end_refused, enter_call, holder, leave_to_service
 from dledger.service.field_bounds import Bounds, FieldFault, RequestShape
 from store.errors import IllegalRequest
 
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
     from dledger.service.answers_under_way import AnswersUnderWay
     from dledger.service.call_gate import CallGate, CallRights
+    from dledger.service.fair_shares import FairShares
+    from dledger.service.retry_times import RetryTimes
     from dledger.service.unread_calls import UnreadCalls
 
 # Parsing this many bytes takes 20 ms at worst, whatever they contain.
@@ -84,10 +87,23 @@ class CallBounds:
     Attributes:
         unread: the calls whose first request has not arrived.
         answers: the large answers that are not sent yet.
+        places: of calls whose first request has arrived; each user or address has its share.
+        retries: when the clients of refused calls should repeat them.
     """
 
     unread: UnreadCalls
     answers: AnswersUnderWay
+    places: FairShares
+    retries: RetryTimes
+
+    def take_place(self, name: str) -> None:
+        """Take a place for a call whose first request has arrived.
+
+        Raises:
+            Overloaded: the holder has its share.
+        """
+        if not self.places.take(name, 1):
+            raise Overloaded(name, f"the {self.places.size} calls", self.retries.next_s())
 
 
 class _Method:
@@ -158,7 +174,7 @@ class _Method:
     async def _admitted(
         self, context: Context, deserialize: Callable[[bytes], Any]
     ) -> tuple[Any, CallRights | None, Any]:
-        """Return the only request of a call, with its rights; without rights: the response that refuses it.
+        """Return the only request of a call, with its rights and a place; without them: the response that refuses it.
 
         Raises:
             grpc.aio.AbortError: the call has ended, because the request did not arrive or is refused.
@@ -166,11 +182,17 @@ class _Method:
         request = None
         try:
             rights = admit(self._gate, self._path, context)
+            name = enter_call(rights, context)
             data = await self._calls.unread.first_request(context)
             assert data is not None
-            request = self.parse(data, deserialize)
-            self.check(request)
-            rights.check(request)
+            self._calls.take_place(name)
+            try:
+                request = self.parse(data, deserialize)
+                self.check(request)
+                rights.check(request)
+            except BaseException:
+                self._calls.places.give_back(name, 1)
+                raise
         except (BadRequest, CallRefused) as error:
             return request, None, await self.refusal(error, context, request)
         return request, rights, None
@@ -183,6 +205,7 @@ class _Method:
             try:
                 response = await behaviour(request, context)
             finally:
+                self._calls.places.give_back(holder(), 1)
                 rights.done(request, response)
             self._calls.answers.begin_last(context, response.ByteSize())
             return response
@@ -197,8 +220,11 @@ class _Method:
             if rights is None:
                 await context.write(refused)
                 return
-            rights.admitted(request)
-            await behaviour(request, context)
+            try:
+                rights.admitted(request)
+                await behaviour(request, context)
+            finally:
+                self._calls.places.give_back(holder(), 1)
 
         return call
 
@@ -210,8 +236,10 @@ class _Method:
             if rights is None:
                 yield refused
                 return
-            rights.admitted(request)
+            # Not at its end: gRPC may close an abandoned stream in another task.
+            name = holder()
             try:
+                rights.admitted(request)
                 async with aclosing(behaviour(request, context)) as responses:
                     async for response in responses:
                         rights.check_again(request)
@@ -223,6 +251,8 @@ class _Method:
                             await asyncio.sleep(pause_s)
             except CallRefused as error:
                 await end_refused(error, context)
+            finally:
+                self._calls.places.give_back(name, 1)
 
         return call
 
@@ -237,25 +267,36 @@ class _Method:
                 admission.admitted(request)
             return request
 
-        async def requests(pieces: AsyncIterator[bytes], context: Context, admission: CallRights) -> AsyncIterator[Any]:
+        async def requests(
+            pieces: AsyncIterator[bytes], context: Context, admission: CallRights, name: str, places: list[str]
+        ) -> AsyncIterator[Any]:
             first = await self._calls.unread.first_request(context, is_stream=True)
             if first is not None:
+                self._calls.take_place(name)
+                places.append(name)
                 yield checked(first, admission)
                 async for data in pieces:
                     yield checked(data, admission)
 
         async def call(pieces: AsyncIterator[bytes], context: Context) -> AsyncIterator[Any]:
+            # Its holder, after the first request.
+            places: list[str] = []
             try:
                 admission = admit(self._gate, self._path, context)
+                name = enter_call(admission, context)
                 if self._guard.is_stream_checked:
                     leave_to_service(admission)
-                async with aclosing(behaviour(requests(pieces, context, admission), context)) as responses:
+                given = requests(pieces, context, admission, name, places)
+                async with aclosing(behaviour(given, context)) as responses:
                     async for response in responses:
                         yield response
             except BadRequest as error:
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
             except CallRefused as error:
                 await end_refused(error, context)
+            finally:
+                for name in places:
+                    self._calls.places.give_back(name, 1)
 
         return call
 

@@ -98,7 +98,7 @@ class GroupMember:
                 hops += 1
                 logger.info("group_left_for_a_moment broker=%s: %s", self.broker, failure.message)
                 if not is_named or hops > HOPS_MAX:
-                    await asyncio.sleep(backoff.next_s())
+                    await asyncio.sleep(backoff.next_s(failure.repeat_after_s))
 
     async def _run_stream(self, address: str) -> None:
         """Stay in the group until the stream ends.

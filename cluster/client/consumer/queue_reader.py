@@ -207,7 +207,7 @@ class QueueReader:
                     backoff.reset()
                     hops = 0
                 hops += 1
-                pause_s = 0.0 if is_named and hops <= HOPS_MAX else backoff.next_s()
+                pause_s = 0.0 if is_named and hops <= HOPS_MAX else backoff.next_s(failure.repeat_after_s)
                 self._judge(failure)
                 since_s = self.refused[0] if self.refused is not None else time.monotonic()
                 self._refused = since_s, failure

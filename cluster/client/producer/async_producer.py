@@ -137,7 +137,7 @@ class AsyncProducer:
             try:
                 return self._writable(topic, await self._connection.find(topic))
             except RequestFailed as failure:
-                pause_s = backoff.next_s()
+                pause_s = backoff.next_s(failure.repeat_after_s)
                 if not failure.is_worth_trying or time.monotonic() + pause_s >= deadline:
                     raise
             await asyncio.sleep(pause_s)
@@ -288,7 +288,7 @@ class AsyncProducer:
             try:
                 self._place(item, queue_key, queue_id, await self._connection.find(item.topic))
             except RequestFailed as failure:
-                pause_s = backoff.next_s()
+                pause_s = backoff.next_s(failure.repeat_after_s)
                 if failure.is_worth_trying and time.monotonic() + pause_s < item.deadline:
                     await asyncio.sleep(pause_s)
                     continue

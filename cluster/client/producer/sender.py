@@ -194,11 +194,11 @@ class PutQueue:
             del self._queues[topic]
         return PutBatch(items) if items else None
 
-    def paused(self, refusal: RequestFailed) -> bool:
-        """Pass movable items to other brokers, because this one accepts none at present."""
+    def paused(self, refusal: RequestFailed) -> float:
+        """Pass movable items to other brokers, because this one accepts none now; return the pause that it asks for."""
         self._last_failure = refusal
         self._take_out(lambda item: item.is_movable and self._hooks.moved(item, self._broker))
-        return True
+        return refusal.repeat_after_s
 
     def _take_out(self, is_taken: Callable[[SendItem], bool]) -> None:
         """Remove the queued items for which `is_taken` returns True; keep the others in order."""

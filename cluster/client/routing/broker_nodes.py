@@ -191,7 +191,7 @@ class BrokerNodes:
                     broker.is_silent = False
                     raise
                 hops += 1
-                pause_s = 0.0 if is_named and hops <= HOPS_MAX else backoff.next_s()
+                pause_s = 0.0 if is_named and hops <= HOPS_MAX else backoff.next_s(failure.repeat_after_s)
                 if time.monotonic() + pause_s >= deadline:
                     broker.is_silent = failure.reason is Reason.NOT_REACHED
                     raise

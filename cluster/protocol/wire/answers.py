@@ -9,7 +9,7 @@ import grpc
 from cluster.protocol.errors import CAUSES, Reason, RequestFailed, failure_of
 from cluster.v1 import answer_pb2
 from dledger.client.failures import describe, never_left
-from dledger.errors import OverQuota
+from dledger.errors import Overloaded, OverQuota
 from store.errors import Certainty, StoreError
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ _CERTAINTY_TO_WIRE: Final = {
     Certainty.NOT_APPENDED: answer_pb2.CERTAINTY_NOT_DONE,
     Certainty.UNKNOWN: answer_pb2.CERTAINTY_UNKNOWN,
 }
+# With which the text of a refusal begins that ends a call.
+_OF_PREFIX: Final = {OverQuota.PREFIX: Reason.OVER_QUOTA, Overloaded.PREFIX: Reason.OVERLOADED}
 _CERTAINTY_FROM_WIRE: Final = {number: certainty for certainty, number in _CERTAINTY_TO_WIRE.items()}
 
 
@@ -75,8 +77,10 @@ def failure_of_call(address: str, code: grpc.StatusCode, details: str, service: 
         return RequestFailed(Reason.NOT_AUTHENTICATED, message)
     if code is grpc.StatusCode.PERMISSION_DENIED:
         return RequestFailed(Reason.ACCESS_DENIED, message)
-    if code is grpc.StatusCode.RESOURCE_EXHAUSTED and details.startswith(OverQuota.PREFIX):
-        return RequestFailed(Reason.OVER_QUOTA, message)
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        for prefix, reason in _OF_PREFIX.items():
+            if details.startswith(prefix):
+                return RequestFailed(reason, message)
     if never_left(code, details):
         return RequestFailed(Reason.NOT_REACHED, message)
     is_late = code is grpc.StatusCode.DEADLINE_EXCEEDED

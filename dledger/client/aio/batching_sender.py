@@ -87,8 +87,8 @@ class SenderPolicy(Protocol[BatchT, ResponseT, RefusalT]):
         """Remove the next batch from the queue; None when no queued item has a waiting caller."""
         ...
 
-    def paused(self, refusal: RefusalT) -> bool:
-        """Handle a failed attempt to send; return whether to pause before the next one."""
+    def paused(self, refusal: RefusalT) -> float | None:
+        """Handle a failed attempt to send; return the seconds that its refusal asks for; None: no pause."""
         ...
 
     def answered(self, address: str, batch: BatchT, response: ResponseT, *, may_retry: bool) -> SendVerdict[RefusalT]:
@@ -203,8 +203,9 @@ class BatchingSender(Generic[BatchT, ResponseT, RefusalT]):
                 try:
                     await self._send_one()
                 except self._policy.refusal as refusal:
-                    if self._policy.paused(refusal):
-                        await asyncio.sleep(self._backoff.next_s())
+                    asked_s = self._policy.paused(refusal)
+                    if asked_s is not None:
+                        await asyncio.sleep(self._backoff.next_s(asked_s))
 
     def _wake_after(self, linger_s: float) -> None:
         loop, timer = asyncio.get_running_loop(), self._linger_end

@@ -165,12 +165,12 @@ class AppendQueue:
                 items.append(item)
         return Batch(self._group, items, now) if items else None
 
-    def paused(self, refusal: Refused) -> bool:
-        """Fail all queued items if the cause is permanent; return whether it is temporary."""
+    def paused(self, refusal: Refused) -> float | None:
+        """Fail all queued items if the cause is permanent; return 0 if it is temporary: a pause of any length."""
         self._last_failure = refusal.message
         if not refusal.is_passing:
             self._refuse_all(refusal.code, refusal.message)
-        return refusal.is_passing
+        return 0.0 if refusal.is_passing else None
 
     def answered(
         self, address: str, batch: Batch, response: AppendResponse, *, may_retry: bool

@@ -8,6 +8,7 @@ from cluster.access.quotas import Quotas
 from cluster.api.gates.quota_gate import QuotaAdmission
 from dledger.service.answers_under_way import AnswersUnderWay
 from dledger.service.connections_by_address import ConnectionsByAddress
+from dledger.service.fair_shares import FairShares
 from tests.mutants.mutant import Mutant, Tests
 
 FLOODS = "tests/integration/dledger/service/test_connection_floods.py::"
@@ -15,6 +16,7 @@ ANSWERS = "tests/unit/dledger/service/test_answers_under_way.py::"
 CONNECTIONS = "tests/unit/dledger/client/test_connections.py::"
 QUOTAS = "tests/unit/cluster/access/test_quotas.py::"
 QUOTA_GATE = "tests/integration/cluster/api/test_quotas.py::"
+SHARES = "tests/unit/dledger/service/test_fair_shares.py::"
 BOUNDED = "one client takes a bounded share"
 
 
@@ -75,7 +77,19 @@ def requests_of_streams_have_no_quota(patch):
     patch.setattr("dledger.service.request_guard.leave_to_service", lambda admission: None)
 
 
+def one_user_takes_what_is_left(patch):
+    def take(self, holder, amount):
+        if amount > self.size - self.used:
+            return False
+        self._held[holder] = self._held.get(holder, 0) + amount
+        self.used += amount
+        return True
+
+    patch.setattr(FairShares, "take", take)
+
+
 MUTANTS = (
+    Mutant(one_user_takes_what_is_left, BOUNDED, Tests(SHARES + "test_one_holder_alone_gets_half_of_the_resource")),
     Mutant(
         refused_requests_use_the_quota,
         BOUNDED,

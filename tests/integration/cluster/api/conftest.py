@@ -62,7 +62,7 @@ class Shop:
                 max_transfer_count_on_message_in_memory=32_767,
                 max_transfer_bytes_on_message_in_memory=4 << 20,
                 dedupe_window_count=1_000,
-                waiters_max=8,
+                waiters_max=16,
             ),
         )
         self.replica = self.replica_kind.open(self.files, StandaloneConfig(str(self.path), "b", str(address), plain))
@@ -70,7 +70,7 @@ class Shop:
             async with (
                 Broker(
                     self.replica,
-                    BrokerOptions("b", **options),
+                    BrokerOptions("b", **{"waiters_max": 16, **options}),
                     address,
                     first_user=self.first_user,
                     audit=self.audit,

@@ -102,9 +102,9 @@ class Policy:
     def take(self) -> Batch | None:
         return Batch(self.numbers.popleft()) if self.numbers else None
 
-    def paused(self, refusal: Refusal) -> bool:
+    def paused(self, refusal: Refusal) -> float | None:
         self.events.append(("refused", str(refusal)))
-        return self.is_pausing
+        return 0.0 if self.is_pausing else None
 
     def answered(self, address: str, batch: Batch, response: Response, *, may_retry: bool) -> SendVerdict[Refusal]:
         self.events.append((f"answered by {address}", batch.number))
@@ -137,9 +137,9 @@ class Pauses:
         self.count = 0
         self.resets = 0
 
-    def next_s(self) -> float:
+    def next_s(self, asked_s: float = 0.0) -> float:
         self.count += 1
-        return 0.0
+        return asked_s
 
     def reset(self) -> None:
         self.resets += 1
