@@ -103,6 +103,11 @@ TABLE = (
         "Pushes that did not verify: received here, or refused by a peer.",
         "where",
     ),
+    Row(
+        "dledger_entries_lost",
+        MetricKind.COUNTER,
+        "Losses of acknowledged entries that this node found in its own log.",
+    ),
     Row("dledger_syncs", MetricKind.COUNTER, "Syncs of the log by where they ran.", "where"),
     Row("dledger_refusals", MetricKind.COUNTER, "Requests refused, by response code.", "code"),
     Row("dledger_append_latency_seconds", MetricKind.HISTOGRAM, "Time from the arrival of a request to its commit."),
@@ -203,6 +208,7 @@ class NodeMetrics:
         self.elections = 0
         self.leader_changes = 0
         self.distrusted = dict.fromkeys(RejectReason, 0)
+        self.entries_lost = 0
         self.corrupt_pushes = {"received": 0, "refused_by_peer": 0}
         self.append_latency_s = Histogram(_LATENCY_BOUNDS_S)
         self.fsync_latency_s = Histogram(_LATENCY_BOUNDS_S)
@@ -239,6 +245,7 @@ class NodeMetrics:
             "dledger_elections": {"": self.elections},
             "dledger_leader_changes": {"": self.leader_changes},
             "dledger_distrusted_messages": {reason.value: count for reason, count in self.distrusted.items()},
+            "dledger_entries_lost": {"": self.entries_lost},
             "dledger_corrupt_pushes": dict(self.corrupt_pushes),
             "dledger_refusals": {_code_name(code): count for code, count in dict(self._refusals).items()},
         }

@@ -323,6 +323,18 @@ class MessageRejected:
 
 
 @dataclass(frozen=True, slots=True)
+class EntriesLost:
+    """This node lacks entries up to `acknowledged_index` that it acknowledged to `leader_id`, and gave up its vote.
+
+    `last_index` is the end of its log. For observers.
+    """
+
+    leader_id: str
+    acknowledged_index: int
+    last_index: int
+
+
+@dataclass(frozen=True, slots=True)
 class RoleChanged:
     """Role, term or known leader changed; for observers."""
 
@@ -347,5 +359,6 @@ Effect = (
     | WriteSnapshotChunk
     | ResetStore
     | MessageRejected
+    | EntriesLost
     | RoleChanged
 )

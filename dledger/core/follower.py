@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dledger.core.commits import learn_commit
-from dledger.core.events import AppendPushed, MessageRejected, RejectReason, TruncateFrom
+from dledger.core.events import AppendPushed, EntriesLost, MessageRejected, RejectReason, TruncateFrom
 from dledger.core.messages import Heartbeat, HeartbeatResponse, Push, PushAccepted, PushRefused
 from dledger.core.state import membership, voting_rights
 from dledger.core.state.roles import Follower
@@ -21,14 +21,12 @@ def on_heartbeat(state: State, sender: str, heartbeat: Heartbeat) -> None:
     """Stay a follower; advance the commit index, and report it if it exceeds the matched index."""
     note_leader_contact(state, sender, is_founding=heartbeat.is_founding)
     learn_commit(state, heartbeat.commit_index)
-    response = HeartbeatResponse(
-        state.term,
-        heartbeat.round,
-        state.incarnation,
-        is_healthy=not (state.is_disk_stalled or state.is_disk_full),
-        is_unmatched=heartbeat.commit_index > state.follower.matched_index,
-    )
-    state.send(sender, response)
+    _report(state, sender, heartbeat.round, is_unmatched=heartbeat.commit_index > state.follower.matched_index)
+
+
+def _report(state: State, leader_id: str, heartbeat_round: int, *, is_unmatched: bool = False) -> None:
+    is_healthy = not (state.is_disk_stalled or state.is_disk_full)
+    state.send(leader_id, HeartbeatResponse(state.term, heartbeat_round, state.incarnation, is_healthy, is_unmatched))
 
 
 def on_push(state: State, sender: str, push: Push) -> None:
@@ -40,7 +38,7 @@ def on_push(state: State, sender: str, push: Push) -> None:
     note_leader_contact(state, sender, is_founding=push.is_founding)
     log = state.log
     if push.prev_index > log.last_index:
-        _refuse(state, sender, push, conflict_term=NO_TERM, conflict_first_index=NO_INDEX)
+        _disagree(state, sender, push, conflict_term=NO_TERM, conflict_first_index=NO_INDEX)
         return
     if push.prev_index < log.begin_index - 1:
         # It starts with entries that we have deleted; they were committed, so the logs agree up to our commit index.
@@ -50,7 +48,7 @@ def on_push(state: State, sender: str, push: Push) -> None:
         if push.prev_index <= state.commit_floor:
             _keep_committed(state, sender, push)
             return
-        _refuse(
+        _disagree(
             state,
             sender,
             push,
@@ -79,6 +77,32 @@ def _agrees(state: State, index: int, term: int) -> bool:
         # The leader no longer knows the term; but its log begins there, so the entry is committed.
         return index <= state.kept_index
     return state.log.term_at(index) == term
+
+
+def _disagree(state: State, sender: str, push: Push, *, conflict_term: int, conflict_first_index: int) -> None:
+    """Refuse a push after an entry that this log lacks; give up the vote if this node has acknowledged that entry.
+
+    With a new incarnation this node is to the group like one that lost its disk: earlier votes may be lost, too. Its
+    answer makes the leader discard the match index, send the missing entries and readmit this node. A refusal would
+    only lower the match index to our last index, where our log may differ from the leader's.
+    """
+    if _has_lost(state, push):
+        voting_rights.give_up_vote(state)
+        state.emit(EntriesLost(sender, push.prev_index, state.log.last_index))
+        _report(state, sender, 0)
+    else:
+        _refuse(state, sender, push, conflict_term=conflict_term, conflict_first_index=conflict_first_index)
+
+
+def _has_lost(state: State, push: Push) -> bool:
+    """Return whether this node acknowledged the entry at `prev_index`, which its log lacks, as durable in this term.
+
+    Nothing removes such an entry within the term: its leader never changes its own log, and no other node is followed.
+    So this node runs on an old copy of its directory, or its disk lost what was synced. A delayed push proves that,
+    too, because a correct node has the entry until the term ends; one to an earlier disk has another incarnation. If
+    the leader no longer knows the term of the entry, the logs may agree.
+    """
+    return state.is_flush_sync and push.acknowledged_by == state.incarnation and push.prev_term != UNKNOWN_TERM
 
 
 def on_persisted(state: State) -> None:

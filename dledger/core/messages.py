@@ -95,6 +95,9 @@ class Push:
     entries, `span.length` bytes as stored in the leader's file; in a `Send` effect it is None, and the driver reads it
     from the store. `prev_term` may be `UNKNOWN_TERM`: the leader no longer has that entry. `memberships` is never sent:
     the receiver's driver finds them in the payload. `is_founding`: see `Heartbeat`.
+
+    `acknowledged_by`: the incarnation of the receiver that acknowledged the entry at `prev_index` in this term; None:
+    not known. A receiver that has this incarnation and lacks the entry has lost it, and gives up its vote (ADR 29).
     """
 
     term: int
@@ -106,6 +109,7 @@ class Push:
     is_founding: bool = False
     memberships: tuple[MembershipEntry, ...] = ()
     group_id: int = NO_GROUP
+    acknowledged_by: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

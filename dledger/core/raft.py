@@ -79,6 +79,7 @@ class Raft(RaftStatus):
         incoming: a snapshot that was being received, and the number of its received bytes.
         commit_floor: index up to which an earlier process on this directory knew its entries to be committed; -1: not
             known. It is at most `log_state.last_index`.
+        is_flush_sync: the owner reports entries as persisted only after a sync.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class Raft(RaftStatus):
         snapshot: SnapshotInfo | None = None,
         incoming: tuple[SnapshotInfo, int] | None = None,
         commit_floor: int = NO_INDEX,
+        is_flush_sync: bool = True,
     ) -> None:
         log = LogTail(log_state)
         assert commit_floor <= log.last_index, (commit_floor, log.last_index)
@@ -122,6 +124,7 @@ class Raft(RaftStatus):
             founding_group_id=hard_state.founding_group_id,
             commit_index=log.begin_index - 1,
             commit_floor=commit_floor,
+            is_flush_sync=is_flush_sync,
             kept_term=max(hard_state.term, log.last_term),
             written_index=log.last_index,
             persisted_index=log.last_index,

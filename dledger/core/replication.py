@@ -12,6 +12,7 @@ from dledger.core import catch_up
 from dledger.core.messages import Heartbeat, Push
 from dledger.core.state import voting_rights
 from dledger.core.state.progress import Progress
+from dledger.types import NO_INDEX
 
 if TYPE_CHECKING:
     from dledger.core.state.consensus import State
@@ -106,9 +107,39 @@ def _send_probe(state: State, peer: str, progress: Progress) -> None:
             span=None,
             is_founding=voting_rights.is_founding_for(state, peer, progress),
             group_id=state.group_id,
+            acknowledged_by=_acknowledged_by(state, peer, progress),
         ),
     )
     progress.asked(state.now_ms)
+
+
+def _acknowledged_by(state: State, peer: str, progress: Progress) -> int | None:
+    """Return the incarnation of `peer` that acknowledged the entry of the next probe, if it has a vote to give up.
+
+    If it lacks the entry, it gives up its vote (`core.follower`), and only a majority without it can readmit it. So it
+    is not asked while there is none: one lost acknowledgement would otherwise stop the group.
+    """
+    is_acknowledged = NO_INDEX < progress.match_index == progress.next_index - 1
+    if not (is_acknowledged and voting_rights.counts(state, peer, progress) and _can_readmit(state, peer)):
+        return None
+    return progress.incarnation
+
+
+def _can_readmit(state: State, peer: str) -> bool:
+    """Return whether a majority of the voters is live and has matching logs without `peer`.
+
+    A voter that is being probed, too, may have lost entries at the same time.
+    """
+    time_out_ms = state.config.max_election_timeout_ms
+    able = 0
+    for voter in state.voters:
+        if voter == state.self_id:
+            able += 1
+        elif voter != peer:
+            progress = state.leader.progress[voter]
+            is_matched = not progress.is_probing and voting_rights.counts(state, voter, progress)
+            able += is_matched and progress.is_live(state.now_ms, time_out_ms)
+    return able >= state.quorum
 
 
 def retry(state: State, peer: str, progress: Progress) -> None:

@@ -27,6 +27,7 @@ from dledger.core.events import (
     Commit,
     DiskHealth,
     Effect,
+    EntriesLost,
     Event,
     HeadDeleted,
     MessageRejected,
@@ -280,6 +281,8 @@ class Driver:
                 self._append_own(entry, effect.entry.index, effect.term)
             case MessageRejected():
                 self._observer.on_message_rejected(effect)
+            case EntriesLost():
+                self._observer.on_entries_lost(effect)
             case RequestEnded():
                 self._observer.on_request_ended(effect.request_id, effect.code, effect.message)
             case WriteSnapshotChunk():
@@ -339,6 +342,7 @@ class Driver:
                 self._read(message.span),
                 message.is_founding,
                 group_id=message.group_id,
+                acknowledged_by=message.acknowledged_by,
             )
         elif isinstance(message, SnapshotChunk):
             assert self._snapshots is not None

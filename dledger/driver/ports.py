@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dledger.core.events import MessageRejected, RoleChanged
+    from dledger.core.events import EntriesLost, MessageRejected, RoleChanged
     from dledger.core.messages import Message
     from dledger.entries.store import CorruptPush, EntriesTicket
     from dledger.errors import ResponseCode
@@ -114,6 +114,9 @@ class Observer(Protocol):
 
     def on_read_refused(self, read_id: int) -> None:
         """A linearizable read cannot be served here."""
+
+    def on_entries_lost(self, loss: EntriesLost) -> None:
+        """This node lacks entries that it acknowledged to the leader, and gave up its vote."""
 
     def on_message_rejected(self, message: MessageRejected) -> None:
         """A message was dropped because no correct node of this group can have sent it."""

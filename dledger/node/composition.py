@@ -206,6 +206,7 @@ def _raft_of(setup: NodeSetup, opened: NodeFiles, machine: NodeMachine | None) -
         snapshot=None if machine is None else machine.snapshot,
         incoming=None if machine is None else machine.incoming,
         commit_floor=store.recovered_checkpoint.commit_floor,
+        is_flush_sync=config.is_flush_sync,
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from dledger.core.events import MessageRejected, RejectReason, RoleChanged
+from dledger.core.events import EntriesLost, MessageRejected, RejectReason, RoleChanged
 from dledger.errors import ResponseCode
 from dledger.pending.appends import AppendResult, PendingAppend
 from dledger.types import MembershipEntry, Role
@@ -153,6 +153,22 @@ class NodeObserver:
     def on_read_refused(self, read_id: int) -> None:
         """Send a linearizable read to the leader."""
         self._reads.refused(read_id)
+
+    def on_entries_lost(self, loss: EntriesLost) -> None:
+        """Count and log each loss: the node draws a new incarnation with it."""
+        self._metrics.entries_lost += 1
+        text = (
+            "this node acknowledged these entries as durable and no longer has them: its directory was replaced by an "
+        )
+        text += "old copy, or its disk lost synced data. It has no vote until the leader has readmitted it"
+        logger.error(
+            "entries_lost self_id=%s leader=%s acknowledged_index=%d last_index=%d text=%r",
+            self._self_id,
+            loss.leader_id,
+            loss.acknowledged_index,
+            loss.last_index,
+            text,
+        )
 
     def on_message_rejected(self, message: MessageRejected) -> None:
         """Count it, and log the first of its kind since the leader changed."""

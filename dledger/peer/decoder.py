@@ -98,6 +98,7 @@ def _push(message: peer_pb2.PeerMessage, payload: bytes) -> Push:
         payload=payload if span else None,
         is_founding=push.is_founding,
         group_id=message.group_id,
+        acknowledged_by=push.acknowledged_by if push.HasField("acknowledged_by") else None,
     )
 
 

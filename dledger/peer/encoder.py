@@ -91,6 +91,7 @@ def _push(message: Push) -> peer_pb2.PeerMessage:
             first_index=message.prev_index + 1,
             last_index=message.prev_index,
             is_founding=message.is_founding,
+            acknowledged_by=message.acknowledged_by,
         )
         return peer_pb2.PeerMessage(term=message.term, push=push)
     assert message.payload is not None, "a push with entries leaves only with their bytes"
@@ -104,6 +105,7 @@ def _push(message: Push) -> peer_pb2.PeerMessage:
         entries_term=span.term,
         position=span.position,
         is_founding=message.is_founding,
+        acknowledged_by=message.acknowledged_by,
     )
     return peer_pb2.PeerMessage(term=message.term, push=push)
 

@@ -373,6 +373,7 @@ class Push(_message.Message):
     ENTRIES_TERM_FIELD_NUMBER: _builtins.int
     POSITION_FIELD_NUMBER: _builtins.int
     IS_FOUNDING_FIELD_NUMBER: _builtins.int
+    ACKNOWLEDGED_BY_FIELD_NUMBER: _builtins.int
     prev_index: _builtins.int
     prev_term: _builtins.int
     commit_index: _builtins.int
@@ -383,6 +384,8 @@ class Push(_message.Message):
     position: _builtins.int
     is_founding: _builtins.bool
     """As in Heartbeat."""
+    acknowledged_by: _builtins.int
+    """The receiver's incarnation that acknowledged the entry at prev_index in this term. Absent: not known."""
     def __init__(
         self,
         *,
@@ -394,12 +397,15 @@ class Push(_message.Message):
         entries_term: _builtins.int = ...,
         position: _builtins.int = ...,
         is_founding: _builtins.bool = ...,
+        acknowledged_by: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_acknowledged_by", b"_acknowledged_by", "acknowledged_by", b"acknowledged_by"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_index", b"commit_index", "entries_term", b"entries_term", "first_index", b"first_index", "is_founding", b"is_founding", "last_index", b"last_index", "position", b"position", "prev_index", b"prev_index", "prev_term", b"prev_term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_acknowledged_by", b"_acknowledged_by", "acknowledged_by", b"acknowledged_by", "commit_index", b"commit_index", "entries_term", b"entries_term", "first_index", b"first_index", "is_founding", b"is_founding", "last_index", b"last_index", "position", b"position", "prev_index", b"prev_index", "prev_term", b"prev_term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__acknowledged_by: _TypeAlias = _typing.Literal["acknowledged_by"]  # noqa: Y015
+    _WhichOneofArgType__acknowledged_by: _TypeAlias = _typing.Literal["_acknowledged_by", b"_acknowledged_by"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__acknowledged_by) -> _WhichOneofReturnType__acknowledged_by | None: ...
 
 Global___Push: _TypeAlias = Push  # noqa: Y015
 

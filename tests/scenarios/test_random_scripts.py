@@ -25,6 +25,17 @@ def test_no_random_script_breaks_a_guarantee(first_seed: int) -> None:
             pytest.fail(f"seed {seed}: {error!r}\n{script.text}")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("first_seed", range(0, 50, SEEDS_PER_TEST))
+def test_a_node_on_an_old_copy_breaks_no_guarantee(first_seed: int) -> None:
+    for seed in range(first_seed, first_seed + SEEDS_PER_TEST):
+        script = RandomScript(seed, length=60, has_old_copies=True)
+        try:
+            script.run()
+        except (Violation, AssertionError) as error:
+            pytest.fail(f"seed {seed}: {error!r}\n{script.text}")
+
+
 def test_command_line_runs_random_scripts(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--random", "2", "--seed", "7", "--length", "10"]) == 0
 

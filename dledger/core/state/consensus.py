@@ -63,6 +63,7 @@ class State:
         now_ms: time of the last tick.
         quiet_until_ms: this node does not vote before this time: it has just started, and may have had recent contact
             with a leader.
+        is_flush_sync: this node acknowledges entries only after a sync.
         is_disk_stalled: the disk stalls, or stalled recently.
         is_disk_stalling: it stalls now.
         is_disk_full: the last refused entries do not fit on it.
@@ -118,6 +119,8 @@ class State:
     # Monotonic: never goes back. All `..._ms` of this package are on this clock.
     now_ms: int = 0
     quiet_until_ms: int = 0
+    # Fixed for the life of the process. Without it a power cut may lose acknowledged entries, as documented.
+    is_flush_sync: bool = True
     is_disk_stalled: bool = False
     is_disk_stalling: bool = False
     is_disk_full: bool = False

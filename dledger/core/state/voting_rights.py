@@ -188,6 +188,11 @@ def recognise(state: State, peer: str, progress: Progress, incarnation: int) -> 
 # ---------------------------------------------------------------------------------------------- the follower's side
 
 
+def give_up_vote(state: State) -> None:
+    """Draw a new incarnation, so that no vote of this node counts until a committed membership names it."""
+    state.incarnation = state.draw(1, INCARNATION_END)
+
+
 def end_founding(state: State, leader_id: str, *, is_founding: bool) -> None:
     """End the founding of this node at the first message of a leader.
 
@@ -197,5 +202,5 @@ def end_founding(state: State, leader_id: str, *, is_founding: bool) -> None:
     if state.is_founding:
         state.is_founding = False
         if not (is_founding and state.voted_for == leader_id):
-            state.incarnation = state.draw(1, INCARNATION_END)
+            give_up_vote(state)
             state.founding_group_id = NO_GROUP

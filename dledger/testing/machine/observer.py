@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from asyncio import Future
     from collections.abc import Callable, Sequence
 
-    from dledger.core.events import MessageRejected, ReadIndex, RoleChanged
+    from dledger.core.events import EntriesLost, MessageRejected, ReadIndex, RoleChanged
     from dledger.core.raft import Raft
     from dledger.driver.driver import Proposal
     from dledger.entries.store import CorruptPush, EntryStore
@@ -205,6 +205,11 @@ class SimObserver:
     def on_read_refused(self, read_id: int) -> None:
         """Answer the clients with the refusal."""
         self.reads.refused(read_id)
+
+    def on_entries_lost(self, loss: EntriesLost) -> None:
+        """Only a node with a damaged disk can have lost entries that it acknowledged."""
+        self._world.trace.note(self._node_id, "has lost entries up to %d", loss.acknowledged_index)
+        self._world.checks.damage.gave_up_vote(self._node_id)
 
     def on_message_rejected(self, message: MessageRejected) -> None:
         """All simulated messages come from nodes of the group, so only a different group id is a valid reason.

@@ -130,6 +130,7 @@ class SimProcess:
             snapshot=None if self._applier is None else self._applier.snapshot,
             incoming=self._snapshots.incoming(),
             commit_floor=self.store.recovered_checkpoint.commit_floor,
+            is_flush_sync=options.is_flush_sync,
         )
         self._driver: Driver = parts.make_driver(
             self.raft,

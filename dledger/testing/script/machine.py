@@ -65,6 +65,7 @@ class ScriptMachine:
         is_adopting: the operator declares, for the next start, that a directory without identity is this node's.
         is_sync_held: syncs begin but do not end.
         is_sync_failing: syncs fail.
+        has_old_disk: the disk was replaced by a copy.
         disk: the simulated disk.
     """
 
@@ -76,6 +77,7 @@ class ScriptMachine:
         self.is_adopting = True
         self.is_sync_held = False
         self.is_sync_failing = False
+        self.has_old_disk = False
         self._copy: SimDisk | None = None
         self._environment = environment
         self._number = number
@@ -146,10 +148,12 @@ class ScriptMachine:
         """Replace the disk by the kept copy."""
         assert self._copy is not None, self.id
         self.disk = deepcopy(self._copy)
+        self.has_old_disk = True
 
     def wipe(self) -> None:
         """Replace the disk by an empty one."""
         self.node = None
+        self.has_old_disk = False
         self.disk = SimDisk(Random(0), FaultCounts())
 
 

@@ -22,6 +22,7 @@ from dledger.storage.hard_state import HardStateFile
 from dledger.storage.identity import IdentityFile
 from dledger.storage.snapshot_store import SnapshotStore
 from dledger.testing.checks.all_checks import node_directory
+from dledger.testing.faults import Violation
 from dledger.testing.machine.wrong_directories import GROUP_NAME
 from dledger.testing.script.applied import Bodies
 from dledger.testing.script.words import members, run
@@ -31,7 +32,7 @@ from store.errors import StorageFailed
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dledger.core.events import MessageRejected, RoleChanged
+    from dledger.core.events import EntriesLost, MessageRejected, RoleChanged
     from dledger.core.messages import Message
     from dledger.entries.store import CorruptPush, EntriesTicket
     from dledger.errors import ResponseCode
@@ -270,6 +271,12 @@ class ScriptNode:
         """Record that a read is refused."""
         del self._reads[read_id]
         self._say(f"refuses read {read_id}")
+
+    def on_entries_lost(self, loss: EntriesLost) -> None:
+        """Record that the node gave up its vote because it lost acknowledged entries; check that it lost any."""
+        if not self._machine.has_old_disk:
+            raise Violation("vote given up", f"{self._machine.id} gave up its vote, and its disk was not replaced")
+        self._say(f"gives up its vote: acknowledged {loss.acknowledged_index}, has entries up to {loss.last_index}")
 
     def on_message_rejected(self, message: MessageRejected) -> None:
         """Record, once per kind, the rejection of messages that no node of this group can have sent."""

@@ -56,6 +56,9 @@ _TIMES_MS = (10, 50, 100, 300, 700, 1_500)
 _BODY_SIZES = (10, 40, 100)
 _LOSSES = ("keep", "lose-unsynced", "torn 1", "torn 2")
 _INDEX_END = 40
+# Of the commands of a script with old copies.
+_COPY_SHARE = 0.1
+_RESTORE_SHARE = 0.06
 
 
 class RandomScript:
@@ -64,12 +67,13 @@ class RandomScript:
     Args:
         seed: determines the script.
         length: commands before the phase without faults.
+        has_old_copies: nodes are also restarted on old copies of their directories, while the group works without them.
 
     Attributes:
         commands: the commands so far.
     """
 
-    def __init__(self, seed: int, length: int) -> None:
+    def __init__(self, seed: int, length: int, *, has_old_copies: bool = False) -> None:
         self.commands: list[str] = []
         self._random = Random(f"wild/{seed}")
         self._length = length
@@ -78,6 +82,9 @@ class RandomScript:
         self._body_count = 0
         self._has_joined = False
         self._has_wiped = False
+        self._has_old_copies = has_old_copies
+        # Last index and incarnation of each node when its directory was copied.
+        self._copied: dict[int, tuple[int, int]] = {}
 
     @property
     def text(self) -> str:
@@ -111,6 +118,8 @@ class RandomScript:
         random = self._random
         kind = random.choices(tuple(_KINDS), weights=tuple(_KINDS.values()))[0]
         a, b = random.sample(self._nodes, 2)
+        if self._has_old_copies:
+            self._copy_or_restore(a)
         if kind == "deliver":
             self._deliver_one()
         elif kind == "join":
@@ -150,6 +159,38 @@ class RandomScript:
         if len(voters) > 2 and len(raft.state.memberships) == 1 and commit_indexes == {raft.commit_index}:
             self._has_wiped = True
             self._do(f"wipe {number}")
+
+    def _copy_or_restore(self, number: int) -> None:
+        """Sometimes copy the directory of a running node, or put its copy in place."""
+        node = self._cluster.machines[f"n{number}"].node
+        choice = self._random.random()
+        if choice < _COPY_SHARE and node is not None and not node.raft.state.is_founding:
+            self._copied[number] = (node.raft.last_index, node.raft.state.incarnation)
+            self._do(f"copy {number}")
+        elif choice > 1 - _RESTORE_SHARE and number in self._copied:
+            self._restore(number)
+
+    def _restore(self, number: int) -> None:
+        """Restart a follower on its copy, if the copy lacks entries that it has acknowledged to the present leader.
+
+        Raises:
+            Violation: it did not give up its vote.
+        """
+        self._stop_faults()
+        leader, node_id = self._leader().raft, f"n{number}"
+        state, (last_index, incarnation) = leader.state, self._copied[number]
+        is_member = state.incarnations.get(node_id) == incarnation and node_id != state.self_id
+        nodes = [self._cluster.machines[voter].node for voter in state.voters]
+        is_quiet = {None if node is None else node.raft.commit_index for node in nodes} == {leader.commit_index}
+        is_old = last_index < leader.match_index_of(node_id)
+        if not (is_member and is_old and is_quiet and len(nodes) > 2 and len(state.memberships) == 1):
+            return
+        self._has_wiped = True
+        for command in ("crash {} keep", "put-copy {}", "restart {}", "run 300"):
+            self._do(command.format(number))
+        node = self._cluster.machines[node_id].node
+        if node is not None and node.raft.state.incarnation == incarnation:
+            raise Violation("old copy", f"{node_id} has lost entries up to {leader.match_index_of(node_id)} and votes")
 
     # ------------------------------------------------------------------------------------------------------- peace
 

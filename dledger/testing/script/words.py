@@ -81,7 +81,7 @@ def _heartbeat(heartbeat: Heartbeat) -> str:
 
 def _heartbeat_response(response: HeartbeatResponse) -> str:
     if response.round == 0:
-        return "your term is over"
+        return f"no heartbeat acknowledged{_incarnation(response.incarnation)}"
     health = "" if response.is_healthy else ", my disk stalls"
     return f"heartbeat {response.round} acknowledged{_incarnation(response.incarnation)}{health}"
 

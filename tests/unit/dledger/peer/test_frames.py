@@ -292,7 +292,7 @@ FULL: list[Message] = [
     VoteResponse(1, True, True, is_founding=True, life=5),
     Heartbeat(1, 2, 3, is_founding=True, group_id=5),
     HeartbeatResponse(1, 2, incarnation=3, is_healthy=False, is_unmatched=True),
-    replace(PUSH, is_founding=True, group_id=5),
+    replace(PUSH, is_founding=True, group_id=5, acknowledged_by=7),
     PushAccepted(1, 2, incarnation=3),
     *(PushRefused(1, 2, 3, 4, 5, **{why: True}) for why in ("is_disk_full", "is_corrupt", "is_contradicting")),
     TimeoutNow(1, group_id=5),
@@ -311,6 +311,13 @@ def test_every_field_of_a_message_is_encoded(message: Message) -> None:
     silent = [field.name for field in fields(message) if getattr(message, field.name) == field.default]
     silent = silent if not isinstance(message, PushRefused) else silent[2:]  # it has one reason at a time
     assert silent == (["memberships"] if isinstance(message, Push) else []), "a field is not tried here"
+
+
+@pytest.mark.parametrize("acknowledged_by", [None, 0, 7])
+def test_an_unknown_incarnation_is_not_the_first_one(acknowledged_by: int | None) -> None:
+    for push in (PUSH, Push(3, 9, 2, 9, None)):
+        head, payload = encode(replace(push, acknowledged_by=acknowledged_by))
+        assert decode(head[FRAME_HEAD.size :], payload or b"").acknowledged_by == acknowledged_by
 
 
 def test_there_is_a_frame_for_every_message_of_the_core() -> None:
