@@ -15,6 +15,7 @@ from commitlog.offline.log_walk import LogWalk
 from commitlog.record.record import FIELDS_SIZE, BadRecord, Record, decode
 from commitlog.record.resync import find_good
 from dledger.entries.format.entry import BLANK_MAGIC, BLANK_SIZE_MIN, ENTRY_MAGICS, ENTRY_NORMAL, HEADER, HEADER_SIZE
+from pipeline.log.time_search import TimeSearch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -175,41 +176,12 @@ class LogPlaces:
         number = self.file_at(begin)
         return number is not None and begin < end <= self._log_files[number].begin_offset + self._log_files[number].size
 
-    def offset_at_time(self, store_timestamp_ms: int, begin: int, end: int) -> int:
+    def offset_at_time(self, store_timestamp_ms: int, begin: int, end: int, *, is_end: bool = False) -> int:
         """Return the offset of the first record (or its entry) in `[begin, end)` stored at this time or later.
 
-        Bisects the files, then the bytes of one, resyncing to the next valid record. `end` if there is none.
+        `end` if there is none. See `TimeSearch.offset_at`.
         """
-        low, high = begin, end
-        for file in self._log_files:
-            if begin < file.begin_offset < end:
-                found = self._timestamp_after(file, file.begin_offset, min(end, file.end_offset))
-                if found is not None and found[1] >= store_timestamp_ms:
-                    high = file.begin_offset
-                    break
-                low = file.begin_offset if found is not None else low
-        number = self.file_at(low)
-        if number is None:
-            return end
-        file = self._log_files[number]
-        file_end = limit = min(high, file.end_offset)
-        while low < limit:
-            middle = (low + limit) // 2
-            found = self._timestamp_after(file, middle, file_end)
-            if found is not None and found[1] < store_timestamp_ms:
-                low = found[0] + 1
-            else:
-                limit = middle
-        found = self._timestamp_after(file, low, file_end)
-        return high if found is None else found[0]
-
-    def _timestamp_after(self, file: LogFileInfo, offset: int, end: int) -> tuple[int, int] | None:
-        """Return (offset, store timestamp) of the first valid record in `[offset, end)`; None if there is none."""
-        view, base, header = self.view(file), file.begin_offset, file.header_size
-        position = find_good(view, offset - base, end - base, base_offset=base, header_size=header)
-        if position >= end - base:
-            return None
-        return base + position, decode(view, position + header).store_timestamp
+        return TimeSearch(self._log_files, self.view).offset_at(store_timestamp_ms, begin, end, is_end=is_end)
 
     def entry_before(self, end: int, begin: int) -> EntryHead | None:
         """Return the last entry of `[begin, end)`, searched backwards; `end` must be the end of an entry."""

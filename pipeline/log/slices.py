@@ -125,7 +125,7 @@ class _Plan:
         if selection.begin_ms is not None:
             begin = max(begin, store.offset_at_time(selection.begin_ms - _CLOCK_STEP_MS))
         if selection.end_ms is not None:
-            end = min(end, store.offset_at_time(selection.end_ms + _CLOCK_STEP_MS))
+            end = min(end, store.offset_at_time(selection.end_ms + _CLOCK_STEP_MS, is_end=True))
         return begin, max(begin, end)
 
     # --------------------------------------------------------------------------------------------------- by queue

@@ -26,7 +26,7 @@ from commitlog.offline.log_walk import LogWalk
 from dledger.entries.format.entry import HEADER_SIZE
 from dledger.types import TermRun
 from pipeline.log.places import NO_INDEX, LogPlaces
-from pipeline.log.queue_search import first_at, first_where
+from pipeline.log.queue_search import first_at, first_at_time, first_where
 from store.model.topics import LMQ_PREFIX
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class StoreView:
     def queue_end(self, queue: QueueView) -> int:
         """Return the queue offset after the last unit whose message is in the readable range."""
         bound = self.end_offset
-        return first_where(queue, queue.begin, queue.end, lambda offset, size: offset + size > bound)
+        return first_where(queue, queue.begin, queue.end, lambda unit: unit.offset + unit.size > bound)
 
     def record_offset(self, offset: int) -> int:
         """Return the offset of the record at log offset `offset`; past the entry header, if there is one."""
@@ -167,24 +167,25 @@ class StoreView:
             return offset >= self.divide
         return self.kind is not StoreMode.PLAIN
 
-    def offset_at_time(self, store_timestamp_ms: int) -> int:
+    def offset_at_time(self, store_timestamp_ms: int, *, is_end: bool = False) -> int:
         """Return the offset of the first record (or its entry) stored at or after a time; `end_offset` if none.
 
-        A binary search, exact unless the store's clock was set back.
+        A binary search, exact unless the store's clock was set back. A wrong time of a single record does not mislead
+        it; `is_end` states that the result ends a range, see `TimeSearch.offset_at`.
         """
-        return self.log.offset_at_time(store_timestamp_ms, self.begin_offset, self.end_offset)
+        return self.log.offset_at_time(store_timestamp_ms, self.begin_offset, self.end_offset, is_end=is_end)
 
     def queue_offset_at_time(self, key: QueueKey, store_timestamp_ms: int) -> int:
-        """Return the offset of a queue's first message stored at or after a time; its end if there is none."""
+        """Return the offset of a queue's first message stored at or after a time; its end if there is none.
+
+        A wrong time of a single message makes it too low by at most two messages, and never too high.
+        """
         begin, end = self.queues[key]
         queue = self.queue_views.get(key)
-
-        def is_later(offset: int, _size: int) -> bool:
-            found = self.log.store_timestamp(offset)
-            return found is not None and found >= store_timestamp_ms
-
         queued_end = begin if queue is None else max(begin, min(end, queue.end))
-        found = begin if queue is None else first_where(queue, begin, queued_end, is_later)
+        found = begin
+        if queue is not None:
+            found = first_at_time(queue, begin, queued_end, store_timestamp_ms, self.log.store_timestamp)
         if found < queued_end:
             return found
         # A running process writes units some time after their messages.

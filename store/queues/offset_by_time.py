@@ -71,6 +71,16 @@ def first_time_from(queue: ConsumeQueue, queue_offset: int, store_timestamp_of: 
         ((physical_offset, size, _),) = queue.unit_tuples(at, 1)
         return None if size == BLANK_SIZE else store_timestamp_of(at, physical_offset, size)
 
+    return first_confirmed_time(time_at, queue_offset)
+
+
+def first_confirmed_time(time_at: Callable[[int], int | None], queue_offset: int) -> int | None:
+    """Return the first time from a queue offset on that its neighbours confirm; None: none of the next.
+
+    Args:
+        time_at: returns the store timestamp of the message at a queue offset; None: there is none, or it is unknown.
+        queue_offset: of the first message.
+    """
     before, found = time_at(queue_offset - 1), time_at(queue_offset)
     for at in range(queue_offset + 1, queue_offset + NEIGHBOURS_MAX + 1):
         following = time_at(at)

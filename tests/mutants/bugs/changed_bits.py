@@ -8,6 +8,7 @@ from commitlog.plain.reader import PlainLogReader
 from dledger.entries.format.entry import HEADER
 from dledger.entries.format.walk import WalkState
 from dledger.entries.recovery import _Cursor
+from pipeline.log.time_search import TimeSearch
 from store.access.message_store import MessageStore
 from store.fs.retention_rules import RetentionPolicy
 from store.index.file import IndexFile
@@ -18,6 +19,7 @@ from tests.mutants.mutant import Mutant, Tests
 INDEX = "tests/unit/store/index/test_changed_index_bits.py::"
 RETENTION = "tests/unit/store/maintenance/test_retention.py::"
 READING = "tests/unit/commitlog/plain/test_reading.py::"
+WRONG_TIMES = "tests/unit/pipeline/log/test_wrong_times.py::"
 QUEUE = "tests/unit/store/queues/test_changed_unit_bits.py::"
 
 
@@ -100,6 +102,12 @@ def one_record_ends_the_certain_part(patch):
     patch.setattr(PlainLogReader, "offset_at_timestamp", offset_at_timestamp)
 
 
+def bisection_of_a_log_relies_on_one_record(patch):
+    patch.setattr(
+        TimeSearch, "_confirmed_from", lambda self, file, offset, end: next(self._records_of(file, offset, end), None)
+    )
+
+
 def chain_at_the_head_of_a_file_is_not_verified(patch):
     def head_cursor(data, index, number, head_index, codec):
         before = index.unit(head_index - 1)
@@ -174,6 +182,11 @@ MUTANTS = (
         one_record_ends_the_certain_part,
         "no message is hidden",
         Tests(READING + "test_changed_time_of_one_record_makes_no_offset_of_a_time_too_late"),
+    ),
+    Mutant(
+        bisection_of_a_log_relies_on_one_record,
+        "no message is hidden",
+        Tests(WRONG_TIMES + "test_wrong_time_of_one_record_leaves_no_other_record_out_of_a_range"),
     ),
     Mutant(
         chain_at_the_head_of_a_file_is_not_verified,
