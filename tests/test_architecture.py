@@ -21,6 +21,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from cluster.api.gates import metrics as gate_metrics
 from cluster.broker import metrics as broker_metrics
 from cluster.config.broker_options import ServerOptions
 from cluster.protocol.errors import CAUSES
@@ -346,6 +347,7 @@ def test_every_link_of_a_document_has_a_target() -> None:
         pytest.param(list(ServerOptions.model_fields), id="settings"),
         pytest.param([row.name for row in metrics.TABLE], id="metrics"),
         pytest.param([row.name for row in broker_metrics.TABLE], id="metrics-of-brokers"),
+        pytest.param([row.name for row in gate_metrics.TABLE], id="metrics-of-gates"),
         pytest.param([row.name for row in certificate_metrics.TABLE], id="metrics-of-certificates"),
         pytest.param([f"{code.value} {code.name}" for code in ResponseCode], id="response codes"),
         pytest.param([f"| {cause.name} | {row.status.name} |" for cause, row in CAUSES.items()], id="causes"),

@@ -6,6 +6,7 @@
 | ADMIN: changes of topics, groups, offsets by hand, users, roles, tokens, nodes; lists of users and roles | always |
 | ACCESS: messages, and offsets of groups | if the setting demands it |
 | READ: lists of names, routes, status, health | never |
+| BINDING: registrations with all topics of a broker: they bind its name to a node | as ADMIN, or as a refusal |
 | LOGIN | always, by `cluster.api.login_calls`, which has the user's name |
 
 A request is about the resources of its rights. Where super users need no right, the row says what it is about.
@@ -31,6 +32,7 @@ class Recorded(Enum):
     ADMIN = "admin"
     ACCESS = "access"
     READ = "read"
+    BINDING = "binding"
     LOGIN = "login"
 
 
@@ -72,6 +74,14 @@ def resources_of(path: str, request: Any, scope: Scope) -> tuple[str, ...]:
 
 def _token(request: Any) -> list[str]:
     return [f"User:{request.user}", f"Token:{request.id}"]
+
+
+def _registration(request: Any) -> list[str]:
+    return [f"Broker:{request.broker}", f"Node:{request.leader_id}"]
+
+
+def _of_broker(request: Any) -> list[str]:
+    return [f"Broker:{request.broker}"]
 
 
 _READ: Final = AuditedMethod(Recorded.READ)
@@ -126,13 +136,13 @@ _ROWS: Final[dict[str, dict[str, AuditedMethod]]] = {
         "Explain": AuditedMethod(Recorded.ADMIN, lambda request: [f"User:{request.user}", request.resource]),
     },
     "cluster.v1.NameServer": {
-        "Register": _READ,
+        "Register": AuditedMethod(Recorded.BINDING, _registration),
         "Heartbeat": _READ,
-        "Unregister": _ADMIN,
+        "Unregister": AuditedMethod(Recorded.ADMIN, _of_broker),
         "Route": _READ,
         "ListTopics": _READ,
         "ListBrokers": _READ,
-        "SetWritable": _ADMIN,
+        "SetWritable": AuditedMethod(Recorded.ADMIN, _of_broker),
     },
     "dledger.v1.LogService": {"Append": _ACCESS, "AppendStream": _ACCESS, "Read": _ACCESS, "Status": _READ},
     "dledger.v1.AdminService": {

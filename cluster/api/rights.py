@@ -14,8 +14,9 @@ a row. The functions read protobuf requests whose bounds have been checked.
 Less obvious rules:
 
 - A topic `%RETRY%g` belongs to the group `g`: its consumers write and read it, so both need SUB on the group.
-- Entries of the raw log, and byte ranges of the log, contain the commands of access control with verifiers and token
-  keys: only super users may read them. A new member of the group receives them, too.
+- In a broker's log, raw entries and byte ranges contain the commands of access control with verifiers and token keys:
+  only super users may read them. A new member of the group receives them, too. A log of raw entries has a table of its
+  own, `RIGHTS_OF_ENTRIES`.
 - A message id does not identify the topic, so only super users may query by it; others use topic and UNIQ_KEY.
 
 Source: RocketMQ's `DefaultAuthorizationContextBuilder`, and the annotations of its request headers.
@@ -317,4 +318,11 @@ RIGHTS: Final[dict[str, MethodRights]] = {
         "grpc.reflection.v1alpha.ServerReflection": {"ServerReflectionInfo": _USER},
     }.items()
     for method, row in rows.items()
+}
+
+# Of a log of raw entries, which has no commands of access control in it: readers and writers need no more than the log.
+RIGHTS_OF_ENTRIES: Final[dict[str, MethodRights]] = RIGHTS | {
+    "/dledger.v1.LogService/Append": _on_cluster(_PUB),
+    "/dledger.v1.LogService/AppendStream": _on_cluster(_PUB),
+    "/dledger.v1.LogService/Read": _on_cluster(_SUB),
 }

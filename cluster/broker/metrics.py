@@ -146,6 +146,10 @@ class BrokerMetrics:
         refusals = self.counts.refusals
         refusals[reason] = refusals.get(reason, 0) + 1
 
+    def count_quota_refused(self) -> None:
+        """Count a request above a quota."""
+        self.counts.quota_refused += 1
+
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics of the table (prometheus calls this)."""
         gauges = BrokerGauges() if self._source is None else self._source()

@@ -64,26 +64,6 @@ class ServerOptions(SecurityOptions, NodeOptions):
         "leader creates this one. If set, every call needs a token, or a certificate of a user. Empty: access control "
         "is off until there is a user.",
     )
-    quota_user_requests_per_s: int = Field(
-        default=0,
-        ge=0,
-        description="Requests a second of one user at this node; more are refused with OVER_QUOTA and may be repeated. "
-        "0: no limit.",
-    )
-    quota_user_bytes_per_s: int = Field(
-        default=0,
-        ge=0,
-        description="Bytes a second of one user at this node, of requests and answers: requests above it are refused, "
-        "answers of a stream are delayed. At least 65,536; 0: no limit.",
-    )
-    quota_address_requests_per_s: int = Field(
-        default=0,
-        ge=0,
-        description="Requests a second of all clients of one address (of IPv6: of one network of 64 bits).",
-    )
-    quota_address_bytes_per_s: int = Field(
-        default=0, ge=0, description="Bytes a second of all clients of one address. At least 65,536; 0: no limit."
-    )
     max_message_size: int = Field(
         default=4 * _MIB,
         ge=1,

@@ -152,6 +152,24 @@ def _name_servers_reach_clients_port(options: ServerOptions) -> Iterator[tuple[s
         yield "name_server_tls", f"expected on with name_servers and client_tls = {options.client_tls!r}, found off"
 
 
+def _users_of_log_are_known(options: ServerOptions) -> Iterator[tuple[str, str]]:
+    """Without certificates a list of users would protect nothing, and a broker has users of its own."""
+    for name in _USERS_OF_LOG:
+        if getattr(options, name) == type(options).model_fields[name].default:
+            continue
+        if options.broker:
+            yield (
+                name,
+                "expected only on a log of raw entries: a broker has users (`dledger user`)",
+            )
+        elif options.client_tls != "mutual":
+            yield (
+                name,
+                f"expected client_tls = mutual, which shows users by their certificates, found {options.client_tls}",
+            )
+
+
+_USERS_OF_LOG = ("log_administrators", "log_writers", "log_readers")
 _CHECKS: tuple[tuple[frozenset[str], Check], ...] = (
     (frozenset({"self_id", "peers"}), _self_is_a_peer),
     (frozenset({"is_joining", "peers"}), _joining_node_knows_others),
@@ -195,6 +213,7 @@ _CHECKS: tuple[tuple[frozenset[str], Check], ...] = (
         _exposed_ports_are_meant,
     ),
     (frozenset({"peer_security", "peer_security_also", "peer_secret_file"}), _secret_has_file),
+    (frozenset({"client_tls", "broker", *_USERS_OF_LOG}), _users_of_log_are_known),
     (frozenset({"client_tls", "name_servers", "name_server_tls"}), _name_servers_reach_clients_port),
     (frozenset({"max_in_flight_size_bytes", "max_in_flight_total_size_bytes"}), _bounds_nest),
 )

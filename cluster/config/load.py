@@ -26,6 +26,7 @@ from cluster.config.audit_settings import AuditSettings
 from cluster.config.broker_options import BROKER_OPTIONS, ServerOptions
 from cluster.config.checks import relation_faults
 from cluster.config.exposure import ExposedPort, exposed_ports
+from cluster.config.log_callers import LogCallers, users_of
 from cluster.config.port_tls import ProcessTls, process_tls
 from cluster.config.quotas import QuotaSettings
 from dledger.config import Address, NodeConfig
@@ -113,7 +114,6 @@ class BrokerSettings:
         auto_create_topic_enable, default_topic_queue_nums, auto_create_subscription_group: see
             `cluster.broker.core.BrokerOptions`.
         first_user_file: file with the first user; empty: none.
-        quotas: what users and addresses may take of the node.
         max_message_size: maximum bytes of a body.
         has_property_crc: whether the records of the base log have property CRCs.
         store: settings of queues, index and reads; the base log has the retention of entries.
@@ -126,7 +126,6 @@ class BrokerSettings:
     default_topic_queue_nums: int
     auto_create_subscription_group: bool
     first_user_file: str
-    quotas: QuotaSettings
     max_message_size: int
     has_property_crc: bool
     store: MessageStoreConfig
@@ -147,6 +146,8 @@ class ServerConfig:
         peer_secret_file: file with the secret of the nodes; empty: no kind needs it.
         exposed_ports: plain ports that other machines can reach; the settings allow them.
         audit: settings of the audit log.
+        quotas: what users and addresses may take of the node.
+        log_callers: the users of a log of raw entries; None: callers present no certificate, or it is a broker's.
     """
 
     node: NodeConfig
@@ -159,6 +160,8 @@ class ServerConfig:
     peer_secret_file: str = ""
     exposed_ports: tuple[ExposedPort, ...] = ()
     audit: AuditSettings = field(default_factory=AuditSettings)
+    quotas: QuotaSettings = field(default_factory=QuotaSettings)
+    log_callers: LogCallers | None = None
 
 
 def load_config(file: Path | None, environment: Mapping[str, str], flags: Mapping[str, str]) -> ServerConfig:
@@ -297,12 +300,19 @@ def _config_of(options: ServerOptions) -> ServerConfig:
         peer_secret_file=options.peer_secret_file if PeerKind.SECRET in peer_kinds else "",
         exposed_ports=exposed_ports(options),
         audit=AuditSettings(options.audit, options.audit_dir, options.audit_file_size_bytes, options.audit_files_max),
+        quotas=QuotaSettings(**{name: getattr(options, name) for name in QuotaSettings.__dataclass_fields__}),
+        log_callers=_log_callers_of(options) if options.client_tls == "mutual" and broker is None else None,
+    )
+
+
+def _log_callers_of(options: ServerOptions) -> LogCallers:
+    return LogCallers(
+        users_of(options.log_administrators), users_of(options.log_writers), users_of(options.log_readers)
     )
 
 
 def _broker_of(options: ServerOptions) -> BrokerSettings:
     own = {name: getattr(options, name) for name in BrokerSettings.__dataclass_fields__ if hasattr(options, name)}
-    quotas = QuotaSettings(**{name: getattr(options, name) for name in QuotaSettings.__dataclass_fields__})
     named = {name: getattr(options, name) for name in BROKER_OPTIONS if name in MessageStoreConfig.__dataclass_fields__}
     force_percent = round(options.disk_space_ratio_to_force_clean * 100)
     store = MessageStoreConfig(
@@ -315,4 +325,4 @@ def _broker_of(options: ServerOptions) -> BrokerSettings:
         clean_file_forcibly_enable=options.enable_disk_force_clean,
         archive_log=options.broker,
     )
-    return BrokerSettings(**own, quotas=quotas, store=store)
+    return BrokerSettings(**own, store=store)

@@ -1,12 +1,13 @@
-"""The options of a node's security: TLS of its ports, other nodes, and the audit log."""
+"""The options of a node's security: TLS of its ports, other nodes, rights by certificate, quotas, and the audit log."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from cluster.config.audit_settings import AUDIT_FILE_SIZE_BYTES, AUDIT_FILES_MAX
+from cluster.config.log_callers import parse_users
 
 _GIB = 1 << 30
 
@@ -88,4 +89,41 @@ class SecurityOptions(BaseModel):
         ge=2,
         le=1_000,
         description="... and each has this many files at most; the oldest is deleted.",
+    )
+    quota_user_requests_per_s: int = Field(
+        default=0,
+        ge=0,
+        description="Requests a second of one user at this node; more are refused with OVER_QUOTA and may be repeated. "
+        "0: no limit.",
+    )
+    quota_user_bytes_per_s: int = Field(
+        default=0,
+        ge=0,
+        description="Bytes a second of one user at this node, of requests and answers: requests above it are refused, "
+        "answers of a stream are delayed. At least 65,536; 0: no limit.",
+    )
+    quota_address_requests_per_s: int = Field(
+        default=0,
+        ge=0,
+        description="Requests a second of all clients of one address (of IPv6: of one network of 64 bits).",
+    )
+    quota_address_bytes_per_s: int = Field(
+        default=0, ge=0, description="Bytes a second of all clients of one address. At least 65,536; 0: no limit."
+    )
+    log_administrators: Annotated[str, BeforeValidator(parse_users)] = Field(
+        default="none",
+        examples=["dledger://default/user/alice"],
+        description="On a log of raw entries with client_tls = mutual: the users that may do everything, also change "
+        "the members of the group. dledger://<group>/user/<name>, separated by commas; none; or all: every user whose "
+        "certificate names this group. The group's nodes may always do everything. Equal on all nodes.",
+    )
+    log_writers: Annotated[str, BeforeValidator(parse_users)] = Field(
+        default="all",
+        examples=["dledger://default/user/alice"],
+        description="The same for appends.",
+    )
+    log_readers: Annotated[str, BeforeValidator(parse_users)] = Field(
+        default="all",
+        examples=["dledger://default/user/alice"],
+        description="The same for reads.",
     )

@@ -87,7 +87,7 @@ class LocalSecurity:
             certificates = made._open_certificates()
             certificates.create("a local cluster of dledger")
             for user in USERS:
-                certificates.issue(CertificateIdentity(_USERS_GROUP, IdentityKind.USER, user), ())
+                certificates.issue(_identity_of(user), ())
             if has_users:
                 made._write_credentials()
         except (DLedgerError, OSError) as error:
@@ -114,6 +114,11 @@ class LocalSecurity:
         settings: dict[str, Setting] = {"peer_security": "tls", "client_tls": "mutual"}
         if self.has_users:
             settings |= {"name_server_tls": "on", "first_user_file": str(self.first_user)}
+        else:
+            # Whatever the group of the log, which the users' certificates do not name.
+            users = ",".join(_identity_of(user).uri for user in USERS)
+            settings |= {"log_administrators": _identity_of(ADMINISTRATOR).uri}
+            settings |= {"log_writers": users, "log_readers": users}
         return settings | self._files_of(CertificateIdentity(group, IdentityKind.NODE, node_id))
 
     def forget_node(self, group: str, node_id: str) -> None:
@@ -132,8 +137,7 @@ class LocalSecurity:
             ClusterError: it cannot be created.
         """
         files = self._files_of(CertificateIdentity(_NAME_SERVERS_GROUP, IdentityKind.NODE, server))
-        administrator = CertificateIdentity(_USERS_GROUP, IdentityKind.USER, ADMINISTRATOR)
-        options = ["--client-tls", "mutual", "--administrator", administrator.uri]
+        options = ["--client-tls", "mutual", "--administrator", _identity_of(ADMINISTRATOR).uri]
         return options + [word for name, path in files.items() for word in (f"--{name.replace('_', '-')}", path)]
 
     def _files_of(self, identity: CertificateIdentity) -> dict[str, str]:
@@ -208,3 +212,7 @@ def _write_secret(path: Path, text: str) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE)
     with os.fdopen(descriptor, "w", encoding="ascii") as file:
         file.write(text)
+
+
+def _identity_of(user: str) -> CertificateIdentity:
+    return CertificateIdentity(_USERS_GROUP, IdentityKind.USER, user)

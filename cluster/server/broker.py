@@ -37,9 +37,9 @@ from cluster.process.metrics_page import metrics_page
 from cluster.process.serving import GRACE_S, print_ready, process_registry, run_process, wait_end
 from cluster.process.tasks import end_tasks
 from cluster.replica.standalone import StandaloneConfig, StandaloneReplica
-from cluster.server.audit import opened_audit
 from cluster.server.data_modes import warn_of_readers
 from cluster.server.first_user import create_first_user, first_user_of
+from cluster.server.gates import opened_audit
 from cluster.server.security import standalone_security
 from cluster.server.store_host import resolve_store_host
 from dledger.security.settings import PLAIN
@@ -122,7 +122,7 @@ class Broker:
         gate = AccessGate(lambda: replica.state.access, scope, options.broker, is_closed=is_closed, audit=calls)
         self._gate: CallGate = gate
         if not options.quotas.is_unlimited:
-            self._gate = QuotaGate(gate, Quotas(options.quotas, time.monotonic), self._metrics)
+            self._gate = QuotaGate(gate, Quotas(options.quotas, time.monotonic), self._metrics.count_quota_refused)
         self._first_user = first_user
         dial = partial(GrpcNameServer, security=name_server_security)
         self._registrar = Registrar(name_servers, dial) if name_servers else None

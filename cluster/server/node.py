@@ -20,11 +20,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from cluster.api.gates.entry_rights import entry_policy
+from cluster.api.gates.metrics import GateMetrics
+from cluster.api.rights import Scope
 from cluster.process.metrics_page import metrics_page
 from cluster.process.serving import GRACE_S, print_ready, process_registry, run_process, wait_end
 from cluster.process.trace_file import TraceFile
-from cluster.server.audit import gate_of_entries, opened_audit
 from cluster.server.data_modes import warn_of_readers
+from cluster.server.gates import gate_of, opened_audit
 from cluster.server.security import ProcessSecurity, node_security
 from cluster.server.store_host import resolve_store_host
 from dledger.metrics import NodeMetrics
@@ -39,7 +42,6 @@ if TYPE_CHECKING:
 
     from prometheus_client import CollectorRegistry
 
-    from cluster.config.audit_settings import AuditSettings
     from cluster.config.load import BrokerSettings, ServerConfig
     from cluster.replica.replicated import ReplicatedConfig
     from store.model.message import Host
@@ -70,7 +72,7 @@ async def _serve(config: ServerConfig, stopped: asyncio.Future[signal.Signals]) 
         stack.enter_context(metrics_page(config.metrics_address, registry, tls=security.metrics))
         trace = _trace_of(config, stack)
         if config.broker is None:
-            failure = await _serve_entries(config, metrics, trace, security, stack)
+            failure = await serve_entries(config, metrics, registry, trace, security, stack)
         else:
             store_host = await resolve_store_host(config.node.client_address)
             if not await _bootstrap(config, store_host, registry, security, stopped):
@@ -78,7 +80,7 @@ async def _serve(config: ServerConfig, stopped: asyncio.Future[signal.Signals]) 
             replica_config = replicated_config(config, config.broker, store_host)
             replica_config = replace(replica_config, peer_security=security.peers)
             failure = await _serve_messages(
-                replica_config, config.broker, metrics, registry, trace, security, config.audit, stack
+                config, replica_config, config.broker, metrics, registry, trace, security, stack
             )
         warn_of_readers(config.node.store_base_dir, f"dledger-{config.node.self_id}", "commitlog", "consumequeue")
         print_ready(
@@ -90,9 +92,10 @@ async def _serve(config: ServerConfig, stopped: asyncio.Future[signal.Signals]) 
         await wait_end(stopped, failure)
 
 
-async def _serve_entries(
+async def serve_entries(
     config: ServerConfig,
     metrics: NodeMetrics,
+    registry: CollectorRegistry,
     trace: Callable[[str], None] | None,
     security: ProcessSecurity,
     stack: AsyncExitStack,
@@ -102,7 +105,10 @@ async def _serve_entries(
     stack.push_async_callback(node.stop)
     await node.start()
     audit = opened_audit(config.audit, config.node.store_base_dir, config.node.self_id, stack)
-    gate = gate_of_entries(audit, config.node.group)
+    group, callers = config.node.group, config.log_callers
+    counted = GateMetrics(registry, group, config.node.self_id, audit)
+    policy = None if callers is None else entry_policy(group, callers)
+    gate = gate_of(policy, Scope(group), audit, config.quotas, counted.count_quota_refused)
     server = await start_server(node, config.node.client_address, security.clients, gate)
     stack.push_async_callback(server.stop, GRACE_S)
     return node.failed
@@ -145,13 +151,13 @@ async def _bootstrap(
 
 
 async def _serve_messages(
+    server: ServerConfig,
     config: ReplicatedConfig,
     settings: BrokerSettings,
     metrics: NodeMetrics,
     registry: CollectorRegistry,
     trace: Callable[[str], None] | None,
     security: ProcessSecurity,
-    recorded: AuditSettings,
     stack: AsyncExitStack,
 ) -> asyncio.Future[Exception]:
     """Serve a log of messages; return the future that resolves with the error after which the process must stop."""
@@ -174,7 +180,7 @@ async def _serve_messages(
         auto_create_topic_enable=settings.auto_create_topic_enable,
         default_topic_queue_nums=settings.default_topic_queue_nums,
         auto_create_subscription_group=settings.auto_create_subscription_group,
-        quotas=settings.quotas,
+        quotas=server.quotas,
         pending_messages_max=node_config.max_pending_requests_num,
         pending_size_bytes_max=node_config.max_pending_size_bytes,
         waiters_max=settings.store.waiters_max,
@@ -189,7 +195,7 @@ async def _serve_messages(
         beside=log_services(replica.node, append_refusal=_APPEND_REFUSAL),
         first_user=first_user_of(settings.first_user_file, replica.state),
         security=security.clients,
-        audit=opened_audit(recorded, node_config.store_base_dir, node_config.self_id, stack),
+        audit=opened_audit(server.audit, node_config.store_base_dir, node_config.self_id, stack),
     )
     await stack.enter_async_context(broker)
     return replica.failure

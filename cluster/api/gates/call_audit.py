@@ -28,7 +28,7 @@ _LOGIN: Final = "AccessService/FinishLogin"
 
 
 class CallAudit:
-    """Records the calls of one broker.
+    """Records the calls of one process.
 
     Args:
         log: takes the records.
@@ -38,7 +38,7 @@ class CallAudit:
     def __init__(self, log: AuditLog, scope: Scope) -> None:
         self._log = log
         self._scope = scope
-        kinds = {Recorded.ADMIN: RecordKind.ADMIN} | (
+        kinds = {Recorded.ADMIN: RecordKind.ADMIN, Recorded.BINDING: RecordKind.ADMIN} | (
             {Recorded.ACCESS: RecordKind.ACCESS} if log.is_access_recorded else {}
         )
         self._kinds = {path: kinds[row.recorded] for path, row in AUDITED.items() if row.recorded in kinds}
@@ -47,7 +47,7 @@ class CallAudit:
         """Return whether calls of a method that are admitted are recorded."""
         return method in self._kinds
 
-    def done(self, method: str, request: Message, response: Message | None, caller: Caller) -> None:
+    def done(self, method: str, request: Any, response: Message | None, caller: Caller) -> None:
         """Record a call that was admitted.
 
         Args:
@@ -57,7 +57,14 @@ class CallAudit:
             caller: of the call.
         """
         result = UNKNOWN if response is None else _result_of(response)
-        self._log.add(self._record(self._kinds[method], method, request, caller, result))
+        if AUDITED[method].recorded is not Recorded.BINDING:
+            self._log.add(self._record(self._kinds[method], method, request, caller, result))
+        elif result not in (OK, UNKNOWN):
+            record = self._record(RecordKind.REFUSAL, method, request, caller, result)
+            self._log.add_refusal(record, client_of_address(address_of_peer(caller.peer)))
+        elif not request.HasField("since_sequence") and not request.piece:
+            # A difference, or a later piece, comes from the process that has bound the name already.
+            self._log.add(self._record(RecordKind.ADMIN, method, request, caller, result))
 
     def admitted(self, method: str, request: Message, caller: Caller) -> None:
         """Record a request of a stream, or one whose responses are streamed."""
@@ -111,14 +118,20 @@ class CallAudit:
 
 
 class AuditGate:
-    """A `dledger.service.call_gate.CallGate` that admits everything, and records it: of a log of raw entries."""
+    """A `dledger.service.call_gate.CallGate` that admits everything, and records it: of a server without certificates.
 
-    def __init__(self, audit: CallAudit) -> None:
+    Args:
+        audit: records calls; None: nothing is recorded.
+    """
+
+    def __init__(self, audit: CallAudit | None) -> None:
         self._audit = audit
 
     def admit(self, method: str, context: Context) -> CallRights:
         """Return all rights; calls that are not recorded have no cost."""
-        return _RecordedCall(self._audit, method, context) if self._audit.records(method) else EVERYTHING
+        if self._audit is None or not self._audit.records(method):
+            return EVERYTHING
+        return _RecordedCall(self._audit, method, context)
 
 
 class _RecordedCall(AllRights):

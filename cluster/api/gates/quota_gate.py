@@ -3,9 +3,9 @@
 A request above a quota is refused before anything is done (`OVER_QUOTA`, RESOURCE_EXHAUSTED), and may be repeated after
 the time that the refusal names. Answers of a stream are delayed instead: nothing is lost, and the reader slows down.
 
-Public methods (health, login) have no quota, and nodes of the broker have none.
+Public methods (health, login) have no quota, and nodes with certificates have none.
 
-Not here: the buckets (`cluster.access.quotas`), and the user of a call (`cluster.api.gates.access_gate`).
+Not here: the buckets (`cluster.access.quotas`), and the user of a call (the gate that decides first).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from cluster.api.rights import RIGHTS, Audience
 from dledger.errors import OverQuota
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from google.protobuf.message import Message
 
     from cluster.access.quotas import Quotas
-    from cluster.api.gates.access_gate import AccessGate, CallAdmission
-    from cluster.broker.metrics import BrokerMetrics
-    from dledger.service.call_gate import CallRights, Context
+    from dledger.service.call_gate import CallGate, CallRights, Context
 
 
 class QuotaGate:
@@ -30,37 +30,37 @@ class QuotaGate:
 
     Args:
         gate: decides first, and knows the users.
-        quotas: of this node.
-        metrics: of the broker; count refusals.
+        quotas: of this process.
+        count: counts a refusal.
     """
 
-    def __init__(self, gate: AccessGate, quotas: Quotas, metrics: BrokerMetrics) -> None:
+    def __init__(self, gate: CallGate, quotas: Quotas, count: Callable[[], None]) -> None:
         self._gate = gate
         self._quotas = quotas
-        self._metrics = metrics
+        self._count = count
 
     def admit(self, method: str, context: Context) -> CallRights:
         """Return the rights of a call.
 
         Raises:
-            dledger.errors.CallRefused: as `AccessGate.admit`.
+            dledger.errors.CallRefused: as `admit` of the gate.
         """
         rights = self._gate.admit(method, context)
         row = RIGHTS.get(method)
         if row is not None and row.audience is Audience.PUBLIC:
             return rights
         client = client_of_address(address_of_peer(context.peer()))
-        return QuotaAdmission(rights, client, self._quotas, self._metrics)
+        return QuotaAdmission(rights, client, self._quotas, self._count)
 
 
 class QuotaAdmission:
     """What one call may do and take: a `dledger.service.call_gate.CallRights`."""
 
-    def __init__(self, rights: CallAdmission, client: str, quotas: Quotas, metrics: BrokerMetrics) -> None:
+    def __init__(self, rights: CallRights, client: str, quotas: Quotas, count: Callable[[], None]) -> None:
         self._rights = rights
         self._client = client
         self._quotas = quotas
-        self._metrics = metrics
+        self._count = count
 
     @property
     def user(self) -> str:
@@ -83,7 +83,7 @@ class QuotaAdmission:
             return
         wait_s = self._quotas.take(self._rights.user, self._client, request.ByteSize())
         if wait_s > 0:
-            self._metrics.counts.quota_refused += 1
+            self._count()
             whose = f"user {self._rights.user!r} or " if self._rights.user else ""
             raise OverQuota(f"{whose}address {self._client}", wait_s)
 

@@ -8,6 +8,7 @@ import typer
 
 from cluster.cli.common import EXIT_USAGE, Insecure, check_exposure, fail, print_starting
 from cluster.cli.nodes.port_tls import AuthorityFile, CertificateFile, KeyFile, certificate_files
+from cluster.config.quotas import BYTES_PER_S_MIN, QuotaSettings
 from cluster.config.values import parse_address
 
 if TYPE_CHECKING:
@@ -28,6 +29,12 @@ _Administrators = Annotated[
         help="A user that may drain brokers, with mutual TLS; may be given several times.",
     ),
 ]
+_SetOptions = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="Set a quota (quota_address_requests_per_s); may be repeated."),
+]
+# Of a number; its use as a rate needs no more.
+_DIGITS_MAX = 15
 _PlainListen = Annotated[
     str,
     typer.Option(metavar="HOST:PORT", help="Also serve without TLS and access control here, during a change to TLS."),
@@ -45,6 +52,10 @@ def nameserver(
     tls_authority_file: AuthorityFile = "",
     administrators: _Administrators = None,
     plain_listen: _PlainListen = "",
+    audit_dir: Annotated[
+        str, typer.Option("--audit-dir", metavar="DIR", help="Record registrations, changes and refusals in DIR.")
+    ] = "",
+    set_options: _SetOptions = None,
     insecure: Insecure = False,
 ) -> None:
     """Run a name server until Ctrl-C or SIGTERM.
@@ -71,13 +82,30 @@ def nameserver(
     if plain_address is not None:
         check_exposure("--plain-listen", plain_address, is_insecure=insecure)
     certificates = _certificates(client_tls, tls_certificate_file, tls_key_file, tls_authority_file)
+    quotas = _quotas(set_options or [])
     identities = tuple(map(_administrator, administrators or ()))
     print_starting(f"name server on {address}")
     # Only now: gRPC is slow to load.
     from cluster.server.name_server import NameServerConfig, run_name_server
 
-    config = NameServerConfig(address, certificates, client_tls == "mutual", identities, plain_address)
+    config = NameServerConfig(
+        address, certificates, client_tls == "mutual", identities, plain_address, audit_dir, quotas
+    )
     raise typer.Exit(run_name_server(config))
+
+
+def _quotas(texts: list[str]) -> QuotaSettings:
+    values: dict[str, int] = {}
+    for text in texts:
+        name, _, value = (part.strip() for part in text.partition("="))
+        if name not in QuotaSettings.__dataclass_fields__:
+            fail(f"--set {text}: expected one of {', '.join(QuotaSettings.__dataclass_fields__)}", EXIT_USAGE)
+        if not (value.isascii() and value.isdigit()) or len(value) > _DIGITS_MAX:
+            fail(f"--set {text}: expected a number of at least 0, found {value!r}", EXIT_USAGE)
+        values[name] = int(value)
+        if name.endswith("_bytes_per_s") and 0 < values[name] < BYTES_PER_S_MIN:
+            fail(f"--set {text}: expected 0 or at least {BYTES_PER_S_MIN}: one answer may have 4 MiB", EXIT_USAGE)
+    return QuotaSettings(**values)
 
 
 def _address(option: str, text: str) -> Address:
@@ -95,13 +123,9 @@ def _certificates(client_tls: str, certificate: str, key: str, authority: str) -
 
 
 def _administrator(uri: str) -> CertificateIdentity:
-    from dledger.security.errors import NoIdentity
-    from dledger.security.identity import CertificateIdentity, IdentityKind
+    from cluster.config.log_callers import parse_user
 
     try:
-        identity = CertificateIdentity.parse(uri)
-    except NoIdentity as error:
+        return parse_user(uri)
+    except ValueError as error:
         fail(f"--administrator: {error}", EXIT_USAGE)
-    if identity.kind is not IdentityKind.USER:
-        fail(f"--administrator: expected a user, found {identity}", EXIT_USAGE)
-    return identity

@@ -155,10 +155,13 @@ def test_context_keeps_absolute_paths_and_refuses_others(folder: Path) -> None:
         ("expected --client-tls mutual", ("--client-tls", "on", "--administrator", "dledger://g/user/a")),
         ("for a name server with --client-tls", ("--plain-listen", "127.0.0.1:1")),
         (
-            "expected a user, found node n0",
+            "expected a user, dledger://<group>/user/<name>, found node n0",
             ("--client-tls", "mutual", *FILES, "--administrator", "dledger://g/node/n0"),
         ),
         ("expected dledger://<group>", ("--client-tls", "mutual", *FILES, "--administrator", "admin")),
+        ("expected one of quota_user_requests_per_s", ("--set", "quota=1")),
+        ("expected a number of at least 0, found '-1'", ("--set", "quota_user_requests_per_s=-1")),
+        ("expected 0 or at least 65536", ("--set", "quota_address_bytes_per_s=1")),
         ("--plain-listen: expected", ("--client-tls", "mutual", *FILES, "--plain-listen", "9876")),
     ],
 )

@@ -1,0 +1,194 @@
+"""Access control by the certificates of callers, for servers without users: logs of raw entries, and name servers.
+
+The needs of each RPC are those of `cluster.api.rights`, as for brokers; a method without a row is refused. A policy
+maps each identity to a subject of ordinary access rules, and the rules of these subjects never change.
+
+Not here: the policies (`entry_rights`, `registrant_rights`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from cluster.access.model import address_of_peer
+from cluster.api.gates.callers import Caller, names_of_certificate
+from cluster.api.rights import Audience, MethodRights
+from dledger.errors import CallRefused
+from dledger.security.errors import NoIdentity
+from dledger.security.identity import identity_among
+from dledger.service.call_gate import AllRights
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from google.protobuf.message import Message
+
+    from cluster.access.rules import AccessRules
+    from cluster.api.gates.call_audit import CallAudit
+    from cluster.api.rights import Scope
+    from dledger.security.identity import CertificateIdentity
+    from dledger.service.call_gate import Context
+
+
+class CheckRegistrant(Protocol):
+    """Decides about requests that only nodes may send."""
+
+    def __call__(self, identity: CertificateIdentity, names: Sequence[str], request: Message) -> str:
+        """Return the expectation that the caller does not meet; empty: it may send the request.
+
+        Args:
+            identity: of the caller.
+            names: all alternative names in its certificate.
+            request: within its bounds.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class CertificatePolicy:
+    """The rights of certificates at one kind of server.
+
+    Attributes:
+        server: name of the kind of server in refusals.
+        rows: rights by method.
+        scope: of the process.
+        rules: of the subjects.
+        subject_of: returns the subject of an identity; empty: it has no access at all.
+        is_node: returns whether an identity is a node to which quotas do not apply.
+        expected: the callers that have a subject, in words.
+        remedy: what an administrator can do about a refusal.
+        check_registrant: decides about methods for nodes; None: only super users may call them.
+    """
+
+    server: str
+    rows: Mapping[str, MethodRights]
+    scope: Scope
+    rules: AccessRules
+    subject_of: Callable[[CertificateIdentity], str]
+    is_node: Callable[[CertificateIdentity], bool]
+    expected: str
+    remedy: str
+    check_registrant: CheckRegistrant | None = None
+
+
+class CertificateGate:
+    """A `dledger.service.call_gate.CallGate` of a server whose clients must present certificates.
+
+    Args:
+        policy: of this server.
+        audit: records calls and refusals; None: nothing is recorded.
+    """
+
+    def __init__(self, policy: CertificatePolicy, audit: CallAudit | None = None) -> None:
+        self.policy = policy
+        self.audit = audit
+
+    def admit(self, method: str, context: Context) -> CertifiedCall:
+        """Return the rights of a call.
+
+        Raises:
+            CallRefused: the identity in the certificate has no access, or no right to the method.
+        """
+        call = CertifiedCall(self, method, context)
+        call.begin()
+        return call
+
+
+class CertifiedCall(AllRights):
+    """The rights of one call: they never change, so only requests are checked."""
+
+    def __init__(self, gate: CertificateGate, method: str, context: Context) -> None:
+        self._gate = gate
+        self._method = method
+        self._context = context
+        self._row = gate.policy.rows.get(method, MethodRights(Audience.SUPER))
+        self._identity: CertificateIdentity | None = None
+        self._names: tuple[str, ...] = ()
+        self._subject = ""
+
+    @property
+    def user(self) -> str:
+        """The URI in the certificate; empty: a public method, or no identity."""
+        return "" if self._identity is None else self._identity.uri
+
+    @property
+    def is_node(self) -> bool:
+        """Whether the caller is a node without quotas."""
+        return self._identity is not None and self._gate.policy.is_node(self._identity)
+
+    def begin(self) -> None:
+        """Raise unless the caller may send some request.
+
+        Raises:
+            CallRefused: it may not.
+        """
+        if self._row.audience is Audience.PUBLIC:
+            return
+        try:
+            self._look_up()
+            if self._row.audience is Audience.SUPER:
+                self._compare(None)
+        except CallRefused as refused:
+            self._record_refusal(None, refused)
+            raise
+
+    def check(self, request: Message) -> None:
+        """Raise unless the caller may send this request.
+
+        Raises:
+            CallRefused: it may not.
+        """
+        try:
+            self._compare(request)
+        except CallRefused as refused:
+            self._record_refusal(request, refused)
+            raise
+
+    def done(self, request: Message, response: Message | None) -> None:
+        """Record how a call ended whose only request was admitted."""
+        audit = self._gate.audit
+        if audit is not None and audit.records(self._method):
+            audit.done(self._method, request, response, self._caller())
+
+    def admitted(self, request: Message) -> None:
+        """Record a request of a stream, or one whose responses are streamed."""
+        audit = self._gate.audit
+        if audit is not None and audit.records(self._method):
+            audit.admitted(self._method, request, self._caller())
+
+    def _look_up(self) -> None:
+        policy = self._gate.policy
+        self._names = names_of_certificate(self._context)
+        try:
+            self._identity = identity_among(self._names)
+        except NoIdentity as error:
+            text = f"{policy.server} needs a certificate of {policy.expected}: {error}. Nothing was done"
+            raise CallRefused(text, is_authenticated=False) from error
+        self._subject = policy.subject_of(self._identity)
+        if not self._subject:
+            raise self._refused(f"expected a certificate of {policy.expected}; {policy.remedy}")
+
+    def _compare(self, request: Message | None) -> None:
+        """Raise unless the rules allow a request; None: any request of a method for super users."""
+        if self._identity is None:
+            return
+        policy = self._gate.policy
+        if self._row.audience is Audience.NODE and policy.check_registrant is not None:
+            assert request is not None
+            if fault := policy.check_registrant(self._identity, self._names, request):
+                raise self._refused(fault)
+            return
+        address = address_of_peer(self._context.peer())
+        lacking = self._row.lacking(self._subject, request, policy.scope, policy.rules, address)
+        if lacking is not None:
+            raise self._refused(f"lacks {lacking} at {policy.server}; {policy.remedy}")
+
+    def _refused(self, text: str) -> CallRefused:
+        return CallRefused(f"{self._identity}: {text}. Nothing was done", is_authenticated=True)
+
+    def _caller(self) -> Caller:
+        return Caller(self.user, "certificate" if self.user else "", self._context.peer())
+
+    def _record_refusal(self, request: Message | None, refused: CallRefused) -> None:
+        if self._gate.audit is not None:
+            self._gate.audit.refused(self._method, request, self._caller(), refused)
