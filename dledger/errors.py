@@ -138,6 +138,11 @@ class Overloaded(RepeatLater):
     def __init__(self, whose: str, share: str, wait_s: float) -> None:
         super().__init__(f"{self.PREFIX}{whose} has its share of {share} of this node", wait_s)
 
+    @property
+    def code(self) -> ResponseCode:
+        """The code in answers that have one: passing, and nothing was done."""
+        return ResponseCode.LEADER_PENDING_FULL
+
 
 _REPEAT_AFTER: Final = re.compile(r"; repeat the request in (\d{1,6}\.\d\d) s\. ")
 

@@ -9,8 +9,8 @@ three exceptions that prove that nothing was done:
   off (`CHANNEL_OPTIONS`), so the text never hides an earlier attempt. If a future version of gRPC changes the texts,
   the client reports more outcomes as unknown, which is safe.
 - *UNIMPLEMENTED*: the server has no such method, so nothing ran.
-- *The gate refused it*: UNAUTHENTICATED, PERMISSION_DENIED, and RESOURCE_EXHAUSTED with the text of a quota. A server
-  has no other use for the first two, and refuses before it does anything.
+- *The gate refused it*: UNAUTHENTICATED, PERMISSION_DENIED, and RESOURCE_EXHAUSTED with the text of a quota or a share.
+  A server has no other use for the first two, and refuses before it does anything.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import re
 import grpc
 
 from dledger.client.outcomes import AppendUnknown, Refused
-from dledger.errors import OverQuota, ResponseCode
+from dledger.errors import Overloaded, OverQuota, ResponseCode
 from dledger.v1.log_pb2 import StatusResponse
 
 _NEVER_CONNECTED = (
@@ -38,6 +38,8 @@ _TLS_REASONS = (
     ("Socket closed", "Socket closed: it may require TLS, or another certificate of this client"),
 )
 
+_UNKNOWN = ResponseCode.NETWORK_ERROR
+_OF_PREFIX = {OverQuota.PREFIX: ResponseCode.OVER_QUOTA, Overloaded.PREFIX: ResponseCode.LEADER_PENDING_FULL}
 _OF_GATE = {
     grpc.StatusCode.PERMISSION_DENIED: ResponseCode.ACCESS_DENIED,
     grpc.StatusCode.UNAUTHENTICATED: ResponseCode.NOT_AUTHENTICATED,
@@ -96,9 +98,9 @@ def _reason(details: str) -> str:
 
 def code_of_failure(code: grpc.StatusCode, details: str) -> ResponseCode:
     """Return the code of a failed call: 302, unless the gate of the server refused it."""
-    if code is grpc.StatusCode.RESOURCE_EXHAUSTED and details.startswith(OverQuota.PREFIX):
-        return ResponseCode.OVER_QUOTA
-    return _OF_GATE.get(code, ResponseCode.NETWORK_ERROR)
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        return next((each for prefix, each in _OF_PREFIX.items() if details.startswith(prefix)), _UNKNOWN)
+    return _OF_GATE.get(code, _UNKNOWN)
 
 
 def answer_of_failure(address: str, code: grpc.StatusCode, details: str) -> StatusResponse | str:

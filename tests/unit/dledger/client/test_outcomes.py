@@ -15,7 +15,7 @@ from dledger.client.limits import REQUEST_ENTRIES_MAX, REQUEST_SIZE_BYTES_MAX, c
 from dledger.client.outcomes import Appended, Refused, name_of, places_of, raise_outcome
 from dledger.client.retry import Backoff, is_worth_trying
 from dledger.entries.format.entry import MAX_BODY_BYTES
-from dledger.errors import OverQuota, ResponseCode, outcome_of
+from dledger.errors import Overloaded, OverQuota, RepeatLater, ResponseCode, outcome_of
 from dledger.v1.log_pb2 import AppendResponse
 from store.errors import Certainty
 
@@ -84,6 +84,11 @@ def test_failed_call_is_not_appended_only_if_it_provably_never_left(
         (grpc.StatusCode.PERMISSION_DENIED, "user alice: lacks Pub", ResponseCode.ACCESS_DENIED),
         (grpc.StatusCode.UNAUTHENTICATED, "expected a certificate", ResponseCode.NOT_AUTHENTICATED),
         (grpc.StatusCode.RESOURCE_EXHAUSTED, str(OverQuota("address 10.0.0.1", 0.5)), ResponseCode.OVER_QUOTA),
+        (
+            grpc.StatusCode.RESOURCE_EXHAUSTED,
+            str(Overloaded("address 10.0.0.1", "the 1024 calls", 0.5)),
+            ResponseCode.LEADER_PENDING_FULL,
+        ),
     ],
 )
 def test_what_a_gate_refuses_is_not_appended_and_has_a_code(
@@ -94,6 +99,13 @@ def test_what_a_gate_refuses_is_not_appended_and_has_a_code(
     assert isinstance(outcome, Refused)
     assert expected is outcome.code
     assert details in outcome.message
+
+
+@pytest.mark.parametrize(
+    "refused", [OverQuota("address a", 0.5), Overloaded("address a", "the 1024 calls", 0.5)], ids=["quota", "share"]
+)
+def test_what_may_be_repeated_later_has_a_code_that_is_tried_again(refused: RepeatLater) -> None:
+    assert is_worth_trying(Refused(refused.code, str(refused)))
 
 
 def test_resources_that_are_exhausted_without_a_quota_leave_the_outcome_open() -> None:
