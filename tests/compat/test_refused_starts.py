@@ -5,6 +5,7 @@ taken back, and it opens as after a clean exit.
 """
 
 import asyncio
+import gc
 import os
 import shutil
 import socket
@@ -330,10 +331,15 @@ def test_node_whose_address_is_taken_closes_its_store_in_order(tmp_path):
 
 
 def as_nobody(run, *, is_nobody=True):
-    """Return the result of `run`, a text, in a child that is an ordinary user."""
+    """Return the result of `run`, a text, in a child that is an ordinary user.
+
+    The child collects no garbage of earlier tests: files in it would be closed, and so give the child descriptors; a
+    gRPC channel in it would wait for its thread, which the child does not have.
+    """
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
+        gc.disable()
         try:
             if is_nobody and not os.geteuid():
                 os.setgroups([])

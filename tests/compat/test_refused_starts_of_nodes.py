@@ -3,7 +3,6 @@
 `test_refused_starts` has damage of all kinds of stores, and the same for brokers without a group.
 """
 
-import gc
 import os
 import resource
 from pathlib import Path
@@ -151,7 +150,6 @@ def in_child_with_descriptors(left, run):
     """Return the two texts that `run` returns in a child that can open `left` files more."""
 
     def limited():
-        gc.collect()  # garbage may have files open, and would close them when it is collected in `run`
         top = max(int(path.name) for path in Path("/proc/self/fd").iterdir())
         while (opened := os.open(os.devnull, os.O_RDONLY)) < top:
             continue  # a hole is filled
