@@ -40,7 +40,7 @@ async def delete_old_files(cluster: Cluster, node: Node) -> None:
     begin_index = node.status().begin_index
     node._retention._clocks = two_hours_later
     node._event_batches.soon(lambda _: node._retention.look())
-    await cluster.eventually(lambda: node.status().begin_index > begin_index and not node._retention._going)
+    await cluster.eventually(lambda: node.status().begin_index > begin_index and not node._retention._to_delete)
     # It repeats the check, and may delete more as followers catch up.
     node._retention._clocks = read_clocks
 

@@ -104,7 +104,7 @@ def test_full_disk_refuses_a_put_and_leaves_no_gap(tmp_path, clock):
     outcome = store.messages.put_many([numbered(4, body_size=40_000)]).outcome
 
     assert (outcome.status, outcome.certainty) == (PutStatus.CREATE_MAPPED_FILE_FAILED, Certainty.NOT_APPENDED)
-    assert "no room" in outcome.detail
+    assert "no space" in outcome.detail
     with pytest.raises(DiskFull):
         store.dispatch()
     disk.is_full = False
