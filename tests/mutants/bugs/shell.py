@@ -327,7 +327,7 @@ MUTANTS = (
         ShellSeeds(LOST, with_elections, 60),
     ),
     Mutant(append_that_waits_too_long_is_called_refused, "outcomes are true", ShellSeeds(OUTCOME, with_cuts)),
-    Mutant(truncated_append_is_called_refused, "outcomes are true", ShellSeeds(OUTCOME, with_short_terms)),
+    Mutant(truncated_append_is_called_refused, "outcomes are true", ShellSeeds(OUTCOME, with_short_terms, 400)),
     Mutant(
         appends_of_a_node_that_stops_are_called_refused, "outcomes are true", ShellSeeds(OUTCOME, with_failing_disks)
     ),
