@@ -302,7 +302,7 @@ def test_start_beside_a_running_one_leaves_its_mark(stores, tmp_path):
     store.close()
 
 
-def test_broker_whose_state_finds_no_room_closes_its_store_in_order(stores, tmp_path):
+def test_broker_without_space_for_its_state_closes_its_store_cleanly(stores, tmp_path):
     copy = copy_of(stores / "plain-clean", tmp_path / "java")
     disk = FaultyDisk()
     disk.full_part, disk.files_left = "config/broker", 0
@@ -313,7 +313,7 @@ def test_broker_whose_state_finds_no_room_closes_its_store_in_order(stores, tmp_
     assert refusal(start_standalone, copy) is None
 
 
-def test_node_whose_address_is_taken_closes_its_store_in_order(tmp_path):
+def test_node_whose_address_is_in_use_closes_its_store_cleanly(tmp_path):
     (config,) = configs_in(tmp_path, 1)
     bootstrap_alone(OsFiles(), config.node, MessageEntryCodec(lambda: 0))
 

@@ -83,7 +83,7 @@ def log_of(found):
 
 
 @pytest.mark.parametrize("lost", ["nothing", "consumequeue", "index"])
-def test_replicated_broker_on_a_full_disk_keeps_its_log_and_starts_with_room(stores, tmp_path, lost):
+def test_replicated_broker_on_a_full_disk_keeps_its_log_and_starts_when_there_is_space(stores, tmp_path, lost):
     """What is lost is built again; each step in turn is the first that finds no room."""
     copy, outcomes = tmp_path / "store", []
     for left in (0, 1, 3, 12, STEPS_MAX):
@@ -105,7 +105,7 @@ def test_replicated_broker_on_a_full_disk_keeps_its_log_and_starts_with_room(sto
 
 
 @pytest.mark.parametrize("store", ["raw-dledger", "mixed"])
-def test_node_that_finds_no_room_to_adopt_a_directory_of_java_changes_no_entry(stores, tmp_path, store):
+def test_node_without_space_to_adopt_a_directory_of_java_changes_no_entry(stores, tmp_path, store):
     """It sets room aside for its small files first; a directory so prepared is adopted by a later start."""
     copy, refusals = copy_of(stores / store, tmp_path / store), 0
     whole = log_of(image(copy))
@@ -122,7 +122,7 @@ def test_node_that_finds_no_room_to_adopt_a_directory_of_java_changes_no_entry(s
 
 
 @pytest.mark.parametrize("store", ["replicated", "raw-dledger"])
-def test_node_without_room_or_descriptors_is_refused_twice_and_changes_nothing(stores, tmp_path, store):
+def test_node_without_space_or_descriptors_is_refused_twice_and_changes_nothing(stores, tmp_path, store):
     """Of a directory that it has run in before; descriptors are what the system gives it."""
     copy, start = copy_of(stores / store, tmp_path / store), STARTS[store]
     assert refusal(start, copy) is None

@@ -218,7 +218,7 @@ def test_commands_report_a_directory_without_permission(stores, readable, store)
 
 @pytest.mark.parametrize("damage", ["unreadable", "a directory", "garbage", "empty"])
 @pytest.mark.parametrize("store", ["raw-dledger", "ours", "replicated"])
-def test_commands_report_anything_in_place_of_a_file(stores, readable, store, damage):
+def test_commands_report_whatever_is_in_place_of_a_file(stores, readable, store, damage):
     """An ordinary user may not read every file; no command ends with a traceback."""
     copy = shutil.copytree(stores / store, readable / store)
     for command in COMMANDS:  # whatever is imported late: a child of another user may not be able to

@@ -71,7 +71,7 @@ def test_java_builds_the_same_queues_and_index_from_our_log(java, tmp_path, is_e
     assert_equal_index(directory, tmp_path / "java")
 
 
-def test_we_build_the_same_queues_and_index_from_the_log_of_java(java, tmp_path):
+def test_this_program_builds_the_same_queues_and_index_from_the_log_of_java(java, tmp_path):
     puts = puts_of_every_kind(seed=63, count=1000)
     places = java.write(tmp_path / "java", puts, SIZES)
     shutil.copytree(tmp_path / "java" / "commitlog", tmp_path / "ours" / "commitlog")

@@ -21,7 +21,7 @@ def assert_java_finds(java, directory, lines, queues, sizes=SMALL, **config):
 
 
 @pytest.mark.parametrize("store_host", [IPV4_STORE, IPV6_STORE], ids=["ipv4", "ipv6"])
-def test_java_finds_all_after_we_closed(java, tmp_path, store_host):
+def test_java_finds_all_after_a_clean_close(java, tmp_path, store_host):
     puts = puts_of_every_kind(seed=11, count=600)
     store = OurStore(tmp_path / "store", ROLLED_INDEX, store_host=store_host)
     store.put(puts)
@@ -35,7 +35,7 @@ def test_java_finds_all_after_we_closed(java, tmp_path, store_host):
 
 
 @pytest.mark.parametrize("step_ms", [1, 100], ids=["at once", "over a minute"])
-def test_java_finds_all_after_we_were_killed(java, tmp_path, step_ms):
+def test_java_finds_all_after_a_kill(java, tmp_path, step_ms):
     # So far apart that Java begins with a later file of the log, and must believe our queues and index before it.
     puts = puts_of_every_kind(seed=12, count=600)
     store = OurStore(tmp_path / "store")
@@ -53,7 +53,7 @@ def test_java_finds_all_after_we_were_killed(java, tmp_path, step_ms):
     assert_java_finds(java, killed, lines_of(puts, store.places), queues)
 
 
-def test_java_finds_all_when_we_were_killed_between_two_flushes(java, tmp_path):
+def test_java_finds_all_after_a_kill_between_two_flushes(java, tmp_path):
     puts = puts_of_every_kind(seed=13, count=300)
     store = OurStore(tmp_path / "store")
     store.put(puts)
@@ -65,7 +65,7 @@ def test_java_finds_all_when_we_were_killed_between_two_flushes(java, tmp_path):
     assert_java_finds(java, killed, lines_of(puts, store.places), queues)
 
 
-def test_java_continues_where_we_were_killed_and_we_after_it(java, tmp_path):
+def test_java_continues_after_a_kill_and_this_program_after_java(java, tmp_path):
     puts = puts_of_every_kind(seed=17, count=200)
     store = OurStore(tmp_path / "store")
     places = list(store.put(puts[:100]))

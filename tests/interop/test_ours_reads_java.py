@@ -9,7 +9,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("store_host", [IPV4_STORE, IPV6_STORE], ids=["ipv4", "ipv6"])
-def test_we_find_all_that_java_wrote_and_java_all_that_we_added(java, tmp_path, store_host):
+def test_all_that_java_wrote_is_found_and_java_finds_all_that_was_added(java, tmp_path, store_host):
     directory = tmp_path / "store"
     puts = puts_of_every_kind(seed=21, count=400)
     places = java.write(directory, puts, store_host=store_host)
@@ -26,7 +26,7 @@ def test_we_find_all_that_java_wrote_and_java_all_that_we_added(java, tmp_path, 
     assert contents.lines == lines_of([*puts, *ours], places, store_host)
 
 
-def test_java_and_we_continue_one_store_in_turn(java, tmp_path):
+def test_java_and_this_program_continue_one_store_in_turn(java, tmp_path):
     directory = tmp_path / "store"
     puts, places = [], []
     for turn in range(4):
@@ -48,7 +48,7 @@ def test_java_and_we_continue_one_store_in_turn(java, tmp_path):
     store.close()
 
 
-def test_we_find_all_that_java_acknowledged_before_it_was_killed(java, tmp_path):
+def test_all_that_java_acknowledged_before_a_kill_is_found(java, tmp_path):
     directory = tmp_path / "store"
     puts = puts_of_every_kind(seed=41, count=400)
     places = java.write(directory, puts, is_halted=True)
@@ -65,7 +65,7 @@ def test_we_find_all_that_java_acknowledged_before_it_was_killed(java, tmp_path)
     assert contents.lines == lines_of([*puts, *ours], places)
 
 
-def test_we_read_property_checksums_of_java(java, tmp_path):
+def test_property_checksums_of_java_are_read(java, tmp_path):
     directory = tmp_path / "store"
     puts = puts_of_every_kind(seed=51, count=150)
     places = java.write(directory, puts, has_property_crc=True)

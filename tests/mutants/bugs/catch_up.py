@@ -172,7 +172,7 @@ MUTANTS = (
     Mutant(
         current_log_is_freed_before_the_one_set_aside,
         "space is released",
-        Tests(NODE + "test_node_retention.py::test_log_that_was_set_aside_is_freed_before_the_log_in_use"),
+        Tests(NODE + "test_node_retention.py::test_log_that_was_set_aside_is_deleted_before_files_of_the_current_one"),
     ),
     Mutant(
         old_log_is_deleted_before_the_new_one_has_caught_up,

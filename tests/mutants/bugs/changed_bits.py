@@ -141,7 +141,7 @@ MUTANTS = (
     Mutant(
         index_is_truncated_wherever_an_item_says,
         "keys of messages are found",
-        Tests(INDEX + "test_cut_after_a_crash_says_from_where_on_items_may_be_missing"),
+        Tests(INDEX + "test_truncation_after_a_crash_returns_the_offset_from_which_items_may_be_missing"),
     ),
     Mutant(
         times_of_an_index_file_are_used_unchecked,

@@ -127,12 +127,12 @@ MUTANTS = (
     Mutant(
         vote_is_given_up_where_no_majority_can_restore_it,
         "an operator decides",
-        Tests(f"{LOST_VOTE}::test_without_a_majority_of_others_it_refuses_until_an_operator_gives_the_entry_up"),
+        Tests(f"{LOST_VOTE}::test_without_a_majority_of_others_it_refuses_until_an_operator_discards_the_entry"),
     ),
     Mutant(
         permission_to_discard_an_entry_is_kept_permanently,
         "an operator decides",
-        Tests(f"{LOST_VOTE}::test_without_a_majority_of_others_it_refuses_until_an_operator_gives_the_entry_up"),
+        Tests(f"{LOST_VOTE}::test_without_a_majority_of_others_it_refuses_until_an_operator_discards_the_entry"),
     ),
     Mutant(lost_sector_in_a_body_counts_as_damage, "a node starts again", CrashPoints("append_and_roll_over")),
     Mutant(half_a_blank_counts_as_damage, "a node starts again", CrashPoints("append_and_roll_over")),
@@ -151,7 +151,7 @@ MUTANTS = (
     Mutant(
         index_is_used_without_the_header_that_it_points_to,
         "no acknowledgement is forgotten",
-        Tests("tests/unit/dledger/entries/test_changed_index_bits.py::test_truncation_keeps_all_that_is_before_it"),
+        Tests("tests/unit/dledger/entries/test_changed_index_bits.py::test_truncation_keeps_all_entries_before_it"),
     ),
     Mutant(
         entry_with_the_channel_of_a_leader_is_skipped_unread,

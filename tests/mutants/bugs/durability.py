@@ -281,7 +281,7 @@ MUTANTS = (
         space_reserved_before_a_truncation_is_relied_on,
         "an effect does not fail half-way",
         Tests(
-            "tests/unit/dledger/entries/test_push_check.py::test_room_that_was_reserved_before_a_cut_is_reserved_again"
+            "tests/unit/dledger/entries/test_push_check.py::test_space_that_was_reserved_before_a_truncation_is_reserved_again"
         ),
     ),
     Mutant(

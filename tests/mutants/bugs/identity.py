@@ -254,7 +254,7 @@ MUTANTS = (
     Mutant(
         push_is_verified_before_its_sender_is,
         "a rejected push costs nothing",
-        Tests("tests/unit/dledger/driver/test_admission.py::test_rejected_push_is_neither_verified_nor_given_room"),
+        Tests("tests/unit/dledger/driver/test_admission.py::test_rejected_push_is_neither_verified_nor_given_space"),
     ),
     Mutant(
         reads_of_peers_are_not_bounded_together,

@@ -93,12 +93,12 @@ MUTANTS = (
     Mutant(
         prepared_messages_take_a_queue_offset,
         "queues without gaps",
-        Tests(PUTTING + "test_transactions_take_queue_offsets_only_when_they_are_visible"),
+        Tests(PUTTING + "test_messages_of_transactions_take_queue_offsets_only_when_they_are_visible"),
     ),
     Mutant(
         unflushed_messages_can_be_read,
         "what is read stays",
-        Tests(PUTTING + "test_put_that_waits_for_the_disk_ends_with_the_flush"),
+        Tests(PUTTING + "test_put_that_waits_for_the_disk_returns_after_the_flush"),
     ),
     Mutant(
         queues_are_not_truncated_after_a_crash,

@@ -103,7 +103,7 @@ MUTANTS = (
         CLOSED,
         Tests(CONFIG + "test_plain_port_that_other_machines_can_reach_is_refused[settings1-exposed1]"),
     ),
-    Mutant(proof_of_a_secret_is_not_checked, CLOSED, Tests(SEALING + "test_greeting_of_a_stranger_is_refused[0]")),
+    Mutant(proof_of_a_secret_is_not_checked, CLOSED, Tests(SEALING + "test_greeting_without_proof_is_refused[0]")),
     Mutant(
         direction_is_not_in_the_proof_of_a_secret,
         CLOSED,

@@ -154,12 +154,12 @@ MUTANTS = (
     Mutant(
         memory_is_never_full,
         RULE,
-        Tests(PENDING + "test_queues_are_full_when_more_waits_than_memory_is_meant_for"),
+        Tests(PENDING + "test_queues_are_full_when_pending_units_exceed_their_memory"),
     ),
     Mutant(
         writes_of_a_killed_process_count_as_durable,
         RULE,
-        Tests(OPENING + "test_zeros_of_a_killed_process_are_durable_whatever_files_the_pool_holds"),
+        Tests(OPENING + "test_zeros_written_by_a_killed_process_become_durable_whatever_files_the_pool_holds"),
     ),
     Mutant(
         withdrawn_guarantee_is_given_again,
@@ -181,5 +181,5 @@ MUTANTS = (
         RULE,
         Tests(OPENING + "test_units_that_the_disk_refused_to_a_killed_process_do_not_count"),
     ),
-    Mutant(full_files_are_not_requested, RULE, Tests(LOOKS + "test_look_at_files_agrees_with_opening_them")),
+    Mutant(full_files_are_not_requested, RULE, Tests(LOOKS + "test_quick_look_at_files_agrees_with_opening_them")),
 )

@@ -197,7 +197,9 @@ MUTANTS = (
     Mutant(
         saves_follow_each_other_while_entries_wait_to_be_applied,
         "liveness",
-        Tests(f"{NODE}/test_state_machine_runner.py::test_what_gathers_during_a_save_is_applied_before_the_next_one"),
+        Tests(
+            f"{NODE}/test_state_machine_runner.py::test_entries_committed_during_a_save_are_applied_before_the_next_one"
+        ),
     ),
     Mutant(
         save_deletes_a_snapshot_that_is_being_sent,

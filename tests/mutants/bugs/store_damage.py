@@ -346,7 +346,9 @@ MUTANTS = (
     Mutant(
         opening_that_changed_nothing_is_not_recorded,
         "no message is lost",
-        Tests("tests/unit/store/maintenance/test_lock.py::test_open_store_is_noted_though_opening_has_changed_nothing"),
+        Tests(
+            "tests/unit/store/maintenance/test_lock.py::test_open_store_is_recorded_although_opening_has_changed_nothing"
+        ),
     ),
     Mutant(
         change_of_an_existing_file_is_not_recorded,

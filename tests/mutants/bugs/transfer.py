@@ -326,8 +326,6 @@ MUTANTS = (
     Mutant(
         small_entry_that_fits_admits_a_large_one,
         "leadership does not flap",
-        Tests(
-            "tests/unit/dledger/driver/test_disk_watch.py::test_small_entry_that_fits_does_not_make_room_for_a_large_one"
-        ),
+        Tests("tests/unit/dledger/driver/test_disk_watch.py::test_small_entry_that_fits_does_not_admit_a_large_one"),
     ),
 )

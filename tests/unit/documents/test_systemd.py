@@ -97,7 +97,7 @@ def test_exit_codes_and_times_are_those_of_the_program() -> None:
     assert float(unit["TimeoutStopSec"][0].removesuffix("s")) > 10 * GRACE_S
 
 
-def test_the_sandbox_is_closed() -> None:
+def test_the_sandbox_restricts_the_service() -> None:
     unit = settings()
 
     assert {name: [value] for name, value in PROTECTIONS.items()} == {name: unit[name] for name in PROTECTIONS}

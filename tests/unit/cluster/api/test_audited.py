@@ -23,7 +23,7 @@ def test_every_method_has_a_row_and_every_row_a_method() -> None:
 
 
 @pytest.mark.parametrize("path", sorted(AUDITED))
-def test_what_administrates_is_always_recorded(path: str) -> None:
+def test_administration_is_always_recorded(path: str) -> None:
     """By the names of the methods, and by their rights: a new method in a wrong row is found."""
     name, row = path.rpartition("/")[2], AUDITED[path]
 

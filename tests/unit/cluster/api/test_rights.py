@@ -134,7 +134,7 @@ def test_every_need_must_be_met() -> None:
     assert row.lacking("alice", request, SCOPE, rules_of(group, topic), None) is None
 
 
-def test_what_shows_or_changes_secrets_is_for_super_users() -> None:
+def test_methods_that_show_or_change_secrets_need_a_super_user() -> None:
     paths = {path for path, row in RIGHTS.items() if row.audience is Audience.SUPER}
 
     assert {f"/dledger.v1.LogService/{name}" for name in ("Append", "AppendStream", "Read")} | {

@@ -70,7 +70,7 @@ def test_more_than_may_wait_is_lost_counted_and_reported(
     assert [line["count"] for line in lines(tmp_path, "access") if line["kind"] == "lost"] == [7]
 
 
-def test_a_full_disk_loses_records_says_so_once_and_ends_nothing(
+def test_a_full_disk_loses_records_and_is_reported_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     append = RotatedFile.append

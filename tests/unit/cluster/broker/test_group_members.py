@@ -35,7 +35,7 @@ def test_a_silent_member_is_replaced_by_a_new_one_of_its_id_and_its_end_changes_
     assert members.members("g")["a"] is new
 
 
-def test_a_living_member_keeps_its_id():
+def test_an_active_member_keeps_its_id():
     members = GroupMembers()
     members.join("g", member(instance=1))
     with pytest.raises(RequestFailed, match="another consumer") as raised:

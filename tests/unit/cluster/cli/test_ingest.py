@@ -85,7 +85,7 @@ class Log:
         return [Appended(index, 1, 0) for index in range(self.entries - len(bodies), self.entries)]
 
 
-def test_books_distinguish_appended_refused_and_unknown() -> None:
+def test_counts_distinguish_appended_refused_and_unknown() -> None:
     log: Any = Log(None, AppendUnknown(502, "why"), None, NotAppended(415, "full"))
     ingest = Ingest(log)
 

@@ -131,9 +131,7 @@ def test_changed_byte_anywhere_in_an_entry_is_found(store: Path) -> None:
 
 
 @pytest.mark.parametrize("first_index", [0, 7])
-def test_log_that_begins_late_needs_the_file_that_says_so_unless_it_has_entry_0(
-    tmp_path: Path, first_index: int
-) -> None:
+def test_log_that_begins_above_0_needs_the_file_that_records_it(tmp_path: Path, first_index: int) -> None:
     """RocketMQ writes no such file, and in its mixed stores the entries begin at the end of the base log."""
     codec = MessageEntryCodec(clock=lambda: NOW)
     entries = open_entries(tmp_path, codec)

@@ -42,7 +42,7 @@ def test_no_temporary_cause_leaves_the_outcome_unknown() -> None:
 
 
 @pytest.mark.parametrize("reason", list(Reason))
-def test_a_failure_is_the_same_after_the_wire(reason: Reason) -> None:
+def test_a_failure_is_decoded_unchanged(reason: Reason) -> None:
     sent = RequestFailed(reason, "found no such thing")
 
     with pytest.raises(RequestFailed) as caught:

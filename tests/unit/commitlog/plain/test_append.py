@@ -113,7 +113,7 @@ def test_store_host_is_in_every_record(machine):
 
 
 @pytest.mark.parametrize("size", [1000, 3900])
-def test_full_disk_appends_nothing_and_appends_continue_when_there_is_room(machine, log, size):
+def test_full_disk_appends_nothing_and_appends_continue_when_it_has_space(machine, log, size):
     machine.append(3000)
     before = machine.image(), log.end_offset
     machine.disk.capacity_bytes = FILE_SIZE
@@ -174,7 +174,7 @@ def test_next_file_is_made_when_a_quarter_of_the_last_one_is_left(machine, log):
     assert (len(log.files()), len(sizes_of(log)[0])) == (2, 3)
 
 
-def test_log_can_be_opened_with_a_file_that_was_made_ahead(machine, log):
+def test_log_can_be_opened_with_a_preallocated_file(machine, log):
     machine.append(3500)
     log.prepare_next_file().make()
     log.close()

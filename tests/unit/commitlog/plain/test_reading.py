@@ -166,7 +166,7 @@ def test_old_files_are_deleted_and_the_last_record_is_kept(machine, log, records
     assert sizes_of(log)[0] == records[4:]
 
 
-def test_file_made_ahead_does_not_make_the_last_one_an_old_one(machine, log):
+def test_preallocated_file_does_not_make_the_one_before_deletable(machine, log):
     machine.append(3500)
     log.prepare_next_file().make()
     assert log.prepare_next_file() is None

@@ -53,7 +53,7 @@ def test_a_flood_of_many_addresses_ends_the_oldest() -> None:
     assert table.take(dialog(20).nonce, 1) is not None
 
 
-def test_expired_dialogs_make_room() -> None:
+def test_expired_dialogs_are_removed_for_new_ones() -> None:
     table = DialogTable(dialogs_max=10, lifetime_s=10)
     for number in range(10):
         table.add(dialog(number), "a", number)

@@ -208,7 +208,7 @@ def test_a_verifier_has_one_text_and_shows_no_secret() -> None:
         "A" * 100_000,
     ],
 )
-def test_other_texts_are_no_verifiers(text: str) -> None:
+def test_malformed_verifiers_are_refused(text: str) -> None:
     with pytest.raises(IllegalCredential) as refused:
         verifier_of_text(text)
 

@@ -34,7 +34,7 @@ def test_a_session_is_read_back(user: str, epoch: int, expires_s: int) -> None:
     assert token.isprintable()
 
 
-def test_the_key_before_is_accepted_and_no_other() -> None:
+def test_the_previous_key_is_accepted_and_no_older_one() -> None:
     token = session_token(SESSION, OLD)
 
     assert SESSION == read_session_token(token, [NEW, OLD], 1_999)
@@ -43,12 +43,12 @@ def test_the_key_before_is_accepted_and_no_other() -> None:
             read_session_token(token, keys, 1_999)
 
 
-def test_a_session_ends() -> None:
+def test_a_session_expires() -> None:
     with pytest.raises(TokenRefused, match="expired"):
         read_session_token(session_token(SESSION, NEW), [NEW], 2_000)
 
 
-def test_every_changed_byte_is_noticed() -> None:
+def test_every_changed_byte_is_detected() -> None:
     token = session_token(SESSION, NEW)
     raw = bytearray(base64.urlsafe_b64decode(token[5:] + "=" * (-len(token[5:]) % 4)))
 
@@ -74,7 +74,7 @@ def test_a_long_token_is_refused_before_it_is_decoded() -> None:
     assert digest_of_api_token("dla1_" + "A" * 10_000_000) is None
 
 
-def test_an_api_token_is_known_by_its_digest() -> None:
+def test_an_api_token_is_found_by_its_digest() -> None:
     token = api_token(b"r" * 32)
 
     assert token.startswith("dla1_")

@@ -318,7 +318,7 @@ def test_refusal_is_followed_by_a_pause_if_the_same_node_stays_or_none_is_known(
     run(story())
 
 
-def test_leader_that_is_not_found_is_looked_for_again_after_a_pause_unless_the_policy_gives_up():
+def test_search_for_the_leader_is_repeated_after_a_pause_unless_the_policy_ends_it():
     async def story():
         stage = Stage()
         stage.policy.openings = [Refusal("no leader"), Refusal("no leader yet")]

@@ -139,7 +139,7 @@ def test_deadline_that_passes_in_the_queue_is_provably_not_appended(threads: Thr
     assert b"late" not in wire.log
 
 
-def test_full_queue_refuses_at_once(threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_queue_refuses_immediately(threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(combining_module, "QUEUE_ENTRIES_MAX", 2)
     wire = Wire()
     combiner = Combiner(wire.send)

@@ -58,7 +58,7 @@ def test_refusal_names_the_answer_of_every_node() -> None:
     assert "a:1 is CANDIDATE of term 4 and knows no leader; b:2 is not reachable (refused)" in refusal.message
 
 
-def test_wrong_group_everywhere_is_refused_for_good() -> None:
+def test_wrong_group_everywhere_is_refused_permanently() -> None:
     refusal = refusal_without_leader({"a:1": answer("", 0, code=400), "b:2": "b:2 is not reachable"})
 
     assert ResponseCode.UNKNOWN_GROUP == refusal.code
@@ -75,7 +75,7 @@ def test_hint_of_a_refusal_is_followed_and_remembered() -> None:
 
 
 @pytest.mark.parametrize("hint", ["", "a:1"])
-def test_refusal_without_news_makes_the_leader_unknown(hint: str) -> None:
+def test_refusal_without_a_usable_hint_makes_the_leader_unknown(hint: str) -> None:
     tracker = LeaderTracker("a:1,b:2")
     tracker.follow("a:1")
     tracker.judge("a:1", ResponseCode.NOT_LEADER, hint)

@@ -72,7 +72,7 @@ def test_code_of_a_newer_server_leaves_the_outcome_open() -> None:
         (grpc.StatusCode.RESOURCE_EXHAUSTED, "", AppendUnknown),
     ],
 )
-def test_failed_call_is_not_appended_only_if_it_provably_never_left(
+def test_failed_call_is_not_appended_only_if_it_was_provably_not_sent(
     code: grpc.StatusCode, details: str, expected: type[Exception]
 ) -> None:
     assert isinstance(failure_of_append("node", code, details), expected)
@@ -91,7 +91,7 @@ def test_failed_call_is_not_appended_only_if_it_provably_never_left(
         ),
     ],
 )
-def test_what_a_gate_refuses_is_not_appended_and_has_a_code(
+def test_request_that_a_gate_refuses_is_not_appended_and_has_a_code(
     code: grpc.StatusCode, details: str, expected: ResponseCode
 ) -> None:
     outcome = failure_of_append("node", code, details)
@@ -104,7 +104,7 @@ def test_what_a_gate_refuses_is_not_appended_and_has_a_code(
 @pytest.mark.parametrize(
     "refused", [OverQuota("address a", 0.5), Overloaded("address a", "the 1024 calls", 0.5)], ids=["quota", "share"]
 )
-def test_what_may_be_repeated_later_has_a_code_that_is_tried_again(refused: RepeatLater) -> None:
+def test_temporary_refusals_have_a_code_that_is_retried(refused: RepeatLater) -> None:
     assert is_worth_trying(Refused(refused.code, str(refused)))
 
 
@@ -128,7 +128,7 @@ def test_unreachable_node_is_reported_in_plain_words() -> None:
 
 
 @pytest.mark.parametrize("code", list(ResponseCode))
-def test_only_refusals_that_pass_are_tried_again(code: ResponseCode) -> None:
+def test_only_temporary_refusals_are_retried(code: ResponseCode) -> None:
     passing = {302, 404, 442, 501, 503, 505, 506}
 
     assert (code in passing) is is_worth_trying(Refused(code, ""))
@@ -142,7 +142,7 @@ def test_outcomes_state_what_to_do() -> None:
     assert "resume with begin=7" in str(ReadFailed(302, "why", 7))
 
 
-def test_places_follow_without_a_gap() -> None:
+def test_positions_of_a_batch_are_consecutive() -> None:
     assert [Appended(5, 2, 100), Appended(6, 2, 150)] == places_of(5, 2, [100, 150])
 
 
@@ -167,7 +167,7 @@ def test_body_that_is_not_bytes_is_a_fault_of_the_program() -> None:
         check_bodies([b"a", "b"])  # type: ignore[list-item]
 
 
-def test_pauses_grow_and_begin_again_after_success() -> None:
+def test_pauses_grow_and_are_reset_by_a_success() -> None:
     backoff = Backoff()
     pauses = [backoff.next_s() for _ in range(12)]
     backoff.reset()

@@ -195,7 +195,7 @@ def test_local_read_waits_for_another_node_that_lags() -> None:
     assert 0 < read.pause_after(Refused(ResponseCode.INDEX_OUT_OF_RANGE, "why"))
 
 
-def test_quiet_stream_that_follows_is_renewed_as_long_as_a_node_answers() -> None:
+def test_idle_stream_that_follows_the_log_is_renewed_while_a_node_answers() -> None:
     clock = Clock()
     read = session(clock, is_follow=True)
     for _ in range(10):

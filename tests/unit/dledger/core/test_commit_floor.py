@@ -109,7 +109,7 @@ def test_a_shorter_log_of_a_term_before_the_commit_was_learned_is_refused_and_no
     assert (MessageRejected("b", RejectReason.COMMITTED, "VoteRequest", 7) in effects) is is_accused
 
 
-def test_a_leader_that_is_contradicted_says_so_and_waits_for_long(group) -> None:
+def test_a_refused_leader_reports_that_and_waits_long_before_it_retries(group) -> None:
     nodes = group({"a": [1, 1], "b": [1, 2, 2], "c": [1, 2, 2]})
     nodes["a"].raft.state.commit_floor = 1
     leader = nodes.campaign("b")

@@ -83,7 +83,7 @@ def test_the_same_candidate_gets_the_vote_again_when_the_answer_was_lost(group):
     assert effects == [Send("a", VoteResponse(term=4, is_pre_vote=False, is_granted=True))]
 
 
-def test_section_5_4_1_a_candidate_with_a_shorter_log_is_refused_and_the_term_moves_on(group):
+def test_section_5_4_1_a_candidate_with_a_shorter_log_is_refused_and_the_term_advances(group):
     voter = group({"a": [1], "b": [1, 1, 2], "c": []})["b"]
 
     for last_index, last_term in ((9, 1), (1, 2)):
@@ -150,7 +150,7 @@ def test_a_leader_without_a_quorum_steps_down_in_its_own_term(group):
     assert leader.raft.term == 1
 
 
-def test_a_leader_that_slept_steps_down_on_its_first_tick(group):
+def test_a_leader_that_was_paused_steps_down_on_its_first_tick(group):
     cluster = group(THREE)
     leader = cluster.campaign("a")
 
@@ -220,7 +220,7 @@ def test_unknown_candidate_gets_the_vote_because_its_membership_may_be_newer(gro
     assert node.outbox.pop() == ("x", VoteResponse(term=9, is_pre_vote=False, is_granted=True))
 
 
-def test_answers_of_strangers_count_for_nothing(group):
+def test_votes_and_acknowledgements_of_non_members_do_not_count(group):
     node = group(THREE)["a"]
     node.step(Tick(1_000))
     vote = VoteResponse(term=1, is_pre_vote=True, is_granted=True, life=node.raft.state.life)

@@ -40,7 +40,7 @@ def sent(node, kind):
     return found
 
 
-def test_membership_from_beyond_the_log_outlives_a_cut():
+def test_membership_from_beyond_the_log_survives_a_truncation():
     """The file is saved before the log is reset: a crash in between leaves the old log and the new membership."""
     beyond = membership_of("abc", index=50)
     node = Node("a", ("a", "b", "c"), [1] * 6, HardState(2), 7, memberships=[beyond])

@@ -214,7 +214,7 @@ def test_pushed_memberships_are_in_force_on_followers_at_once(group):
     assert cluster["b"].raft.membership.get("d") is not None
 
 
-def test_an_answer_of_a_stranger_raises_no_term(group):
+def test_an_answer_of_a_non_member_raises_no_term(group):
     cluster = group(THREE)
     leader = cluster.campaign("a")
 

@@ -105,7 +105,7 @@ def test_reads_of_all_peers_together_are_bounded(group):
     assert len(refusals_of(leader, "g")) == PEER_READS_MAX
 
 
-def test_a_stranger_is_refused_a_read_index_at_once(group):
+def test_a_non_member_is_refused_a_read_index_at_once(group):
     leader = group(THREE).campaign("a")
 
     leader.step(Received("stranger", ReadIndexRequest(leader.raft.term, 7)))
@@ -192,7 +192,7 @@ def test_reads_of_a_peer_that_was_lost_are_refused_at_once(group):
     assert [(read.peer, read.read_id) for read in leader.raft.state.leader.reads] == [(None, 1)]
 
 
-def test_no_two_lives_of_a_follower_ask_under_the_same_id(group):
+def test_each_process_of_a_follower_asks_under_ids_of_its_own(group):
     cluster = group(THREE)
     cluster.campaign("a")
     lives = [cluster["b"], *(Node("b", tuple(THREE), [1], cluster["b"].saved, seed) for seed in range(20, 30))]
@@ -293,7 +293,7 @@ def test_a_read_sees_what_was_committed_when_it_began(group):
     assert leader.seen(ReadReady) == [ReadReady(1, 4)]
 
 
-def test_old_rounds_of_an_earlier_office_do_not_confirm(group):
+def test_rounds_of_an_earlier_leadership_do_not_confirm(group):
     cluster = group(THREE)
     leader = cluster.campaign("a")
     leader.step(ReadIndex(1))

@@ -75,7 +75,7 @@ def test_transfer_to_a_follower_that_lacks_too_much_is_refused(group):
     assert ended(leader) == [(1, ResponseCode.FALL_BEHIND_TOO_MUCH)]
 
 
-def test_transfer_to_a_dead_node_a_stranger_or_from_a_follower_is_refused(group):
+def test_transfer_to_a_dead_node_or_a_non_member_or_from_a_follower_is_refused(group):
     cluster = group(THREE)
     leader = cluster.campaign("a")
     cluster.isolate("b")
@@ -188,7 +188,7 @@ def test_a_failed_automatic_transfer_is_retried_after_growing_pauses(group):
     assert pauses[-1] > pauses[0]
 
 
-def test_leader_with_a_stalled_disk_hands_over_and_is_not_elected_until_it_recovers(group):
+def test_leader_with_a_stalled_disk_transfers_and_is_not_elected_until_it_recovers(group):
     cluster = group(THREE)
     leader = cluster.campaign("a")
     cluster.tick(100)
@@ -239,7 +239,7 @@ def test_nodes_whose_disks_all_stalled_briefly_elect_a_leader_at_once(group):
 # --------------------------------------------------------------------------------------------------------- full disks
 
 
-def test_leader_with_a_full_disk_hands_over_to_the_most_advanced_voter_with_room(group):
+def test_leader_with_a_full_disk_transfers_to_the_most_advanced_voter_with_space(group):
     cluster = group(THREE)
     leader = cluster.campaign("a")
     cluster["b"].step(DiskHealth(is_stalled=False, is_full=True))
@@ -271,7 +271,7 @@ def test_leader_stays_and_accepts_appends_that_fit_while_all_voters_are_full(gro
     assert leader.raft.commit_index == 1
 
 
-def test_leader_with_a_full_disk_hands_over_as_soon_as_a_voter_has_room_again(group):
+def test_leader_with_a_full_disk_transfers_as_soon_as_a_voter_has_space_again(group):
     cluster = group(THREE)
     leader = cluster.campaign("a")
     for node in ("b", "c"):

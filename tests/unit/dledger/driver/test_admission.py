@@ -48,7 +48,7 @@ def test_push_that_does_not_verify_is_refused_as_such_and_both_sides_log_it():
     assert follower.node.store.last_index == 0
 
 
-def test_rejected_push_is_neither_verified_nor_given_room():
+def test_rejected_push_is_neither_verified_nor_given_space():
     cluster = Cluster(Settings(NODES))
     cluster.begin()
     leader, follower = cluster.machines["n1"], cluster.machines["n2"]

@@ -31,7 +31,7 @@ def test_disk_is_full_until_the_refused_size_would_fit():
     assert len(disk.asked) == 3
 
 
-def test_small_entry_that_fits_does_not_make_room_for_a_large_one():
+def test_small_entry_that_fits_does_not_admit_a_large_one():
     watch = RoomWatch(Disk().reserve, interval_ms=100)
     watch.lacked([300], 10)
 

@@ -147,7 +147,7 @@ def test_folder_with_a_damaged_record_stays(log, long_log, make_log, tmp_path):
     assert aside_bodies(log, make_log, tmp_path) == old
 
 
-def test_old_log_makes_room_for_appends(log, long_log, fill):
+def test_old_log_is_deleted_if_appends_need_its_space(log, long_log, fill):
     store = long_log.store
     store.reset(100, 10 * FILE, 5, caught_up_index=1_000)
     log.files.files_left = 0

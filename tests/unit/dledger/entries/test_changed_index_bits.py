@@ -72,7 +72,7 @@ def attempt(body_size, act, change=None):
 
 
 @pytest.mark.parametrize("body_size", BODIES)
-def test_truncation_keeps_all_that_is_before_it(body_size):
+def test_truncation_keeps_all_entries_before_it(body_size):
     def truncate(store):
         store.truncate(8)
 

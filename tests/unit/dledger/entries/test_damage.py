@@ -20,7 +20,7 @@ def test_second_process_cannot_open_the_directory(log):
         EntryStore.open(log.files, log.directory, log.config)
 
 
-def test_lock_is_given_back_when_opening_fails(log, fill):
+def test_lock_is_released_when_opening_fails(log, fill):
     fill(log.open(), 3)
     log.kill()
     (Path(log.directory) / "data" / "stranger").touch()
@@ -73,7 +73,7 @@ def test_damaged_index_unit_is_refused_and_healed_by_opening(log, fill):
     assert "rewritten" in log.store.recovery_notes[0]
 
 
-def test_sizes_that_cannot_be_are_refused():
+def test_impossible_sizes_are_refused():
     for sizes in ((56, 32), (4096, 0), (4096, 33)):
         with pytest.raises(ValueError, match="must be"):
             EntryStoreConfig(*sizes)

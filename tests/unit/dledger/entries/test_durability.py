@@ -39,7 +39,7 @@ def test_full_disk_is_found_before_the_index_is_full_too(log):
     assert store.last_index == 15
 
 
-def test_reserved_room_serves_the_append(log):
+def test_append_uses_its_reserved_space(log):
     store = log.open()
     store.reserve([3000, 3000, 3000])
     log.files.files_left = 0
@@ -134,7 +134,7 @@ def test_recovered_entries_are_durable(log, fill):
     assert log.reopen().durable_index == 4
 
 
-def test_cut_lowers_the_durable_index(log, fill, flush):
+def test_truncation_lowers_the_durable_index(log, fill, flush):
     store = log.open()
     fill(store, 10)
     flush(store)
@@ -169,7 +169,7 @@ def test_checkpoint_says_what_is_durable_and_committed(log, fill, flush):
 
 
 @pytest.mark.parametrize("first_index", [0, 1, 26, 27, 28, 54, 69])
-def test_cut_log_equals_one_that_never_had_the_entries(make_log, first_index, fill, names):
+def test_truncated_log_equals_one_that_never_had_the_entries(make_log, first_index, fill, names):
     """27 entries of 148 bytes fill a file but for the blank, so the truncations are in, before and after a roll."""
     cut, never = make_log("n0").open(), make_log("n1").open()
     fill(cut, 70)
@@ -192,7 +192,7 @@ def test_cut_log_equals_one_that_never_had_the_entries(make_log, first_index, fi
     ]
 
 
-def test_cut_after_the_end_changes_nothing(log, fill):
+def test_truncation_after_the_end_changes_nothing(log, fill):
     store = log.open()
     fill(store, 5)
 
@@ -201,7 +201,7 @@ def test_cut_after_the_end_changes_nothing(log, fill):
     assert store.last_index == 4
 
 
-def test_cut_entries_do_not_reappear_after_shorter_new_ones(log, fill, flush):
+def test_truncated_entries_do_not_reappear_after_shorter_new_ones(log, fill, flush):
     """A fault of DLedger: fixed sizes, a truncation, fewer new entries, a crash."""
     store = log.open()
     fill(store, 20)
@@ -214,7 +214,7 @@ def test_cut_entries_do_not_reappear_after_shorter_new_ones(log, fill, flush):
     assert (store.last_index, store.last_term, store.recovery_notes) == (7, 2, ())
 
 
-def test_cut_withdraws_the_checkpoint_before_it_cuts(log, fill, flush):
+def test_truncation_first_withdraws_the_checkpoint(log, fill, flush):
     store = log.open()
     fill(store, 20)
     flush(store)
@@ -227,7 +227,7 @@ def test_cut_withdraws_the_checkpoint_before_it_cuts(log, fill, flush):
     assert log.reopen().last_index == 11
 
 
-def test_cut_removes_a_checkpoint_without_committed_entries(log, fill, flush):
+def test_truncation_removes_a_checkpoint_without_committed_entries(log, fill, flush):
     store = log.open()
     fill(store, 20)
     flush(store)

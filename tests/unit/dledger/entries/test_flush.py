@@ -29,7 +29,7 @@ def test_flush_counts_only_after_all_older_ones_have_completed():
     assert progress.durable_index == 9
 
 
-def test_cut_lowers_the_durable_index_and_that_of_running_flushes():
+def test_truncation_lowers_the_durable_index_and_that_of_running_flushes():
     progress = EntriesFlushProgress(10)
     ticket = progress.begin(20, [])
 
@@ -42,7 +42,7 @@ def test_cut_lowers_the_durable_index_and_that_of_running_flushes():
     assert progress.durable_index == 7
 
 
-def test_entries_written_again_after_a_cut_need_their_own_sync():
+def test_entries_rewritten_after_a_truncation_need_their_own_sync():
     progress = EntriesFlushProgress(4)
     under_way = progress.begin(9, [])
     progress.cut(6)

@@ -306,7 +306,7 @@ def test_checkpoint_guarantees_nothing_of_a_log_that_was_dropped(log, fill, flus
     assert log.reopen().recovered_checkpoint.end_index == 2
 
 
-def test_reset_without_room_changes_nothing(log):
+def test_reset_without_free_space_changes_nothing(log):
     store = log.open()
     log.files.files_left = 0
 
@@ -363,7 +363,7 @@ def crashes_in(make_machine, operation, *, is_power_cut):
 
 
 @pytest.mark.parametrize("is_power_cut", [False, True])
-def test_deletion_that_crashes_anywhere_is_completed_or_did_not_happen(machine, is_power_cut):
+def test_deletion_that_crashes_anywhere_is_complete_or_absent(machine, is_power_cut):
     begins = set()
 
     for store, expected in crashes_in(type(machine), lambda store: store.delete_before(13), is_power_cut=is_power_cut):
@@ -376,7 +376,7 @@ def test_deletion_that_crashes_anywhere_is_completed_or_did_not_happen(machine, 
 
 @pytest.mark.parametrize("is_power_cut", [False, True])
 @pytest.mark.parametrize("target", [(30, 10 * 2048 + 500, 4), (6, 2048 + 448, 1)])
-def test_reset_that_crashes_anywhere_is_completed_or_did_not_happen(machine, target, is_power_cut):
+def test_reset_that_crashes_anywhere_is_complete_or_absent(machine, target, is_power_cut):
     ends = set()
 
     for store, expected in crashes_in(type(machine), lambda store: store.reset(*target), is_power_cut=is_power_cut):

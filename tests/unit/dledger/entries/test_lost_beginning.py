@@ -43,7 +43,7 @@ def test_log_of_ours_that_lost_its_first_file_does_not_start(long_log, begin_ind
     assert (store.begin_index, store.last_index) == (begin_index + 4, 21)
 
 
-def test_log_whose_first_file_java_deleted_is_taken(long_log):
+def test_log_whose_first_file_java_deleted_is_accepted(long_log):
     """DLedger's program wrote its term, without a checksum, and its retention deleted a file."""
     long_log.store.delete_before(5)
     long_log.kill()
@@ -53,7 +53,7 @@ def test_log_whose_first_file_java_deleted_is_taken(long_log):
     assert long_log.open().begin_index == 8
 
 
-def test_log_that_java_began_and_cut_is_taken(long_log):
+def test_log_that_java_began_and_truncated_is_accepted(long_log):
     """An older version of ours ran on it and did not record its begin."""
     directory = Path(long_log.directory)
     HardStateFile.open(OsFiles(), str(directory)).save(HardState(5, "n1"))

@@ -27,7 +27,7 @@ def test_codec_decodes_what_it_encoded(membership):
     assert RAW_ENTRY_CODEC.decode(*RAW_ENTRY_CODEC.membership(membership)[:3]) == membership
 
 
-def test_other_entries_bring_no_membership():
+def test_other_entries_contain_no_membership():
     assert RAW_ENTRY_CODEC.decode(1, 0, RAW_ENTRY_CODEC.membership(ONE).body) is None
     assert RAW_ENTRY_CODEC.decode(2, 0, b"") is None
 
@@ -109,7 +109,7 @@ def test_saved_memberships_are_loaded_and_the_file_size_is_fixed(file, tmp_path)
             assert (tmp_path / "n0" / name).stat().st_size == FILE_SIZE_BYTES
 
 
-def test_oldest_memberships_make_room_for_the_newest(file):
+def test_oldest_memberships_are_replaced_by_the_newest(file):
     many = [MembershipEntry(index, TWO) for index in range(400)]
 
     file.save(many)

@@ -172,7 +172,7 @@ def test_entry_that_follows_a_different_entry_is_refused(leader, follower, make_
     assert follower.last_index == 19
 
 
-def test_entries_of_java_without_checksums_are_taken(follower):
+def test_entries_of_java_without_checksums_are_accepted(follower):
     payload = HEADER.pack(1, 53, 0, 3, 0, 0, 0, 0, 5) + b"Hello" + HEADER.pack(1, 48, 1, 3, 53, 0, 0, 0, 0)
 
     follower.append_encoded(Span(0, 1, 3, 0, len(payload)), payload, 0)
@@ -195,13 +195,13 @@ def test_full_disk_refuses_a_push_whole(leader, follower_log, follower):
     assert follower.last_index == 19
 
 
-def test_no_room_is_allocated_for_a_push_far_beyond_the_end(follower_log, follower):
+def test_no_space_is_allocated_for_a_push_far_beyond_the_end(follower_log, follower):
     follower.reserve_span(Span(5, 5, 1, 1 << 50, 100))
 
     assert list((follower_log.data_path()).parent.iterdir()) == []
 
 
-def test_late_push_of_entries_that_were_deleted_needs_no_room(leader):
+def test_late_push_of_deleted_entries_needs_no_space(leader):
     """Found by simulation (seeds 26 and 35): space was searched in a deleted file."""
     leader.append([bytes(3000)] * 3, 20, 1)
     late = leader.span_of(0, 19)
@@ -225,7 +225,7 @@ def counted(monkeypatch, target, name):
     return calls
 
 
-def test_push_is_checked_and_gets_room_once(monkeypatch, leader, follower):
+def test_push_is_checked_and_gets_its_space_once(monkeypatch, leader, follower):
     """`check_push` and `reserve_span` come before the core decides; the write repeats neither."""
     take(follower, leader, 0, 9)
     span, payload = leader.span_of(10, 19), leader.read_span(leader.span_of(10, 19))
@@ -240,7 +240,7 @@ def test_push_is_checked_and_gets_room_once(monkeypatch, leader, follower):
     assert content(follower)[0][: follower.end_position] == content(leader)[0][: leader.end_position]
 
 
-def test_push_that_was_prepared_for_a_log_that_was_cut_since_is_prepared_again(leader, follower):
+def test_push_is_prepared_again_if_the_log_was_truncated_meanwhile(leader, follower):
     leader.append([bytes(3000)] * 2, 20, 1)
     take(follower, leader, 0, 19)
     span, payload = leader.span_of(20, 20), leader.read_span(leader.span_of(20, 20))
@@ -260,7 +260,7 @@ def test_push_that_was_prepared_for_a_log_that_was_cut_since_is_prepared_again(l
     assert follower.get(20).body == bytes(3000)
 
 
-def test_room_that_was_reserved_before_a_cut_is_reserved_again(leader):
+def test_space_that_was_reserved_before_a_truncation_is_reserved_again(leader):
     """Of a batch that begins in the next file: the cut has removed that file."""
     leader.reserve([3000])
     leader.truncate(10)

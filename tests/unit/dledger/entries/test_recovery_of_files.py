@@ -75,7 +75,7 @@ def test_blank_without_an_entry_after_it_is_removed(machine):
         store.abandon()
 
 
-def test_empty_files_made_ahead_are_kept_and_used(machine):
+def test_preallocated_files_are_kept_and_used(machine):
     places = machine.write_log([100])
     store = machine.open()
     store.reserve([1500, 1500, 1500])
@@ -101,7 +101,7 @@ def test_log_whose_head_was_deleted_begins_with_its_first_entry(machine, begin_f
     assert (store.last_index, store.end_position) == (3 * begin_file - 1, begin_file * FILE)
 
 
-def test_blank_at_the_head_of_the_first_file_is_stepped_over(machine):
+def test_blank_at_the_head_of_the_first_file_is_skipped(machine):
     """DLedger deletes a log's head inside a file by a blank over it."""
     places = machine.write_log([200, 200, 200, 200])
     position = places[2][0]
@@ -116,7 +116,7 @@ def test_blank_at_the_head_of_the_first_file_is_stepped_over(machine):
     assert store.get(4).body == b"more"
 
 
-def test_deleted_data_is_not_an_empty_log_when_the_checkpoint_knows_better(machine):
+def test_log_without_data_files_is_not_empty_if_its_checkpoint_has_entries(machine):
     machine.write_log(SIZES)
     machine.open().close()
     for name in list(machine.data_image()):

@@ -48,7 +48,7 @@ class Bench:
         return self.group.change_membership(MembershipAction.ADD, *arguments)
 
 
-def test_settings_say_where_members_listen_until_the_log_says_it() -> None:
+def test_addresses_of_members_come_from_settings_until_the_log_has_them() -> None:
     bench = Bench()
     bench.group.on_membership([MembershipEntry(-1, FOUNDED)])
     assert bench.dialled[-1] == {peer.id: peer.address for peer in PEERS}
@@ -79,7 +79,7 @@ def test_removal_and_outdated_settings_are_logged(caplog: pytest.LogCaptureFixtu
     assert "peers_differ" in caplog.text
 
 
-def test_member_without_an_address_harms_no_other_member(caplog: pytest.LogCaptureFixture) -> None:
+def test_member_without_an_address_does_not_affect_others(caplog: pytest.LogCaptureFixture) -> None:
     bench = Bench()
     bench.group.on_membership([MembershipEntry(7, FOUNDED.with_member(Member("n3", "")))])
     assert set(bench.dialled[-1]) == {"n0", "n1", "n2"}

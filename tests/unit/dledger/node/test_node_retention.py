@@ -51,16 +51,16 @@ def looked(*, is_short_of_room, aside_count, is_stalled=False):
 
 
 @pytest.mark.parametrize("aside_count", [0, 1, 3])
-def test_log_that_was_set_aside_is_freed_before_the_log_in_use(aside_count):
+def test_log_that_was_set_aside_is_deleted_before_files_of_the_current_one(aside_count):
     deleted, count = looked(is_short_of_room=True, aside_count=aside_count)
 
     assert deleted == ["aside"] * aside_count + [5, 9]
     assert count == 2
 
 
-def test_log_that_was_set_aside_stays_while_there_is_room():
+def test_log_that_was_set_aside_is_kept_while_the_disk_has_space():
     assert looked(is_short_of_room=False, aside_count=3) == ([5, 9], 2)
 
 
-def test_nothing_is_freed_on_a_disk_that_stalls():
+def test_nothing_is_deleted_on_a_stalled_disk():
     assert looked(is_short_of_room=True, aside_count=3, is_stalled=True) == ([], 0)

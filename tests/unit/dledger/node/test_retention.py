@@ -76,7 +76,7 @@ def test_ratio_of_a_full_disk(force, full):
         pytest.param([(0, 0), (100, 1), (200, 50), (223, 73), (272, 122)], "ynnny", id="each jump begins the wait"),
     ],
 )
-def test_clock_that_jumps_is_not_believed(looks, expected):
+def test_clock_that_jumps_is_not_trusted(looks, expected):
     """Hours by the wall clock and by the monotonic one, at each look."""
     watch = ClockWatch(72 * HOUR)
 
@@ -174,7 +174,7 @@ def test_empty_log_has_no_old_files(log):
     assert policy.look(ClockReading(NOW, 1, 4), 1000) == ()
 
 
-def test_clock_that_jumps_between_the_start_and_the_first_look_is_not_believed(log, fill, names):
+def test_clock_that_jumps_between_the_start_and_the_first_check_is_not_trusted(log, fill, names):
     """Found by simulation (seeds 1253, 1374, 1417): by then the newest file had been written again, in the new time."""
     store = log.open()
     fill(store, 22, 952)

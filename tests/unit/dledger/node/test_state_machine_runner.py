@@ -194,7 +194,7 @@ def test_snapshot_that_is_requested_while_another_one_is_saved_follows_it(machin
     run(main())
 
 
-def test_what_gathers_during_a_save_is_applied_before_the_next_one(machine):
+def test_entries_committed_during_a_save_are_applied_before_the_next_one(machine):
     """Found by simulation (shell, seeds 103 and 158): else the state lags more and more, and all appends time out."""
 
     async def main():

@@ -91,7 +91,7 @@ def test_a_crash_anywhere_leaves_the_damage_or_no_vote(machine):
 
 
 @pytest.mark.parametrize("voters", [("n0",), ("n0", "n1")])
-def test_without_a_majority_of_others_it_refuses_until_an_operator_gives_the_entry_up(machine, voters):
+def test_without_a_majority_of_others_it_refuses_until_an_operator_discards_the_entry(machine, voters):
     members = Membership(tuple(Member(voter) for voter in voters))
     node = Node(machine, (MembershipEntry(-1, members),))
 
@@ -131,7 +131,7 @@ def test_node_that_is_founding_stays_founding(machine):
     assert node.hard_state.load() == founding
 
 
-def test_node_that_lost_term_and_vote_has_no_vote_anyway(machine):
+def test_node_that_lost_term_and_vote_already_has_no_vote(machine):
     node = Node(machine)
     node.files.remove(f"{DIRECTORY}/currterm")
 

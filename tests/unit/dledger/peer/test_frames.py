@@ -254,7 +254,7 @@ def test_a_head_out_of_bounds_is_refused_before_its_bytes_are_awaited(total_size
         feed(buffer, FRAME_HEAD.pack(total_size, control_size), random.Random(0))
 
 
-def test_a_stranger_cannot_announce_more_than_a_hello() -> None:
+def test_process_that_has_not_greeted_cannot_announce_more_than_a_hello() -> None:
     with pytest.raises(BadFrame, match="out of bounds"):
         feed(FrameBuffer(), FRAME_HEAD.pack(HELLO_FRAME_SIZE_BYTES_MAX, 20), random.Random(0))
 

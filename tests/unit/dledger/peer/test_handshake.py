@@ -132,7 +132,7 @@ def test_node_of_another_group_is_refused_without_a_reason_which_is_logged(tmp_p
 @pytest.mark.parametrize(
     "change", [{"group": "x"}, {"peer_id": "n7"}, {"cluster_digest": 1}, {"protocol_version": 1}, {"self_id": "n0"}]
 )
-def test_stranger_learns_nothing_from_a_refusal(tmp_path: Path, change: dict[str, Any]) -> None:
+def test_refusal_discloses_nothing_to_an_unknown_process(tmp_path: Path, change: dict[str, Any]) -> None:
     n0 = knowing(config("n0"), tmp_path)
 
     answer, refused = n0.answer(replace(hello_of(config("n1")), **change))
@@ -143,7 +143,7 @@ def test_stranger_learns_nothing_from_a_refusal(tmp_path: Path, change: dict[str
     assert not any(word in answer.message for word in ("n0", "'g'", "digest"))
 
 
-def test_stranger_that_is_accepted_as_a_non_member_does_not_get_the_group_id(tmp_path: Path) -> None:
+def test_non_member_does_not_get_the_group_id(tmp_path: Path) -> None:
     n0 = knowing(config("n0"), tmp_path)
 
     answer, refused = n0.answer(hello_of(config("n9", ids="n9 n0")))

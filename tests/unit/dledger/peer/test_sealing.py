@@ -59,7 +59,7 @@ def test_two_secrets_are_accepted_while_they_change() -> None:
 
 
 @pytest.mark.parametrize("which", range(5))
-def test_greeting_of_a_stranger_is_refused(which: int) -> None:
+def test_greeting_without_proof_is_refused(which: int) -> None:
     """Another secret, group or node; a greeting of the acceptor's side; one with a flipped bit anywhere."""
     acceptor = AcceptorsGreeting((SECRET,), "g0", "n1")
     good = DialersGreeting(SECRET, "g0", "n0", "n1")
@@ -102,7 +102,7 @@ def test_recorded_greeting_gives_no_session_that_opens_recorded_records() -> Non
 
 
 @pytest.mark.parametrize("head", [b"GET / ", bytes(6), b"DLS1\0\0", b"DLS1\xff\xff"])
-def test_other_bytes_are_no_greeting(head: bytes) -> None:
+def test_malformed_greetings_are_refused(head: bytes) -> None:
     with pytest.raises(NotProven):
         greeting_size(head)
 
@@ -148,7 +148,7 @@ def test_keys_change_after_some_records(monkeypatch: pytest.MonkeyPatch) -> None
     assert len(keys) == 4
 
 
-def test_secret_is_in_no_representation() -> None:
+def test_secret_is_in_no_repr() -> None:
     session, _ = sessions()
 
     assert SECRET.hex() not in repr(session) + repr(DialersGreeting(SECRET, "g0", "n0", "n1"))

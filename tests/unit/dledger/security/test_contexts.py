@@ -146,10 +146,10 @@ def test_two_authorities_of_one_name_are_distinguished() -> None:
         ("purpose", tls_of(user_pair(OURS, "n0"), OURS)),
     ],
 )
-def test_node_finds_before_use_what_others_would_refuse(reason: str, own: Tls) -> None:
+def test_node_checks_its_certificate_before_use_like_its_peers(reason: str, own: Tls) -> None:
     with pytest.raises(ForeignAuthority, match=reason):
         check_contexts(peer_contexts(own))
 
 
-def test_node_that_greets_itself_sees_its_own_name() -> None:
+def test_node_that_connects_to_itself_detects_its_own_name() -> None:
     assert node_identity("n0") == identity_of_peer(check_contexts(NODE_0))

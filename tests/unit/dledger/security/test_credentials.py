@@ -203,7 +203,7 @@ def test_key_that_others_may_read_is_refused(files: CertificateFiles, owner: int
             load_certificates(files)
 
 
-def test_what_is_no_regular_file_is_not_waited_for(files: CertificateFiles) -> None:
+def test_path_that_is_no_regular_file_does_not_block(files: CertificateFiles) -> None:
     Path(files.key).unlink()
     os.mkfifo(files.key, 0o600)
 

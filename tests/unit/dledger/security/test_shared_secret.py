@@ -27,7 +27,7 @@ def written(path: Path, content: bytes, mode: int = 0o600) -> str:
     return str(path)
 
 
-def test_new_secret_is_read_and_never_the_same(tmp_path: Path) -> None:
+def test_new_secrets_can_be_read_and_are_all_different(tmp_path: Path) -> None:
     first, second = (SharedSecret(written(tmp_path / "s", new_secret())).current for _ in range(2))
 
     assert first != second

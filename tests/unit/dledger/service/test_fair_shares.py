@@ -48,7 +48,7 @@ def test_last_request_may_exceed_the_share_and_none_exceeds_the_resource():
     assert not shares.take("c", 1)
 
 
-def test_names_of_holders_are_forgotten_when_they_have_given_all_back():
+def test_holders_are_forgotten_when_they_have_returned_everything():
     seed = 7
     print(f"seed {seed}")
     random, shares, taken = Random(seed), FairShares(SIZE), []

@@ -13,7 +13,7 @@ def checkpoint_file(tmp_path):
     return CheckpointFile(OsFiles(), str(tmp_path))
 
 
-def test_saved_checkpoint_is_loaded_in_the_text_of_java(tmp_path, checkpoint_file):
+def test_saved_checkpoint_has_the_text_of_java_and_can_be_loaded(tmp_path, checkpoint_file):
     CheckpointTicket(checkpoint_file, Checkpoint(149, 120)).save()
 
     assert b"\ncommittedIndex=120\nendIndex=149\n" in (tmp_path / "checkpoint").read_bytes()
@@ -125,7 +125,7 @@ def test_withdrawal_keeps_the_floor_of_truncation(tmp_path):
     assert not (tmp_path / "checkpoint").exists()
 
 
-def test_withdrawal_without_room_removes_the_guarantee(tmp_path, faulty_files):
+def test_withdrawal_without_free_space_removes_the_guarantee(tmp_path, faulty_files):
     file = CheckpointFile(faulty_files, str(tmp_path), is_flush_sync=True)
     CheckpointTicket(file, Checkpoint(10, 5)).save()
 

@@ -78,7 +78,7 @@ def test_flipped_bit_anywhere_gives_no_other_term_or_vote(tmp_path, state_file, 
         (b"currTerm=5", HardState(5, None)),
     ],
 )
-def test_files_written_by_java_are_read(tmp_path, state_file, content, expected):
+def test_files_written_by_java_can_be_read(tmp_path, state_file, content, expected):
     path_in(tmp_path).write_bytes(content)
 
     assert state_file.load() == expected
@@ -105,7 +105,7 @@ def test_file_that_java_lost_between_delete_and_rename_refuses_the_start(tmp_pat
         state_file.load()
 
 
-def test_saving_a_vote_needs_only_reserved_room(tmp_path, state_file):
+def test_saving_a_vote_needs_only_reserved_space(tmp_path, state_file):
     """So a vote can be saved on a full disk: the same two files are exchanged, with their allocated blocks."""
     directory = path_in(tmp_path).parent
 
@@ -123,7 +123,7 @@ def test_saving_a_vote_needs_only_reserved_room(tmp_path, state_file):
         assert state_file.load() == HardState(term, "n0")
 
 
-def test_node_without_room_for_its_vote_does_not_start(tmp_path, faulty_files):
+def test_node_without_space_for_its_vote_does_not_start(tmp_path, faulty_files):
     def refuse(path):
         raise DiskFull(path, 4096)
 

@@ -69,7 +69,7 @@ def test_adopting_takes_no_directory_of_another_node(directory):
 
 
 @pytest.mark.parametrize("flip", range(0, 100, 7))
-def test_damage_of_the_identity_file_is_found(directory, tmp_path, flip):
+def test_damage_of_the_identity_file_is_detected(directory, tmp_path, flip):
     begin(directory)
     path = tmp_path / "identity"
     content = bytearray(path.read_bytes())
@@ -202,7 +202,7 @@ def test_file_of_an_older_version_opens_and_names_one_directory_of_each(director
     assert "old copy" in peer.meet(life)
 
 
-def test_largest_content_fits_into_the_reserved_room():
+def test_largest_content_fits_into_the_reserved_space():
     most = "f" * 16 + f",{NUMBER_END - 1}," + "f" * 16
     names = [f"{number:032d}" for number in range(MEMBERS_MAX)]
     content = format_checked(dict.fromkeys(names, ";".join([most] * DIRECTORIES_MAX)))
@@ -211,7 +211,7 @@ def test_largest_content_fits_into_the_reserved_room():
     assert len(content) <= dledger.storage.peer_directories._SIZE_BYTES
 
 
-def test_nothing_is_stored_of_strangers(directory, peer, tmp_path):
+def test_nothing_is_stored_of_non_members(directory, peer, tmp_path):
     peer.meet(begin(directory), "n9")
 
     assert not (tmp_path / "n2" / "peers").exists()

@@ -79,7 +79,7 @@ def test_newest_three_are_kept(store, open_store, tmp_path):
         store.load(saved[0])
 
 
-def test_state_that_cannot_be_made_leaves_the_older_one(store, open_store):
+def test_failed_save_leaves_the_older_snapshot(store, open_store):
     info = store.save(3, 1, b"old")
 
     with pytest.raises(ZeroDivisionError):
@@ -122,7 +122,7 @@ def test_snapshot_that_is_too_short_is_damaged(store, open_store, tmp_path, size
 
 
 @pytest.mark.parametrize("chunk_size", [1, 1000, 10_047, 10_048, 1 << 20])
-def test_snapshot_travels_in_chunks(store, open_store, chunk_size):
+def test_snapshot_is_sent_in_chunks(store, open_store, chunk_size):
     info, target = store.save(41, 7, STATE[:500] if chunk_size == 1 else STATE), open_store("n1")
 
     assert send(store, target, info, chunk_size)
@@ -223,7 +223,7 @@ def crashes_in(machine, operation):
             yield SnapshotStore.open(fresh.process(), "/n0")
 
 
-def test_save_that_crashes_anywhere_happened_or_did_not(machine):
+def test_save_that_crashes_anywhere_is_complete_or_absent(machine):
     found = set()
     for store in crashes_in(machine, lambda store: store.save(8, 2, [b"new", b"er"] * 300)):
         assert store.damaged == ()

@@ -190,7 +190,7 @@ def test_a_task_reads_the_replica_on_its_own_host(replicas, caplog, selection):
     assert [record.getMessage().startswith(paths[1]) for record in caplog.records] == [True]
 
 
-def test_a_host_is_known_by_the_names_that_spark_gives_it(replicas, monkeypatch):
+def test_a_host_is_identified_by_the_names_that_spark_gives_it(replicas, monkeypatch):
     paths, _ = replicas
     (part, *_) = parts_of(paths[:1], local=("n1:/x",))
     replicas = Replicas((), ("n1:/data/n1", "n2:/data/n2", "/data/all"))

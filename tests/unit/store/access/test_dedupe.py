@@ -145,7 +145,7 @@ def test_keys_of_one_topic_do_not_affect_another(shop):
     assert shop.put("a", topic="invoices").outcome.repeated_count == 1
 
 
-def test_copies_and_halves_are_not_recognised(shop):
+def test_copies_and_prepared_messages_are_not_recognised_as_retries(shop):
     shop.open()
 
     assert shop.offsets("a", reconsume_times=1) == [0]

@@ -44,7 +44,7 @@ def test_message_is_read_when_it_was_dispatched(opened):
     assert numbers(store.messages.get("TopicTest", 0, 0)) == [0]
 
 
-def test_put_that_waits_for_the_disk_ends_with_the_flush(opened):
+def test_put_that_waits_for_the_disk_returns_after_the_flush(opened):
     store = opened(with_log(SMALL, is_flush_sync=True))
     pending = store.messages.put(numbered(0))
     store.dispatch()
@@ -57,7 +57,7 @@ def test_put_that_waits_for_the_disk_ends_with_the_flush(opened):
     assert store.messages.max_offset("TopicTest", 0) == 1
 
 
-def test_transactions_take_queue_offsets_only_when_they_are_visible(opened):
+def test_messages_of_transactions_take_queue_offsets_only_when_they_are_visible(opened):
     store = opened()
     flags = (0, PREPARED, 0, ROLLBACK, COMMIT)
 
@@ -114,7 +114,7 @@ def test_full_disk_refuses_a_put_and_leaves_no_gap(tmp_path, clock):
     store.close()
 
 
-def test_puts_are_refused_while_there_is_a_reason(opened):
+def test_puts_are_refused_while_a_refusal_reason_is_set(opened):
     store = opened()
     store.messages.refuse_puts("the disk is 91 % full")
 

@@ -48,7 +48,7 @@ def test_offset_below_the_begin_is_too_small(opened):
     assert store.messages.log.find(0) is None
 
 
-def test_records_that_are_gone_before_the_queue_follows(opened):
+def test_records_deleted_before_the_queue_is_truncated(opened):
     store = opened()
     for number in range(0, 300, 100):
         tag = "early" if number < 100 else None

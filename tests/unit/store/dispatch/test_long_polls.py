@@ -57,7 +57,7 @@ def test_waiter_is_woken_once_for_its_own_queue(waiters, woken):
     assert len(waiters) == 1
 
 
-def test_waiter_with_a_filter_sleeps_through_other_tags(waiters, woken):
+def test_waiter_with_a_filter_is_not_woken_by_other_tags(waiters, woken):
     waiters.add(A0, 0, lambda: woken.append("Aa"), TagFilter.parse("Aa"))
 
     waiters.dispatched(batch((A0, 0, "x", True), (A0, 1, "y", True)))
@@ -66,7 +66,7 @@ def test_waiter_with_a_filter_sleeps_through_other_tags(waiters, woken):
     assert woken == ["Aa"], "the hash is the same: the reader finds out"
 
 
-def test_message_in_no_queue_wakes_no_reader(waiters, woken):
+def test_message_outside_queues_wakes_no_reader(waiters, woken):
     waiters.add(A0, 0, lambda: woken.append("a0"))
 
     waiters.dispatched(batch((A0, 0, "x", False)))
@@ -74,7 +74,7 @@ def test_message_in_no_queue_wakes_no_reader(waiters, woken):
     assert woken == []
 
 
-def test_waiters_are_bounded_and_room_comes_back(waiters, woken):
+def test_waiters_are_bounded_and_their_places_are_reused(waiters, woken):
     kept = [waiters.add(A0, number, lambda: woken.append("no")) for number in range(5)]
     with pytest.raises(TooManyWaiters, match="5 readers wait"):
         waiters.add(B0, 0, lambda: None)

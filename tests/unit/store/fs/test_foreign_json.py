@@ -20,7 +20,7 @@ def test_invalid_json_is_refused_with_one_kind_of_error(text):
         foreign_json(text)
 
 
-def test_files_and_peers_that_nest_without_end_are_refused_typed():
+def test_endlessly_nested_json_is_refused_with_a_typed_error():
     with pytest.raises(ValueError, match="fewer levels"):
         manifest_from_json(DEEP)
     with pytest.raises(MembershipUnreadable, match="fewer levels"):

@@ -267,7 +267,7 @@ def test_rename_replaces_what_has_the_name(files, tmp_path):
         files.rename(f"{tmp_path}/a", f"{tmp_path}/b")
 
 
-def test_prepared_room_is_as_large_as_asked_and_serves_every_replacement(files, tmp_path):
+def test_prepared_space_is_as_large_as_asked_and_serves_every_replacement(files, tmp_path):
     path = tmp_path / "a"
     files.prepare_replace(str(path), 10_000)
 

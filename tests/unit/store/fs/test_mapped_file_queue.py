@@ -105,7 +105,7 @@ def test_gap_is_an_error_that_names_the_missing_file(tmp_path, queue):
     queue.close()
 
 
-def test_room_is_made_for_whole_files_and_the_first_begins_where_asked(tmp_path, queue):
+def test_space_is_allocated_in_whole_files_and_the_first_begins_where_asked(tmp_path, queue):
     queue.load()
 
     queue.reserve(5 * SIZE + 100, 7 * SIZE)
@@ -115,7 +115,7 @@ def test_room_is_made_for_whole_files_and_the_first_begins_where_asked(tmp_path,
     assert names(tmp_path) == [5 * SIZE, 6 * SIZE, 7 * SIZE]
 
 
-def test_full_disk_while_making_room_leaves_files_that_are_whole(tmp_path, queue, faulty_files):
+def test_full_disk_during_allocation_leaves_whole_files(tmp_path, queue, faulty_files):
     queue.load()
     faulty_files.files_left = 2
 

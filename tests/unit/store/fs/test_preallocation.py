@@ -18,7 +18,7 @@ def queue(tmp_path, faulty_files):
     return queue
 
 
-def test_file_that_was_made_ahead_is_used_when_its_time_comes(queue, faulty_files):
+def test_preallocated_file_is_used_when_it_is_needed(queue, faulty_files):
     job = queue.prepare_next()
     assert queue.prepare_next() is None
     worker = threading.Thread(target=job.make)
@@ -122,7 +122,7 @@ def test_remove_all_also_removes_the_file_created_ahead(queue, tmp_path):
     assert queue.prepare_next() is None
 
 
-def test_file_made_ahead_is_there_when_the_queue_is_opened_again(queue, tmp_path, faulty_files):
+def test_preallocated_file_is_used_when_the_queue_is_reopened(queue, tmp_path, faulty_files):
     queue.prepare_next().make()
     queue.close()
 

@@ -66,7 +66,7 @@ def test_first_change_is_announced_before_it_is_made(path, change):
     assert len(seen) == 1
 
 
-def test_change_that_found_no_room_was_announced_and_not_made(path):
+def test_change_that_did_not_fit_was_announced_and_not_made(path):
     first, disk = FirstChange(lambda: None), FaultyDisk()
     disk.is_full = True
 

@@ -86,7 +86,7 @@ def test_expiry_deletes_no_file_of_messages_that_the_log_has(written, tmp_path, 
 
 
 @pytest.mark.parametrize("place", [1, 2])
-def test_cut_after_a_crash_says_from_where_on_items_may_be_missing(written, tmp_path, place):
+def test_truncation_after_a_crash_returns_the_offset_from_which_items_may_be_missing(written, tmp_path, place):
     """Items lost below the truncation are dispatched again; `verify` checks items of older files."""
     for bit in [*HEADER, *(bit for number in (1, 2) for bit in bits_of_item(number) if place == 2)]:
         index = changed(written, tmp_path, place, bit)

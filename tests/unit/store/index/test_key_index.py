@@ -205,7 +205,7 @@ def test_files_follow_the_logs_begin_and_the_last_one_stays(tmp_path, open_index
 
 
 @pytest.mark.parametrize("kept", [1, 3, 6, 7])
-def test_cut_index_equals_one_that_was_never_longer(tmp_path, open_index, kept):
+def test_truncated_index_equals_one_that_was_never_longer(tmp_path, open_index, kept):
     log = [(number * 10, NOON + number * 700, [number, 3]) for number in range(8)]
     index = open_index(IndexLayout(10, 11))
     index.append(batch(*log))
@@ -220,7 +220,7 @@ def test_cut_index_equals_one_that_was_never_longer(tmp_path, open_index, kept):
     assert found == {path.name: path.read_bytes() for path in (tmp_path / "index").iterdir()}
 
 
-def test_slots_that_lag_their_items_after_a_crash_are_rebuilt(tmp_path, open_index):
+def test_slots_older_than_their_items_are_rebuilt_after_a_crash(tmp_path, open_index):
     index = open_index(IndexLayout(10, 50))
     index.append(batch((10, NOON, [3, 4]), (20, NOON, [3])))
     index.flush()

@@ -15,7 +15,7 @@ def rounds(settings, until_ms, step_ms=100):
     return {now_ms - 1_000: least_pages for now_ms, least_pages in answers.items() if least_pages is not None}
 
 
-def test_log_is_looked_at_twice_a_second_and_flushed_thoroughly_every_ten():
+def test_log_is_checked_twice_a_second_and_flushed_thoroughly_every_ten():
     found = rounds(COMMIT_LOG_FLUSH, 20_000)
 
     assert list(found) == list(range(500, 20_001, 500))
@@ -23,7 +23,7 @@ def test_log_is_looked_at_twice_a_second_and_flushed_thoroughly_every_ten():
     assert set(found.values()) == {0, 4}
 
 
-def test_queues_are_looked_at_every_second_and_flushed_thoroughly_every_sixty():
+def test_queues_are_checked_every_second_and_flushed_thoroughly_every_sixty():
     found = rounds(CONSUME_QUEUE_FLUSH, 60_000)
 
     assert list(found) == list(range(1_000, 60_001, 1_000))

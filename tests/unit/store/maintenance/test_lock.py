@@ -51,7 +51,7 @@ def test_lock_file_holds_what_java_writes(root, tmp_path):
     assert (tmp_path / "lock").read_bytes() == b"lock"
 
 
-def test_java_is_kept_out_while_the_store_is_open_and_let_in_afterwards(root):
+def test_java_is_locked_out_while_the_store_is_open_and_not_afterwards(root):
     lock = lock_store(OsFiles(), root)
     assert end(start_java(root)) == 3
 
@@ -103,7 +103,7 @@ def test_closed_store_is_distinguished_from_one_that_was_not(root, tmp_path):
     assert note_in(files, root) is None
 
 
-def test_open_store_is_noted_though_opening_has_changed_nothing(root, tmp_path):
+def test_open_store_is_recorded_although_opening_has_changed_nothing(root, tmp_path):
     store = StoreRoot.open(OsFiles(), root, 42)
     assert not (tmp_path / "abort").exists()
 

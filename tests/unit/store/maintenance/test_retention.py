@@ -98,7 +98,7 @@ def test_old_files_are_deleted_at_any_hour_when_the_disk_fills(case):
     assert one.run() == 10
 
 
-def test_young_files_are_deleted_by_force_until_there_is_room(case):
+def test_young_files_are_deleted_by_force_until_the_disk_has_space(case):
     """RocketMQ deletes ten at once; here the disk is checked after each."""
     one = case()
     one.disk.used_ratio = 0.851

@@ -111,7 +111,7 @@ def test_checkpoint_and_queues_are_flushed_while_it_runs(tmp_path):
     asyncio.run(run())
 
 
-def test_start_after_a_kill_dispatches_no_more_again_than_its_bound_however_much_was_put(tmp_path):
+def test_start_after_a_kill_redispatches_a_bounded_amount_however_much_was_put(tmp_path):
     bound = 20_000
     # Without the bound nothing would be flushed for a minute: no queue gets two pages.
     config = with_store(SYNC, redispatch_max_bytes=bound, flush_interval_consume_queue_ms=10, dispatch_size_bytes=1000)

@@ -114,7 +114,7 @@ def result(root, cut, *, is_truncated_next):
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("cut", [None, 1500])
-def test_look_at_files_agrees_with_opening_them(tmp_path, monkeypatch, state, damage, cut):
+def test_quick_look_at_files_agrees_with_opening_them(tmp_path, monkeypatch, state, damage, cut):
     for name in ("one", "other"):  # no copies: the positions of holes are checked, too
         STATES[state](tmp_path / name)
         DAMAGE[damage](tmp_path / name)

@@ -23,7 +23,7 @@ from tests.support.store_damage import be_killed
 FILE_SIZE = 50 * UNIT_SIZE
 
 
-def test_zeros_of_a_killed_process_are_durable_whatever_files_the_pool_holds(monkeypatch):
+def test_zeros_written_by_a_killed_process_become_durable_whatever_files_the_pool_holds(monkeypatch):
     """The next process finds nothing to truncate, and relies on it; a power cut must not restore the units."""
     disk = SimDisk(random.Random(1), FaultCounts())
     SimFiles(disk, random.Random(1), FaultCounts()).make_directory("/store")

@@ -155,7 +155,7 @@ def test_full_disk_loses_nothing_and_the_next_flush_continues(tmp_path, queues, 
     assert files_of(tmp_path) == built(tmp_path / "again", [messages(0, 65)])
 
 
-def test_after_a_full_disk_units_are_added_to_those_that_found_no_room(tmp_path, queues, disk):
+def test_after_a_full_disk_units_are_added_to_those_that_did_not_fit(tmp_path, queues, disk):
     """The error references the failed write, and with it a view of the units, for as long as it is referenced."""
     queues.append(batch_of(messages(0, 20)))
     disk.is_full = True
@@ -173,7 +173,7 @@ def test_after_a_full_disk_units_are_added_to_those_that_found_no_room(tmp_path,
     assert kept.value is ticket.no_room
 
 
-def test_queues_are_full_when_more_waits_than_memory_is_meant_for(queues, monkeypatch):
+def test_queues_are_full_when_pending_units_exceed_their_memory(queues, monkeypatch):
     assert PENDING_BYTES_MAX >= 1 << 20
     monkeypatch.setattr("store.queues.consume_queues.PENDING_BYTES_MAX", 1000)
     queues.append(batch_of(messages(0, 49)))
