@@ -22,8 +22,10 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from cluster.api.gates import metrics as gate_metrics
+from cluster.api.name_servers import metrics as name_server_metrics
 from cluster.broker import metrics as broker_metrics
 from cluster.config.broker_options import ServerOptions
+from cluster.process import page_metrics
 from cluster.protocol.errors import CAUSES
 from dledger import metrics
 from dledger.errors import ResponseCode
@@ -348,6 +350,8 @@ def test_every_link_of_a_document_has_a_target() -> None:
         pytest.param([row.name for row in metrics.TABLE], id="metrics"),
         pytest.param([row.name for row in broker_metrics.TABLE], id="metrics-of-brokers"),
         pytest.param([row.name for row in gate_metrics.TABLE], id="metrics-of-gates"),
+        pytest.param([row.name for row in name_server_metrics.TABLE], id="metrics-of-name-servers"),
+        pytest.param([row.name for row in page_metrics.TABLE], id="metrics-of-pages"),
         pytest.param([row.name for row in certificate_metrics.TABLE], id="metrics-of-certificates"),
         pytest.param([f"{code.value} {code.name}" for code in ResponseCode], id="response codes"),
         pytest.param([f"| {cause.name} | {row.status.name} |" for cause, row in CAUSES.items()], id="causes"),

@@ -21,6 +21,7 @@ import grpc.aio
 
 from cluster.api.gates.callers import names_of_certificate
 from cluster.api.name_servers.links import ask_leader
+from cluster.api.name_servers.metrics import NameServerGauges, NameServerMetrics
 from cluster.nameserver.registered_brokers import HeartbeatAnswer, RegisterResult, RouteTable
 from cluster.nameserver.registration import HEARTBEAT_INTERVAL_S
 from cluster.nameserver.registration_checks import RegistrationChecker
@@ -72,14 +73,18 @@ class NameServer(nameserver_pb2_grpc.NameServerServicer):
     Args:
         clock_ms: a monotonic clock.
         ask: asks a node of a broker whether it leads.
+        metrics: of the process; None: they are not shown anywhere.
     """
 
     def __init__(
         self,
         clock_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
         ask: AskLeader = ask_leader,
+        metrics: NameServerMetrics | None = None,
     ) -> None:
         self._table = RouteTable()
+        self._metrics = NameServerMetrics() if metrics is None else metrics
+        self._metrics.gauges = lambda: NameServerGauges(self._table.brokers_count, self._table.topics_count)
         self._registration_checker = RegistrationChecker(ask)
         self._clock_ms = clock_ms
         self._begin_ms = clock_ms()
@@ -87,7 +92,7 @@ class NameServer(nameserver_pb2_grpc.NameServerServicer):
     def served(self) -> Served:
         """Return the registration of this service at a server."""
         descriptor = nameserver_pb2.DESCRIPTOR.services_by_name["NameServer"]
-        guard = Guard(NAME_SERVER_BOUNDS, _refuse)
+        guard = Guard(NAME_SERVER_BOUNDS, self._refuse)
         return Served(nameserver_pb2_grpc.add_NameServerServicer_to_server, self, descriptor, guard)
 
     @property
@@ -98,6 +103,7 @@ class NameServer(nameserver_pb2_grpc.NameServerServicer):
     def scan(self) -> None:
         """Drop brokers without recent heartbeats."""
         for name in self._table.scan(self._clock_ms()):
+            self._metrics.dropped_brokers += 1
             logger.warning("broker_dropped broker=%r: no heartbeat for too long", name)
 
     # ------------------------------------------------------------------------------------------------ from brokers
@@ -107,12 +113,13 @@ class NameServer(nameserver_pb2_grpc.NameServerServicer):
     ) -> nameserver_pb2.RegisterResponse:
         """Accept or refuse a leader's registration of its broker."""
         response = nameserver_pb2.RegisterResponse()
-        with _answered(response):
+        with self._answered(response):
             registration = registration_of(request)
             # The gate has compared a certificate with the registration: it needs no other confirmation.
             if not names_of_certificate(context):
                 await self._confirm(registration, is_difference=request.HasField("since_sequence"))
             taken = self._table.register(registration, self._clock_ms(), extent_of(request))
+            self._metrics.count_registration(taken.value)
             response.wants_all = taken is RegisterResult.WANTS_ALL
             if taken is RegisterResult.CHANGED:
                 logger.info(
@@ -150,10 +157,11 @@ class NameServer(nameserver_pb2_grpc.NameServerServicer):
     ) -> nameserver_pb2.HeartbeatResponse:
         """Record the heartbeat of a leader."""
         response = nameserver_pb2.HeartbeatResponse()
-        with _answered(response):
+        with self._answered(response):
             now_ms = self._clock_ms()
             found = self._table.heartbeat(request.broker, request.term, request.sequence, now_ms, request.life)
             response.is_registered = found is HeartbeatAnswer.KNOWN
+            self._metrics.heartbeats += response.is_registered
         return response
 
     async def Unregister(
@@ -161,7 +169,7 @@ class NameServer(nameserver_pb2_grpc.NameServerServicer):
     ) -> nameserver_pb2.UnregisterResponse:
         """Remove a broker that stops."""
         response = nameserver_pb2.UnregisterResponse()
-        with _answered(response):
+        with self._answered(response):
             self._table.unregister(request.broker, request.term, self._clock_ms(), request.life)
             logger.info("unregistered broker=%r term=%d", request.broker, request.term)
         return response
@@ -172,8 +180,9 @@ class NameServer(nameserver_pb2_grpc.NameServerServicer):
         """Return the routes of topics."""
         routes = await run_cooperatively(self._routes(request.topics))
         response = route_response(routes)
+        self._metrics.routes += len(routes)
         is_young = self._clock_ms() - self._begin_ms < YOUNG_MS
-        response.may_lack_topics = is_young or self._table.is_empty or len(routes) < len(set(request.topics))
+        response.may_lack_topics = is_young or not self._table.brokers_count or len(routes) < len(set(request.topics))
         return response
 
     def _routes(self, topics: Iterable[str]) -> Steps[dict[str, list[BrokerRoute]]]:
@@ -219,26 +228,29 @@ class NameServer(nameserver_pb2_grpc.NameServerServicer):
     ) -> nameserver_pb2.SetWritableResponse:
         """Revoke or restore the write permission of a broker."""
         response = nameserver_pb2.SetWritableResponse()
-        with _answered(response):
+        with self._answered(response):
             count = self._table.set_writable(request.broker, is_writable=request.is_writable)
             logger.info("set_writable broker=%r is_writable=%s", request.broker, request.is_writable)
             response.topics_count = count
         return response
 
+    def _refuse(self, error: IllegalRequest, response: Any, _request: Any) -> Message:
+        """Return the response to a request that exceeds a bound: see `dledger.service.request_guard.Refuse`."""
+        self._set_refusal(response, error)
+        filled: Message = response
+        return filled
 
-def _refuse(error: IllegalRequest, response: Any, _request: Any) -> Message:
-    """Return the response to a request that exceeds a bound: see `dledger.service.request_guard.Refuse`."""
-    response.answer.CopyFrom(answer_of(error))
-    filled: Message = response
-    return filled
+    @contextmanager
+    def _answered(self, response: _Response) -> Iterator[None]:
+        """Turn an exception into the response's answer."""
+        try:
+            yield
+        except (DLedgerError, StoreError) as error:
+            if isinstance(error, StaleRegistration | UnconfirmedRegistration):
+                logger.info("refused: %s", error)
+            self._set_refusal(response, error)
 
-
-@contextmanager
-def _answered(response: _Response) -> Iterator[None]:
-    """Turn an exception into the response's answer."""
-    try:
-        yield
-    except (DLedgerError, StoreError) as error:
-        if isinstance(error, StaleRegistration | UnconfirmedRegistration):
-            logger.info("refused: %s", error)
-        response.answer.CopyFrom(answer_of(error))
+    def _set_refusal(self, response: _Response, error: DLedgerError | StoreError) -> None:
+        answer = answer_of(error)
+        self._metrics.count_refusal(answer.reason)
+        response.answer.CopyFrom(answer)

@@ -300,9 +300,9 @@ class RouteTable:
     # ------------------------------------------------------------------------------------------------- for clients
 
     @property
-    def is_empty(self) -> bool:
-        """Whether no broker is registered."""
-        return not self._brokers
+    def brokers_count(self) -> int:
+        """The number of registered brokers."""
+        return len(self._brokers)
 
     def routes(self, topic: str) -> list[BrokerRoute]:
         """Return the routes of `topic`, ordered by broker; if it does not exist, of brokers that would create it.

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client.exposition import choose_encoder
 
 from cluster.process.loop_thread import LoopThread
+from cluster.process.page_metrics import CROWDED, HANDSHAKE, SILENT, PageMetrics
 from cluster.process.tasks import end_tasks
 from dledger.listening_sockets import accept_all, open_listeners
 
@@ -58,7 +59,7 @@ def metrics_page(
 
     Args:
         address: address to listen on; None: do nothing.
-        registry: registry of the metrics, read in the page's thread at each request.
+        registry: registry of the metrics, read in the page's thread at each request; the page adds its own.
         tls: returns the context of the next connection; it must not wait. None: plain HTTP.
         exchange_limit_s: limit of the duration of one connection, with its handshake.
 
@@ -72,9 +73,11 @@ def metrics_page(
     page = _Page(registry, tls, exchange_limit_s)
     try:
         thread.run(page.start(address))
+        registry.register(page.metrics)
         try:
             yield
         finally:
+            registry.unregister(page.metrics)
             thread.run(page.stop())
     finally:
         thread.close()
@@ -111,6 +114,7 @@ class _Page:
     """Serves each connection in its own task. For use by one event loop."""
 
     def __init__(self, registry: CollectorRegistry, tls: CurrentContext | None, exchange_limit_s: float) -> None:
+        self.metrics = PageMetrics()
         self._registry = registry
         self._tls = tls
         self._exchange_limit_s = exchange_limit_s
@@ -138,7 +142,7 @@ class _Page:
 
     def _accept(self, accepted: socket.socket, host: str) -> None:
         connection = _Connection(accepted, host)
-        _add(self._handshakes, connection, HANDSHAKES_MAX)
+        self._add(self._handshakes, connection, HANDSHAKES_MAX)
         connection.task = asyncio.create_task(self._serve(connection))
         connection.task.add_done_callback(lambda _: self._forget(connection))
 
@@ -163,6 +167,7 @@ class _Page:
                     await writer.wait_closed()
         # Includes TimeoutError and ssl.SSLError.
         except OSError as error:
+            self.metrics.count(SILENT if isinstance(error, TimeoutError) else HANDSHAKE)
             if connection.writer is None:
                 self._note_refusal(connection.host, error)
 
@@ -184,8 +189,17 @@ class _Page:
         )
         connection.writer = asyncio.StreamWriter(transport, protocol, reader, loop)
         del self._handshakes[connection]
-        _add(self._exchanges, connection, CONNECTIONS_MAX)
+        self._add(self._exchanges, connection, CONNECTIONS_MAX)
         return reader, connection.writer
+
+    def _add(self, connections: dict[_Connection, None], new: _Connection, count_max: int) -> None:
+        """Add a connection; end the oldest if there are too many."""
+        connections[new] = None
+        if len(connections) > count_max:
+            oldest = next(iter(connections))
+            del connections[oldest]
+            oldest.end()
+            self.metrics.count(CROWDED)
 
     def _note_refusal(self, host: str, error: OSError) -> None:
         """Log why a handshake failed; a stranger can cause any number of them, so most are not."""
@@ -205,15 +219,6 @@ class _Page:
         encode, kind = choose_encoder(headers.get("accept", ""))
         body = encode(self._registry)
         return _response("200 OK", kind, body, is_body_sent=method == "GET")
-
-
-def _add(connections: dict[_Connection, None], new: _Connection, count_max: int) -> None:
-    """Add a connection; end the oldest if there are too many."""
-    connections[new] = None
-    if len(connections) > count_max:
-        oldest = next(iter(connections))
-        del connections[oldest]
-        oldest.end()
 
 
 def _response(status: str, kind: str, body: bytes, *, is_body_sent: bool = True) -> bytes:

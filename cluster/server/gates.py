@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from cluster.access.quotas import Quotas
 from cluster.api.gates.call_audit import AuditGate, CallAudit
@@ -13,7 +13,6 @@ from cluster.api.gates.quota_gate import QuotaGate
 from cluster.audit.log import AuditLog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from contextlib import AsyncExitStack
 
     from cluster.api.gates.certificate_gate import CertificatePolicy
@@ -21,6 +20,16 @@ if TYPE_CHECKING:
     from cluster.config.audit_settings import AuditSettings
     from cluster.config.quotas import QuotaSettings
     from dledger.service.call_gate import CallGate
+
+
+class RefusalCounts(Protocol):
+    """Counts refusals of a gate, for metrics."""
+
+    def count_refusal(self, reason: str) -> None:
+        """Count a request without a right."""
+
+    def count_quota_refused(self) -> None:
+        """Count a request above a quota."""
 
 
 def opened_audit(settings: AuditSettings, store_directory: str, node: str, stack: AsyncExitStack) -> AuditLog | None:
@@ -53,7 +62,7 @@ def gate_of(
     scope: Scope,
     audit: AuditLog | None,
     quotas: QuotaSettings,
-    count_quota_refused: Callable[[], None],
+    counts: RefusalCounts,
 ) -> CallGate | None:
     """Return the gate of a server without users; None: every call is admitted, and nothing is recorded.
 
@@ -62,10 +71,10 @@ def gate_of(
         scope: of the process.
         audit: takes records.
         quotas: of users and addresses.
-        count_quota_refused: counts a request above a quota.
+        counts: counts refusals.
     """
     calls = None if audit is None else CallAudit(audit, scope)
     if policy is None and calls is None and quotas.is_unlimited:
         return None
-    gate: CallGate = AuditGate(calls) if policy is None else CertificateGate(policy, calls)
-    return gate if quotas.is_unlimited else QuotaGate(gate, Quotas(quotas, time.monotonic), count_quota_refused)
+    gate: CallGate = AuditGate(calls) if policy is None else CertificateGate(policy, calls, counts.count_refusal)
+    return gate if quotas.is_unlimited else QuotaGate(gate, Quotas(quotas, time.monotonic), counts.count_quota_refused)

@@ -7,6 +7,7 @@
 | mutual | certificates of the authority, by `cluster.api.gates.registrant_rights` | the certificate of the node |
 
 With TLS a second, plain port may serve the same routes, for as long as brokers and clients change one after another.
+The page `/metrics` has an address of its own, with or without TLS.
 """
 
 from __future__ import annotations
@@ -21,18 +22,24 @@ from typing import TYPE_CHECKING, Final
 from cluster.api.gates.registrant_rights import SCOPE, registrant_policy
 from cluster.api.name_server import NameServer
 from cluster.api.name_servers.links import ask_leader
+from cluster.api.name_servers.metrics import NameServerMetrics
 from cluster.config.audit_settings import AuditSettings
 from cluster.config.quotas import QuotaSettings
-from cluster.process.serving import GRACE_S, print_ready, run_process, wait_end
-from cluster.process.tasks import end_tasks
+from cluster.process.metrics_page import metrics_page
+from cluster.process.serving import GRACE_S, print_ready, process_registry, run_process, wait_end
 from cluster.protocol.route_table import SCAN_INTERVAL_MS
 from cluster.server.gates import gate_of, opened_audit
+from cluster.server.security import watch_certificates
 from dledger.security.credentials import Credentials
+from dledger.security.settings import PLAIN
 from dledger.service.grpc_server import start_grpc_server
 
 if TYPE_CHECKING:
     import signal
 
+    from prometheus_client import CollectorRegistry
+
+    from cluster.config.port_tls import PortTls
     from cluster.nameserver.ports import AskLeader, LeaderReport
     from dledger.config import Address
     from dledger.security.credentials import CertificateFiles
@@ -55,6 +62,8 @@ class NameServerConfig:
         plain_address: of a plain port beside that with TLS, without access control; None: there is none.
         audit_directory: of the audit log; empty: nothing is recorded.
         quotas: what users and addresses may take of this process.
+        metrics_address: address of `/metrics`; None: not served.
+        metrics_tls: TLS of that page; None: plain HTTP.
     """
 
     address: Address
@@ -64,6 +73,8 @@ class NameServerConfig:
     plain_address: Address | None = None
     audit_directory: str = ""
     quotas: QuotaSettings = field(default_factory=QuotaSettings)
+    metrics_address: Address | None = None
+    metrics_tls: PortTls | None = None
 
 
 def run_name_server(config: NameServerConfig) -> int:
@@ -78,82 +89,75 @@ async def _serve(config: NameServerConfig, stopped: asyncio.Future[signal.Signal
         ServerNotStarted: an address is taken or wrong.
         dledger.security.errors.CertificateFault: the certificates cannot be used.
     """
+    registry = process_registry()
+    metrics = NameServerMetrics(registry)
+    logged = 0
     async with AsyncExitStack() as stack:
-        refusals = QuotaRefusals()
-        service = await serve_name_server(config, stack, refusals)
-        print_ready(nameserver=config.address)
+        service = await serve_name_server(config, stack, metrics, registry)
+        print_ready(nameserver=config.address, metrics=config.metrics_address or "")
         while not stopped.done():
             await asyncio.wait([stopped], timeout=SCAN_INTERVAL_MS / 1000)
             service.scan()
-            refusals.log()
+            if metrics.quota_refused != logged:
+                logged = metrics.quota_refused
+                logger.warning("quota_refused requests=%d since the start", logged)
         await wait_end(stopped)
 
 
-class QuotaRefusals:
-    """Counts requests above a quota, for the log of the process: a name server has no metrics page."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._logged = 0
-
-    def add(self) -> None:
-        """Count a refusal."""
-        self.count += 1
-
-    def log(self) -> None:
-        """Log the count, if it has changed since the last time."""
-        if self.count != self._logged:
-            logger.warning("quota_refused requests=%d since the start", self.count)
-            self._logged = self.count
-
-
 async def serve_name_server(
-    config: NameServerConfig, stack: AsyncExitStack, refusals: QuotaRefusals | None = None
+    config: NameServerConfig, stack: AsyncExitStack, metrics: NameServerMetrics, registry: CollectorRegistry
 ) -> NameServer:
     """Serve a name server until `stack` is closed; the caller calls its `scan` every `SCAN_INTERVAL_MS`.
 
     Args:
         config: its settings.
         stack: closes its parts.
-        refusals: counts requests above a quota.
+        metrics: of this name server.
+        registry: of the process; it has `metrics`, and gets those of certificates.
 
     Raises:
         cluster.audit.log.AuditUnusable: the audit log cannot be written.
         ServerNotStarted: an address is taken or wrong.
+        OSError: the address of the metrics cannot be listened on.
         dledger.security.errors.CertificateFault: the certificates cannot be used.
     """
-    audit = None
+    used = await _opened(config)
+    watch_certificates(used, registry, stack)
+    page_tls = used["metrics"].current_page if "metrics" in used else None
+    stack.enter_context(metrics_page(config.metrics_address, registry, tls=page_tls))
     if config.audit_directory:
-        audit = opened_audit(AuditSettings(directory=config.audit_directory), "", str(config.address), stack)
-    count = (refusals or QuotaRefusals()).add
-    without_certificates = gate_of(None, SCOPE, audit, config.quotas, count)
-    if config.certificates is None:
-        service = NameServer()
-        server = await start_grpc_server(
-            config.address, [service.served()], calls_max=_CALLS_MAX, gate=without_certificates
-        )
-        stack.push_async_callback(server.stop, GRACE_S)
-        return service
-    used = await asyncio.to_thread(Credentials, config.certificates, is_certificate_required=config.is_mutual)
-    stack.push_async_callback(end_tasks, [asyncio.create_task(used.watch())])
-    logger.info("client_tls mutual=%s expires=%s", config.is_mutual, used.current.expires_at.isoformat())
-    service = NameServer(ask=_asking(config, used))
+        metrics.audit = opened_audit(AuditSettings(directory=config.audit_directory), "", str(config.address), stack)
+    clients = used.get("clients")
+    service = NameServer(ask=ask_leader if clients is None else _asking(config, clients), metrics=metrics)
+    without_certificates = gate_of(None, SCOPE, metrics.audit, config.quotas, metrics)
     gate = without_certificates
     if config.is_mutual:
-        gate = gate_of(registrant_policy(config.administrators), SCOPE, audit, config.quotas, count)
-    server = await start_grpc_server(
-        config.address, [service.served()], security=used.current_tls, calls_max=_CALLS_MAX, gate=gate
-    )
-    stack.push_async_callback(server.stop, GRACE_S)
+        gate = gate_of(registrant_policy(config.administrators), SCOPE, metrics.audit, config.quotas, metrics)
+    ports = [(config.address, PLAIN if clients is None else clients.current_tls, gate)]
     if config.plain_address is not None:
         logger.warning(
             "plain_port address=%s: it has no access control; remove it after the change", config.plain_address
         )
-        plain = await start_grpc_server(
-            config.plain_address, [service.served()], calls_max=_CALLS_MAX, gate=without_certificates
+        ports.append((config.plain_address, PLAIN, without_certificates))
+    for address, security, port_gate in ports:
+        server = await start_grpc_server(
+            address, [service.served()], security=security, calls_max=_CALLS_MAX, gate=port_gate
         )
-        stack.push_async_callback(plain.stop, GRACE_S)
+        stack.push_async_callback(server.stop, GRACE_S)
     return service
+
+
+async def _opened(config: NameServerConfig) -> dict[str, Credentials]:
+    """Return the certificates of each use."""
+    used: dict[str, Credentials] = {}
+    if config.certificates is not None:
+        used["clients"] = await asyncio.to_thread(
+            Credentials, config.certificates, is_certificate_required=config.is_mutual
+        )
+    if config.metrics_tls is not None:
+        page = config.metrics_tls
+        used["metrics"] = await asyncio.to_thread(Credentials, page.files, is_certificate_required=page.is_mutual)
+    return used
 
 
 def _asking(config: NameServerConfig, used: Credentials) -> AskLeader:

@@ -108,7 +108,7 @@ async def serve_entries(
     group, callers = config.node.group, config.log_callers
     counted = GateMetrics(registry, group, config.node.self_id, audit)
     policy = None if callers is None else entry_policy(group, callers)
-    gate = gate_of(policy, Scope(group), audit, config.quotas, counted.count_quota_refused)
+    gate = gate_of(policy, Scope(group), audit, config.quotas, counted)
     server = await start_server(node, config.node.client_address, security.clients, gate)
     stack.push_async_callback(server.stop, GRACE_S)
     return node.failed

@@ -105,6 +105,12 @@ async def _opened(
     for use, files in (("peers", peers), ("name_servers", tls.name_servers)):
         if files is not None:
             used[use] = await asyncio.to_thread(Credentials, files, expected=own)
+    watch_certificates(used, registry, stack)
+    return used
+
+
+def watch_certificates(used: dict[str, Credentials], registry: CollectorRegistry, stack: AsyncExitStack) -> None:
+    """Watch the files of certificates, by use, until `stack` is closed, and register their metrics."""
     if used:
         CertificateMetrics(registry, used)
     for use, credentials in used.items():
@@ -113,7 +119,6 @@ async def _opened(
             "" if use in ("peers", "name_servers") else f" mutual={credentials.current.tls.is_certificate_required}"
         )
         logger.info("%s%s expires=%s", _EVENTS[use], mutual, credentials.current.expires_at.isoformat())
-    return used
 
 
 def _security_of(used: dict[str, Credentials]) -> ProcessSecurity:

@@ -77,11 +77,18 @@ class CertificateGate:
     Args:
         policy: of this server.
         audit: records calls and refusals; None: nothing is recorded.
+        count_refused: counts a refusal, with its reason.
     """
 
-    def __init__(self, policy: CertificatePolicy, audit: CallAudit | None = None) -> None:
+    def __init__(
+        self,
+        policy: CertificatePolicy,
+        audit: CallAudit | None = None,
+        count_refused: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self.policy = policy
         self.audit = audit
+        self.count_refused = count_refused
 
     def admit(self, method: str, context: Context) -> CertifiedCall:
         """Return the rights of a call.
@@ -190,5 +197,6 @@ class CertifiedCall(AllRights):
         return Caller(self.user, "certificate" if self.user else "", self._context.peer())
 
     def _record_refusal(self, request: Message | None, refused: CallRefused) -> None:
+        self._gate.count_refused(refused.code.name)
         if self._gate.audit is not None:
             self._gate.audit.refused(self._method, request, self._caller(), refused)

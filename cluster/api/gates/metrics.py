@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from cluster.audit.log import AuditLog
 
 TABLE: Final = (
+    Row(
+        "dledger_access_refused", MetricKind.COUNTER, "Requests of certificates without the right, by reason.", "reason"
+    ),
     Row("dledger_quota_refused", MetricKind.COUNTER, "Requests refused because a quota was used up."),
     Row("dledger_audit_records", MetricKind.COUNTER, "Records written to the audit log, by kind.", "kind"),
     Row("dledger_audit_lost", MetricKind.COUNTER, "Records that the audit log lost, by kind.", "kind"),
@@ -37,7 +40,12 @@ class GateMetrics:
         self._labels = {"group": group, "self_id": self_id}
         self._audit = audit
         self._quota_refused = 0
+        self._access_refused: dict[str, int] = {}
         registry.register(self)
+
+    def count_refusal(self, reason: str) -> None:
+        """Count a request without a right."""
+        self._access_refused[reason] = self._access_refused.get(reason, 0) + 1
 
     def count_quota_refused(self) -> None:
         """Count a request above a quota."""
@@ -47,7 +55,9 @@ class GateMetrics:
         """Yield all metrics of the table (prometheus calls this, in a thread of its own)."""
         nothing: Mapping[str, int] = {}
         written, lost = (nothing, nothing) if self._audit is None else (self._audit.written, self._audit.lost)
-        for row, series in zip(TABLE, ({"": self._quota_refused}, written, lost), strict=True):
+        # A copy: the loop adds items while the scraping thread reads.
+        refused = dict(self._access_refused)
+        for row, series in zip(TABLE, (refused, {"": self._quota_refused}, written, lost), strict=True):
             names = [*self._labels, row.label] if row.label else list(self._labels)
             family = CounterMetricFamily(row.name, row.help, labels=names)
             for kind, number in series.items():

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
 import typer
 
 from cluster.cli.common import EXIT_USAGE, Insecure, check_exposure, fail, print_starting
-from cluster.cli.nodes.port_tls import AuthorityFile, CertificateFile, KeyFile, certificate_files
+from cluster.cli.nodes.port_tls import (
+    AuthorityFile,
+    CertificateFile,
+    KeyFile,
+    MetricsAddress,
+    MetricsTls,
+    certificate_files,
+    check_metrics,
+)
 from cluster.config.broker_options import DEDUPE_COUNT, TRANSFER_BYTES, TRANSFER_COUNT
 from cluster.config.port_tls import process_tls
 from cluster.config.values import parse_address
@@ -51,7 +59,6 @@ _Standalone = Annotated[
     typer.Option("--standalone", metavar="DIR", help="Directory of the store: new or existing, also one of RocketMQ."),
 ]
 _Listen = Annotated[str, typer.Option("--listen", "-l", metavar="HOST:PORT", help="Address of the client port.")]
-_Metrics = Annotated[str, typer.Option("--metrics", metavar="HOST:PORT", help="Serve /metrics on this address.")]
 _Flush = Annotated[
     str,
     typer.Option("--flush", help="sync: acknowledge a message when it is on disk; async: when it is in memory."),
@@ -73,10 +80,6 @@ _ClientTls = Annotated[
     Literal["off", "on", "mutual"],
     typer.Option("--client-tls", help="TLS on --listen. mutual: clients must present a certificate, too."),
 ]
-_MetricsTls = Annotated[
-    Literal["off", "on", "mutual"],
-    typer.Option("--metrics-tls", help="TLS on --metrics. mutual: scrapers must present a certificate, too."),
-]
 _NameServerTls = Annotated[
     Literal["off", "on"],
     typer.Option("--name-server-tls", help="TLS to name servers; the certificate must name this broker as its node."),
@@ -95,13 +98,13 @@ def broker(
     listen: _Listen = "127.0.0.1:10911",
     name: Annotated[str, typer.Option("--name", help="The broker's name, unique in its cluster.")] = "broker-a",
     name_servers: _NameServers = "",
-    metrics: _Metrics = "",
+    metrics: MetricsAddress = "",
     flush: _Flush = "sync",
     set_options: _SetOptions = None,
     first_user: _FirstUser = "",
     *,
     client_tls: _ClientTls = "off",
-    metrics_tls: _MetricsTls = "off",
+    metrics_tls: MetricsTls = "off",
     name_server_tls: _NameServerTls = "off",
     tls_certificate_file: CertificateFile = "",
     tls_key_file: KeyFile = "",
@@ -126,6 +129,7 @@ def broker(
         dledger broker --standalone store --listen 10.0.0.5:10911 --name-servers 10.0.0.9:9876 --insecure
     """
     address = _address("--listen", listen, is_plain=client_tls == "off", is_insecure=insecure)
+    check_metrics(metrics, metrics_tls)
     metrics_address = metrics and _address("--metrics", metrics, is_plain=metrics_tls == "off", is_insecure=insecure)
     modes = _Modes(client_tls, metrics_tls, name_server_tls)
     tls = _tls_of(modes, tls_certificate_file, tls_key_file, tls_authority_file, has_name_servers=bool(name_servers))

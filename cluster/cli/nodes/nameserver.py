@@ -7,11 +7,22 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from cluster.cli.common import EXIT_USAGE, Insecure, check_exposure, fail, print_starting
-from cluster.cli.nodes.port_tls import AuthorityFile, CertificateFile, KeyFile, certificate_files
+from cluster.cli.nodes.port_tls import (
+    AuthorityFile,
+    CertificateFile,
+    KeyFile,
+    MetricsAddress,
+    MetricsTls,
+    certificate_files,
+    check_metrics,
+)
+from cluster.config.port_tls import process_tls
 from cluster.config.quotas import BYTES_PER_S_MIN, QuotaSettings
 from cluster.config.values import parse_address
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from dledger.config import Address
     from dledger.security.credentials import CertificateFiles
     from dledger.security.identity import CertificateIdentity
@@ -28,6 +39,9 @@ _Administrators = Annotated[
         metavar="dledger://GROUP/user/NAME",
         help="A user that may drain brokers, with mutual TLS; may be given several times.",
     ),
+]
+_AuditDir = Annotated[
+    str, typer.Option("--audit-dir", metavar="DIR", help="Record registrations, changes and refusals in DIR.")
 ]
 _SetOptions = Annotated[
     list[str] | None,
@@ -52,9 +66,9 @@ def nameserver(
     tls_authority_file: AuthorityFile = "",
     administrators: _Administrators = None,
     plain_listen: _PlainListen = "",
-    audit_dir: Annotated[
-        str, typer.Option("--audit-dir", metavar="DIR", help="Record registrations, changes and refusals in DIR.")
-    ] = "",
+    metrics: MetricsAddress = "",
+    metrics_tls: MetricsTls = "off",
+    audit_dir: _AuditDir = "",
     set_options: _SetOptions = None,
     insecure: Insecure = False,
 ) -> None:
@@ -71,17 +85,16 @@ def nameserver(
         dledger nameserver
         dledger nameserver --listen 10.0.0.5:9876 --insecure
     """
-    address = _address("--listen", listen)
-    plain_address = _address("--plain-listen", plain_listen) if plain_listen else None
+    check_metrics(metrics, metrics_tls)
     if client_tls == "off" and (administrators or plain_listen):
         fail("--administrator and --plain-listen are for a name server with --client-tls", EXIT_USAGE)
     if client_tls != "mutual" and administrators:
         fail("--administrator: expected --client-tls mutual, which shows users by their certificates", EXIT_USAGE)
-    if client_tls == "off":
-        check_exposure("--listen", address, is_insecure=insecure)
-    if plain_address is not None:
-        check_exposure("--plain-listen", plain_address, is_insecure=insecure)
-    certificates = _certificates(client_tls, tls_certificate_file, tls_key_file, tls_authority_file)
+    address = _address("--listen", listen, is_plain=client_tls == "off", is_insecure=insecure)
+    plain_address = plain_listen and _address("--plain-listen", plain_listen, is_insecure=insecure)
+    metrics_address = metrics and _address("--metrics", metrics, is_plain=metrics_tls == "off", is_insecure=insecure)
+    modes = {"--client-tls": client_tls, "--metrics-tls": metrics_tls}
+    files = _certificates(modes, tls_certificate_file, tls_key_file, tls_authority_file)
     quotas = _quotas(set_options or [])
     identities = tuple(map(_administrator, administrators or ()))
     print_starting(f"name server on {address}")
@@ -89,7 +102,15 @@ def nameserver(
     from cluster.server.name_server import NameServerConfig, run_name_server
 
     config = NameServerConfig(
-        address, certificates, client_tls == "mutual", identities, plain_address, audit_dir, quotas
+        address,
+        None if client_tls == "off" else files,
+        client_tls == "mutual",
+        identities,
+        plain_address or None,
+        audit_dir,
+        quotas,
+        metrics_address or None,
+        process_tls("off", metrics_tls, "off", files).metrics,
     )
     raise typer.Exit(run_name_server(config))
 
@@ -108,18 +129,19 @@ def _quotas(texts: list[str]) -> QuotaSettings:
     return QuotaSettings(**values)
 
 
-def _address(option: str, text: str) -> Address:
+def _address(option: str, text: str, *, is_plain: bool = True, is_insecure: bool) -> Address:
     try:
-        return parse_address(text)
+        address = parse_address(text)
     except ValueError as error:
         fail(f"{option}: {error}", EXIT_USAGE)
+    if is_plain:
+        check_exposure(option, address, is_insecure=is_insecure)
+    return address
 
 
-def _certificates(client_tls: str, certificate: str, key: str, authority: str) -> CertificateFiles | None:
-    if client_tls == "off":
-        return None
-    users = [f"--client-tls {client_tls}"]
-    return certificate_files(users, certificate, key, authority, is_authority_needed=client_tls == "mutual")
+def _certificates(modes: Mapping[str, str], certificate: str, key: str, authority: str) -> CertificateFiles:
+    users = [f"{option} {mode}" for option, mode in modes.items() if mode != "off"]
+    return certificate_files(users, certificate, key, authority, is_authority_needed="mutual" in modes.values())
 
 
 def _administrator(uri: str) -> CertificateIdentity:

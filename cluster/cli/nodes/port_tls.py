@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -24,6 +24,17 @@ AuthorityFile = Annotated[
         "--tls-authority-file", metavar="FILE", help="The authority of callers, for mutual, and of name servers."
     ),
 ]
+MetricsAddress = Annotated[str, typer.Option("--metrics", metavar="HOST:PORT", help="Serve /metrics on this address.")]
+MetricsTls = Annotated[
+    Literal["off", "on", "mutual"],
+    typer.Option("--metrics-tls", help="TLS on --metrics. mutual: scrapers must present a certificate, too."),
+]
+
+
+def check_metrics(metrics: str, metrics_tls: str) -> None:
+    """End the command if there is TLS for a page that is not served."""
+    if metrics_tls != "off" and not metrics:
+        fail(f"--metrics-tls {metrics_tls}: expected --metrics HOST:PORT, the address of the page", EXIT_USAGE)
 
 
 def certificate_files(

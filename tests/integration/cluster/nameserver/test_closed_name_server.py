@@ -12,9 +12,11 @@ import grpc
 import grpc.aio
 import pytest
 from google.protobuf.message_factory import GetMessageClass
+from prometheus_client import CollectorRegistry
 
 from cluster import Producer
 from cluster.api.name_servers.links import GrpcNameServer
+from cluster.api.name_servers.metrics import NameServerMetrics
 from cluster.api.rights import RIGHTS, Audience
 from cluster.local.node import choose_ports
 from cluster.nameserver.registration import Registrar
@@ -94,7 +96,8 @@ async def closed(folder: Path, *, has_plain_port: bool = False) -> AsyncIterator
         address, files, is_mutual=True, administrators=(user_identity("admin"),), plain_address=plain
     )
     async with AsyncExitStack() as stack:
-        await serve_name_server(config if has_plain_port else replace(config, plain_address=None), stack)
+        used = config if has_plain_port else replace(config, plain_address=None)
+        await serve_name_server(used, stack, NameServerMetrics(), CollectorRegistry())
         yield ClosedNameServer(str(address), str(plain), files)
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from cluster.server.broker import BrokerConfig
+    from cluster.server.name_server import NameServerConfig
 
 UNREACHABLE = "127.0.0.1:9"
 
@@ -342,12 +343,13 @@ FILES = ["--tls-certificate-file=c", "--tls-key-file=k"]
         (["--client-tls=on", "--metrics=n0:2", "--metrics-tls=on", *FILES], ""),
         (["--client-tls=on"], "--tls-certificate-file, --tls-key-file: must be set for --client-tls on"),
         (
-            ["--client-tls=on", "--metrics-tls=mutual", *FILES],
+            ["--client-tls=on", "--metrics=n0:2", "--metrics-tls=mutual", *FILES],
             "--tls-authority-file: must be set for --client-tls on and",
         ),
         (["--client-tls=on", "--name-server-tls=on", *FILES], "--tls-authority-file: must be set for"),
         (["--client-tls=on", "--name-servers=n1:1", *FILES], "--name-server-tls: expected on with --name-servers"),
-        (["--metrics-tls=on", *FILES], "other machines can reach 10.0.0.1:1"),
+        (["--metrics=n0:2", "--metrics-tls=on", *FILES], "other machines can reach 10.0.0.1:1"),
+        (["--client-tls=on", "--metrics-tls=on", *FILES], "--metrics-tls on: expected --metrics HOST:PORT"),
     ],
 )
 def test_standalone_broker_needs_no_confirmation_for_ports_with_tls(
@@ -366,3 +368,30 @@ def test_standalone_broker_needs_no_confirmation_for_ports_with_tls(
         (config,) = started
         assert config.tls.clients == PortTls(CertificateFiles("", "c", "k"), is_mutual=False)
         assert config.tls.metrics in (None, config.tls.clients)
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        (["--metrics=n0:2"], "other machines can reach n0:2"),
+        (["--metrics=127.0.0.1:2"], ""),
+        (["--metrics=n0:2", "--metrics-tls=on", *FILES], ""),
+        (["--metrics=n0:2", "--metrics-tls=on"], "must be set for --metrics-tls on"),
+        (["--metrics=n0:2", "--metrics-tls=mutual", *FILES], "--tls-authority-file: must be set for"),
+        (["--metrics-tls=on", *FILES], "--metrics-tls on: expected --metrics HOST:PORT"),
+    ],
+)
+def test_page_of_a_name_server_is_plain_on_loopback_only(
+    options: list[str], fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[NameServerConfig] = []
+    monkeypatch.setattr("cluster.server.name_server.run_name_server", lambda config: started.append(config) or 0)
+
+    result = dledger("nameserver", *options)
+
+    assert fault in result.stderr
+    assert (result.exit_code, len(started)) == ((2, 0) if fault else (0, 1))
+    for config in started:
+        has_tls = "--metrics-tls=on" in options
+        assert config.metrics_tls == (PortTls(CertificateFiles("", "c", "k"), is_mutual=False) if has_tls else None)
+        assert config.certificates is None
