@@ -53,7 +53,7 @@ class AccessService(access_pb2_grpc.AccessServiceServicer):
     def served(self) -> Served:
         """Return the registration of this service at a server."""
         service = pb.DESCRIPTOR.services_by_name["AccessService"]
-        guard = Guard(ACCESS_BOUNDS, self._refuse)
+        guard = Guard(ACCESS_BOUNDS, self._refuse, at_once=frozenset({"StartLogin", "FinishLogin"}))
         return Served(access_pb2_grpc.add_AccessServiceServicer_to_server, self, service, guard)
 
     def _refuse(self, error: IllegalRequest, response: Any, _: Any) -> Message:

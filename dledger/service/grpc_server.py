@@ -46,6 +46,8 @@ CALLS_MAX = 2048
 STREAMS_MAX = 128
 # Of all calls, those that may be without a request.
 UNREAD_PART = 4
+# Of all calls, the places of those that are answered at once (`Guard.at_once`), health checks and logins.
+AT_ONCE_PART = 16
 # Connections without a call are closed after this time; a client dials again with its next call.
 IDLE_MS_MAX = 300_000
 # A connection without an HTTP/2 preface by then is not from a client.
@@ -114,8 +116,9 @@ async def start_grpc_server(
     `STREAMS_MAX`, and by half of all calls; a gRPC client delays further calls until others have ended, but if it has
     hundreds waiting, some are refused (UNAVAILABLE, RST_STREAM 7): gRPC's server frees the place of a call later than
     its client counts it as free. More connections avoid this. One user or address has at most its share of all calls
-    (`fair_shares`). Calls that have not sent a request are bounded by a quarter of all calls (`unread_calls`), and the
-    bytes of answers that are not read (`answers_under_way`).
+    (`fair_shares`); health checks and logins have places of their own (`AT_ONCE_PART`). Calls that have not sent a
+    request are bounded by a quarter of all calls (`unread_calls`), and the bytes of answers that are not read
+    (`answers_under_way`).
 
     Args:
         address: to listen on.
@@ -134,14 +137,10 @@ async def start_grpc_server(
         ("grpc.max_concurrent_streams", min(STREAMS_MAX, calls_max // 2)),
     ]
     guards = {each.service: each.guard for each in services}
-    guards.update(dict.fromkeys(_STANDARD, Guard(STANDARD_BOUNDS)))
-    answers = AnswersUnderWay(lambda peer: close_connections(address.port, {peer}))
-    retries = RetryTimes(asyncio.get_running_loop().time)
-    # Calls without a request have no known holder yet, so they have places of their own.
-    unread_max = calls_max // UNREAD_PART
-    places = FairShares(calls_max - unread_max)
-    bounded = CallBounds(UnreadCalls(unread_max, request_limit_s), answers, places, retries)
-    guard = RequestGuard(guards, bounded, gate)
+    # `Watch` lasts until its client ends it, so it counts for its client's share.
+    standard = Guard(STANDARD_BOUNDS, at_once=frozenset({"Check", "List"}))
+    guards.update(dict.fromkeys(_STANDARD, standard))
+    guard = RequestGuard(guards, _bounds_of_calls(address.port, calls_max, request_limit_s), gate)
     server = grpc.aio.server(interceptors=[guard], options=[*options, *bounds], maximum_concurrent_rpcs=calls_max)
     for each in services:
         each.add(each.servicer, server)
@@ -156,6 +155,17 @@ async def start_grpc_server(
     _WATCHING.add(watching)
     watching.add_done_callback(_WATCHING.discard)
     return server
+
+
+def _bounds_of_calls(port: int, calls_max: int, request_limit_s: float) -> CallBounds:
+    """Return the bounds of all calls of a server; the places of all kinds are `calls_max` together."""
+    answers = AnswersUnderWay(lambda peer: close_connections(port, {peer}))
+    # Calls without a request have no known holder yet, so they have places of their own.
+    unread_max = calls_max // UNREAD_PART
+    at_once = FairShares(max(1, calls_max // AT_ONCE_PART))
+    places = FairShares(calls_max - unread_max - at_once.size)
+    retries = RetryTimes(asyncio.get_running_loop().time)
+    return CallBounds(UnreadCalls(unread_max, request_limit_s), answers, places, at_once, retries)
 
 
 async def _add_standard_services(server: grpc.aio.Server, names: Sequence[str]) -> None:

@@ -9,6 +9,7 @@
 | answered, but its client does not read the answer | its connection may be closed (`answers_under_way`) |
 | of a caller that may not send it | UNAUTHENTICATED, PERMISSION_DENIED (`call_gate`) |
 | of a caller that has its share of all calls | RESOURCE_EXHAUSTED (`fair_shares`) |
+| of a method that is answered at once, and is not in time | DEADLINE_EXCEEDED (`Guard.at_once`) |
 
 The guarded service builds the refusal; on a stream of requests it ends the stream with INVALID_ARGUMENT, unless the
 service checks the requests of its streams itself (`Guard.is_stream_checked`), to answer each of them.
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 
 # Parsing this many bytes takes 20 ms at worst, whatever they contain.
 UNCHECKED_SIZE_BYTES: Final = 256 << 10
+# Ten times the longest delay of a failed login.
+AT_ONCE_LIMIT_S: Final = 5.0
 
 Context = grpc.aio.ServicerContext[Any, Any]
 # Builds a refusal: gets the fault, an empty response of the method's kind, and the request, if it could be read.
@@ -73,11 +76,15 @@ class Guard:
         bounds: of all its requests.
         refuse: builds refusals; None: they are errors of gRPC.
         is_stream_checked: the service itself checks requests on a stream, with a `BoundsCheck`.
+        at_once: names of methods, with one request and one response, that wait for no other node and no disk: their
+            calls have places of their own, so that they are served to a caller that has its share of the others.
+            A call ends with DEADLINE_EXCEEDED after `AT_ONCE_LIMIT_S`, so that it cannot hold its place.
     """
 
     bounds: Bounds
     refuse: Refuse | None = None
     is_stream_checked: bool = False
+    at_once: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,22 +95,15 @@ class CallBounds:
         unread: the calls whose first request has not arrived.
         answers: the large answers that are not sent yet.
         places: of calls whose first request has arrived; each user or address has its share.
+        at_once: the places of calls that are answered at once, apart from the others.
         retries: when the clients of refused calls should repeat them.
     """
 
     unread: UnreadCalls
     answers: AnswersUnderWay
     places: FairShares
+    at_once: FairShares
     retries: RetryTimes
-
-    def take_place(self, name: str) -> None:
-        """Take a place for a call whose first request has arrived.
-
-        Raises:
-            Overloaded: the holder has its share.
-        """
-        if not self.places.take(name, 1):
-            raise Overloaded(name, f"the {self.places.size} calls", self.retries.next_s())
 
 
 class _Method:
@@ -114,6 +114,8 @@ class _Method:
     ) -> None:
         self._path = path
         self._calls = calls
+        self._is_at_once = method.name in guard.at_once
+        self._places = calls.at_once if self._is_at_once else calls.places
         self._gate = gate
         self.shape = RequestShape(method.input_type, guard.bounds)
         self._name = method.input_type.name
@@ -162,14 +164,26 @@ class _Method:
         # before the request has arrived, so that the wait can be limited.
         deserialize = handler.request_deserializer
         assert deserialize is not None
+        assert handler.unary_unary is not None or not self._is_at_once, self._path
         if handler.unary_unary is not None:
-            return grpc.stream_unary_rpc_method_handler(self._one(handler.unary_unary, deserialize), **wrapped)
+            answer = _answered_at_once(handler.unary_unary) if self._is_at_once else handler.unary_unary
+            return grpc.stream_unary_rpc_method_handler(self._one(answer, deserialize), **wrapped)
         if handler.unary_stream is not None:
             behaviour = handler.unary_stream
             guard = self._one_to_many if inspect.isasyncgenfunction(behaviour) else self._one_writing
             return grpc.stream_stream_rpc_method_handler(guard(behaviour, deserialize), **wrapped)
         assert handler.stream_stream is not None, self._name
         return grpc.stream_stream_rpc_method_handler(self._many(handler.stream_stream, deserialize), **wrapped)
+
+    def _take_place(self, name: str) -> None:
+        """Take a place for a call whose first request has arrived.
+
+        Raises:
+            Overloaded: the holder has its share.
+        """
+        if not self._places.take(name, 1):
+            which = " that are answered at once" if self._is_at_once else ""
+            raise Overloaded(name, f"the {self._places.size} calls{which}", self._calls.retries.next_s())
 
     async def _admitted(
         self, context: Context, deserialize: Callable[[bytes], Any]
@@ -185,13 +199,13 @@ class _Method:
             name = enter_call(rights, context)
             data = await self._calls.unread.first_request(context)
             assert data is not None
-            self._calls.take_place(name)
+            self._take_place(name)
             try:
                 request = self.parse(data, deserialize)
                 self.check(request)
                 rights.check(request)
             except BaseException:
-                self._calls.places.give_back(name, 1)
+                self._places.give_back(name, 1)
                 raise
         except (BadRequest, CallRefused) as error:
             return request, None, await self.refusal(error, context, request)
@@ -205,7 +219,7 @@ class _Method:
             try:
                 response = await behaviour(request, context)
             finally:
-                self._calls.places.give_back(holder(), 1)
+                self._places.give_back(holder(), 1)
                 rights.done(request, response)
             self._calls.answers.begin_last(context, response.ByteSize())
             return response
@@ -224,7 +238,7 @@ class _Method:
                 rights.admitted(request)
                 await behaviour(request, context)
             finally:
-                self._calls.places.give_back(holder(), 1)
+                self._places.give_back(holder(), 1)
 
         return call
 
@@ -252,7 +266,7 @@ class _Method:
             except CallRefused as error:
                 await end_refused(error, context)
             finally:
-                self._calls.places.give_back(name, 1)
+                self._places.give_back(name, 1)
 
         return call
 
@@ -272,7 +286,7 @@ class _Method:
         ) -> AsyncIterator[Any]:
             first = await self._calls.unread.first_request(context, is_stream=True)
             if first is not None:
-                self._calls.take_place(name)
+                self._take_place(name)
                 places.append(name)
                 yield checked(first, admission)
                 async for data in pieces:
@@ -296,9 +310,24 @@ class _Method:
                 await end_refused(error, context)
             finally:
                 for name in places:
-                    self._calls.places.give_back(name, 1)
+                    self._places.give_back(name, 1)
 
         return call
+
+
+def _answered_at_once(behaviour: Any) -> Callable[[Any, Context], Awaitable[Any]]:
+    """Return a method's behaviour that ends the call after `AT_ONCE_LIMIT_S`."""
+
+    async def answer(request: Any, context: Context) -> Any:
+        try:
+            async with asyncio.timeout(AT_ONCE_LIMIT_S):
+                return await behaviour(request, context)
+        except TimeoutError:
+            await context.abort(
+                grpc.StatusCode.DEADLINE_EXCEEDED, f"no response within {AT_ONCE_LIMIT_S:g} s; repeat the call"
+            )
+
+    return answer
 
 
 def _raise(fault: FieldFault | None) -> None:

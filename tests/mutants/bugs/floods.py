@@ -9,6 +9,7 @@ from cluster.api.gates.quota_gate import QuotaAdmission
 from dledger.service.answers_under_way import AnswersUnderWay
 from dledger.service.connections_by_address import ConnectionsByAddress
 from dledger.service.fair_shares import FairShares
+from dledger.service.request_guard import Guard
 from tests.mutants.mutant import Mutant, Tests
 
 FLOODS = "tests/integration/dledger/service/test_connection_floods.py::"
@@ -16,6 +17,8 @@ ANSWERS = "tests/unit/dledger/service/test_answers_under_way.py::"
 CONNECTIONS = "tests/unit/dledger/client/test_connections.py::"
 QUOTAS = "tests/unit/cluster/access/test_quotas.py::"
 QUOTA_GATE = "tests/integration/cluster/api/test_quotas.py::"
+AT_ONCE = "tests/integration/dledger/service/test_calls_at_once.py::"
+BOUNDS = "tests/integration/dledger/peer/test_connections_bound.py::"
 SHARES = "tests/unit/dledger/service/test_fair_shares.py::"
 BOUNDED = "one client takes a bounded share"
 
@@ -88,7 +91,25 @@ def one_user_takes_what_is_left(patch):
     patch.setattr(FairShares, "take", take)
 
 
+def health_checks_count_for_the_share_of_waiting_calls(patch):
+    patch.setattr(dledger.service.grpc_server, "Guard", lambda bounds, **_: Guard(bounds))
+
+
+def methods_that_are_answered_at_once_have_no_limit(patch):
+    patch.setattr("dledger.service.request_guard._answered_at_once", lambda behaviour: behaviour)
+
+
 MUTANTS = (
+    Mutant(
+        health_checks_count_for_the_share_of_waiting_calls,
+        BOUNDED,
+        Tests(BOUNDS + "test_calls_of_one_connection_leave_half_of_all_calls_and_health_checks_to_others"),
+    ),
+    Mutant(
+        methods_that_are_answered_at_once_have_no_limit,
+        BOUNDED,
+        Tests(AT_ONCE + "test_call_that_is_not_answered_at_once_ends_and_gives_its_place_back"),
+    ),
     Mutant(one_user_takes_what_is_left, BOUNDED, Tests(SHARES + "test_one_holder_alone_gets_half_of_the_resource")),
     Mutant(
         refused_requests_use_the_quota,

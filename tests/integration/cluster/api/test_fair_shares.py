@@ -7,6 +7,7 @@ import asyncio
 import grpc
 import pytest
 
+from cluster.api.rights import RIGHTS, Audience
 from cluster.protocol.errors import Reason
 from cluster.protocol.wire.answers import failure_of_call
 from cluster.v1 import broker_pb2 as pb
@@ -125,12 +126,44 @@ def test_bytes_of_one_address_are_bounded_by_its_share(shop, monkeypatch) -> Non
     run(story)
 
 
-def test_user_with_its_share_of_all_calls_ends_early_and_others_are_served(shop, monkeypatch) -> None:
-    monkeypatch.setattr(grpc_server, "CALLS_MAX", 16)
-    monkeypatch.setattr(grpc_server.start_grpc_server, "__kwdefaults__", {
-        **(grpc_server.start_grpc_server.__kwdefaults__ or {}), "calls_max": 16
-    })  # fmt: skip
+@pytest.fixture
+def sixteen_calls(monkeypatch) -> None:
+    """Bound the calls of a server: 4 without a request, 1 that is answered at once, 11 others, 6 for one user alone."""
+    defaults = grpc_server.start_grpc_server.__kwdefaults__ or {}
+    monkeypatch.setattr(grpc_server.start_grpc_server, "__kwdefaults__", {**defaults, "calls_max": 16})
 
+
+@pytest.mark.usefixtures("sixteen_calls")
+def test_public_methods_are_served_to_an_address_with_its_share_of_all_calls(shop) -> None:
+    """All but a health check that lasts; each row of the table of rights is tried."""
+    public = {path for path, row in RIGHTS.items() if row.audience is Audience.PUBLIC}
+
+    async def story() -> None:
+        async with shop.open(waiters_max=1_000), channel_of(shop) as channel, channel_of(shop) as other:
+            waiting = pb.GetRequest(topic=TOPIC, queue_id=0, offset=0, wait_ms=600_000)
+            calls = [asyncio.ensure_future(BrokerServiceStub(channel).Get(waiting)) for _ in range(8)]
+            await until(lambda: sum(each.done() for each in calls) == 2)
+            codes = {path: await code_of(other.unary_unary(path)(b"")) for path in public}
+            for each in calls:
+                each.cancel()
+            await asyncio.wait(calls)
+        overloaded = {path for path, code in codes.items() if code is grpc.StatusCode.RESOURCE_EXHAUSTED}
+        assert overloaded == {"/grpc.health.v1.Health/Watch"}
+        assert "/cluster.v1.AccessService/StartLogin" in public
+
+    run(story)
+
+
+async def code_of(call) -> grpc.StatusCode:
+    try:
+        await call
+    except grpc.aio.AioRpcError as error:
+        return error.code()
+    return grpc.StatusCode.OK
+
+
+@pytest.mark.usefixtures("sixteen_calls")
+def test_user_with_its_share_of_all_calls_ends_early_and_others_are_served(shop) -> None:
     async def story() -> None:
         async with shop.open(waiters_max=1_000), channel_of(shop) as channel, channel_of(shop) as other:
             await close(shop)
@@ -139,7 +172,6 @@ def test_user_with_its_share_of_all_calls_ends_early_and_others_are_served(shop,
                 asyncio.ensure_future(BrokerServiceStub(channel).Get(waiting, metadata=as_user("reader")))
                 for _ in range(8)
             ]
-            # Three quarters of 16 calls may have sent a request, and one user has half of them.
             await until(lambda: sum(each.done() for each in calls) == 2)
             error = next(each for each in calls if each.done()).exception()
             assert isinstance(error, grpc.aio.AioRpcError)

@@ -75,8 +75,8 @@ async def check(port: int) -> int:
         return (await health_pb2_grpc.HealthStub(channel).Check(asked, timeout=PATIENCE_S)).status
 
 
-def test_calls_of_one_connection_leave_half_of_all_calls_free() -> None:
-    """The others are refused, or wait in the client; the next call is served once these have ended."""
+def test_calls_of_one_connection_leave_half_of_all_calls_and_health_checks_to_others() -> None:
+    """The rest of its calls are refused, and so are waiting calls of its address on other connections."""
 
     async def main() -> None:
         (port,) = choose_ports(1, None)
@@ -85,32 +85,36 @@ def test_calls_of_one_connection_leave_half_of_all_calls_free() -> None:
             stub = health_pb2_grpc.HealthStub(channel)
             calls = [stub.Watch(health_pb2.HealthCheckRequest()) for _ in range(4 * CALLS_MAX)]
             answers = [asyncio.ensure_future(call.read()) for call in calls]
+            # The connection carries half of all calls, which is more than its share: each call is served or refused.
             async with asyncio.timeout(PATIENCE_S):
-                while sum(answer.done() for answer in answers) < CALLS_MAX // 2:
-                    waiting = [answer for answer in answers if not answer.done()]
-                    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(answers)
 
-            served = [answer for answer in answers if answer.done() and answer.exception() is None]
+            assert await check(port) == health_pb2.HealthCheckResponse.SERVING
+            assert await watch(port) is grpc.StatusCode.RESOURCE_EXHAUSTED
+            served = [answer for answer in answers if answer.exception() is None]
             assert 0 < len(served) <= CALLS_MAX // 2
             for call in calls:
                 call.cancel()
             await asyncio.gather(*answers, return_exceptions=True)
         async with asyncio.timeout(PATIENCE_S):
-            while not await is_served(port):
+            while await watch(port) is not grpc.StatusCode.OK:
                 continue
         await server.stop(0)
 
     asyncio.run(main())
 
 
-async def is_served(port: int) -> bool:
-    """Return whether a call on a new connection is served; False: its address still has its share."""
-    try:
-        return await check(port) == health_pb2.HealthCheckResponse.SERVING
-    except grpc.aio.AioRpcError as error:
-        if error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED:
-            raise
-        return False
+async def watch(port: int) -> grpc.StatusCode:
+    """Return whether a call that waits is served on a new connection."""
+    options = [("grpc.use_local_subchannel_pool", 1)]
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options) as channel:
+        call = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=PATIENCE_S)
+        try:
+            assert (await call.read()).status == health_pb2.HealthCheckResponse.SERVING
+        except grpc.aio.AioRpcError as error:
+            return error.code()
+        call.cancel()
+        return grpc.StatusCode.OK
 
 
 def test_client_that_ignores_the_bound_of_calls_disturbs_no_other_client() -> None:
