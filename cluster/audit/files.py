@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
+from cluster.audit.chain import LINE_SIZE_BYTES_MAX
 from store.fs.linux.regular_files import open_regular
 
 if TYPE_CHECKING:
@@ -58,6 +59,19 @@ class RotatedFile:
             os.ftruncate(self._descriptor, self._size_bytes)
             raise
         self._size_bytes += written
+
+    def last_line(self) -> bytes:
+        """Return the last line of all files, without its line feed; empty: there is none.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        for path in (self.path, *self._older):
+            if path.exists() and path.stat().st_size:
+                with path.open("rb") as file:
+                    file.seek(-min(path.stat().st_size, LINE_SIZE_BYTES_MAX), os.SEEK_END)
+                    return file.read().removesuffix(b"\n").rpartition(b"\n")[2]
+        return b""
 
     def sync(self) -> None:
         """Make all lines durable.

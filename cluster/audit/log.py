@@ -21,6 +21,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from cluster.audit.chain import FIRST, hash_of, linked
 from cluster.audit.files import RotatedFile
 from cluster.audit.record import AuditRecord, RecordKind
 from cluster.audit.refusals import RefusalWindow
@@ -47,6 +48,30 @@ class AuditUnusable(DLedgerError):
 
 def _wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+class _Series:
+    """One series of files, whose lines are a hash chain. The thread uses it.
+
+    Raises:
+        OSError: the last line cannot be read.
+    """
+
+    def __init__(self, file: RotatedFile, node: str) -> None:
+        self.file = file
+        self._node = node
+        last = file.last_line()
+        self._head = hash_of(last) if last else FIRST
+
+    def append(self, record: AuditRecord) -> None:
+        """Write one record.
+
+        Raises:
+            OSError: it is not written.
+        """
+        line = linked(record.line(self._node), self._head)
+        self.file.append(line)
+        self._head = hash_of(line)
 
 
 class AuditLog:
@@ -79,7 +104,6 @@ class AuditLog:
         is_access_recorded: bool = False,
         clock_ms: Callable[[], int] = _wall_clock_ms,
     ) -> None:
-        self._node = node
         self.clock_ms = clock_ms
         self.is_access_recorded = is_access_recorded
         self.written = dict.fromkeys(map(str, RecordKind), 0)
@@ -90,7 +114,9 @@ class AuditLog:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             # A stranger's refusals never displace lines of administration: each has files of its own.
             self._admin, self._access = (
-                RotatedFile(directory, f"{stem}-{name}", size_bytes_max=size_bytes_max, files_max=files_max)
+                _Series(
+                    RotatedFile(directory, f"{stem}-{name}", size_bytes_max=size_bytes_max, files_max=files_max), node
+                )
                 for name in ("admin", "access")
             )
         except OSError as error:
@@ -131,8 +157,8 @@ class AuditLog:
             self._is_closed = True
             self._changed.notify()
         self._thread.join()
-        self._admin.close()
-        self._access.close()
+        for series in (self._admin, self._access):
+            series.file.close()
 
     def _put(self, record: AuditRecord) -> None:
         room = WAITING_MAX + (_RESERVED if record.kind is RecordKind.ADMIN else 0)
@@ -170,26 +196,26 @@ class AuditLog:
         fault: OSError | None = None
         is_admin = False
         for record in records:
-            file = self._admin if record.kind is RecordKind.ADMIN else self._access
+            series = self._admin if record.kind is RecordKind.ADMIN else self._access
             try:
-                self._report_lost(file)
-                file.append(record.line(self._node))
+                self._report_lost(series)
+                series.append(record)
             except OSError as error:
                 fault = error
                 with self._changed:
                     self._note_lost(record)
             else:
-                is_admin = is_admin or file is self._admin
+                is_admin = is_admin or series is self._admin
                 self.written[record.kind] += 1
         if is_admin:
             try:
-                self._admin.sync()
+                self._admin.file.sync()
             except OSError as error:
                 fault = error
         self._log(fault)
         return bool(records)
 
-    def _report_lost(self, file: RotatedFile) -> None:
+    def _report_lost(self, series: _Series) -> None:
         """Write how many records were lost, if some were.
 
         Raises:
@@ -199,7 +225,7 @@ class AuditLog:
         if count:
             now_ms = self.clock_ms()
             record = AuditRecord(now_ms, RecordKind.LOST, result="LOST", number=count, until_ms=now_ms)
-            file.append(record.line(self._node))
+            series.append(record)
             with self._changed:
                 self._unreported -= count
 

@@ -14,6 +14,7 @@ r"""One record of the audit log, and its line.
 | `detail` | what the caller lacked, or why a login failed; only if there is something |
 | `has_more` | true if there are more resources |
 | `count`, `until` | only of a summary: equal refusals, and the time of the last one |
+| `before` | in files: hash of the line before (`cluster.audit.chain`) |
 
 Names come from requests. JSON quotes them, and everything beyond ASCII is escaped, so no text begins another line or
 controls a terminal. Bodies of messages, passwords, verifiers and tokens are in no record.

@@ -30,6 +30,7 @@ _PLACES: Final = {
     "top": "cluster.cli.nodes.top:top",
     "context": "cluster.cli.nodes.context:context_app",
     "certs": "cluster.cli.nodes.certs:certs_app",
+    "audit": "cluster.cli.nodes.audit:audit_app",
     "user": "cluster.cli.messages.users:user_app",
     "acl": "cluster.cli.messages.acl:acl_app",
     "transfer": "cluster.cli.nodes.members:transfer",
