@@ -1,4 +1,4 @@
-"""Directories that the Java programs wrote, unpacked for each test, with the manifests that came with them."""
+"""Directories that the Java programs wrote, unpacked for each test, with their manifests."""
 
 import base64
 import json

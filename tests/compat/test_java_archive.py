@@ -1,4 +1,4 @@
-"""What Java wrote goes into an archive and comes back byte for byte in all but physical offsets."""
+"""Stores of Java are archived and restored byte for byte, except for physical offsets."""
 
 import shutil
 

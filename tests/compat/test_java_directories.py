@@ -1,4 +1,4 @@
-"""Directories of the Java program open in place, are read entry by entry, and are written on; its entries stay."""
+"""Directories of the Java program open in place, are read entry by entry, and can be appended to; Java's entries stay."""
 
 import hashlib
 import json

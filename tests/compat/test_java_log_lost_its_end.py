@@ -1,4 +1,4 @@
-"""A plain store that Java closed cleanly and that lost the end of its log is refused, though Java's time lags."""
+"""A plain store that Java closed cleanly and whose log lost its end is refused, although Java's timestamp lags."""
 
 import shutil
 from contextlib import nullcontext

@@ -1,4 +1,4 @@
-"""Plain stores that Java wrote open: every message of their manifests is found by every way, equal in every field."""
+"""Plain stores that Java wrote open: every message of their manifests is found in every way, equal in every field."""
 
 import shutil
 
@@ -7,7 +7,7 @@ import pytest
 from tests.support.message_stores import SMALL, derived_files, open_small, rebuilt_files, with_log
 
 PLAIN = ("plain-clean", "plain-killed", "plain-livecopy", "plain-torn", "plain-propcrc")
-# What may have become of a store before it is opened here.
+# Changes to a store before it is opened here.
 TROUBLES = {
     "as it is": lambda root: None,
     "killed": lambda root: (root / "abort").write_text("1"),

@@ -1,4 +1,4 @@
-"""Every message that Java wrote, decoded to Arrow columns, is what its manifest says."""
+"""Every message that Java wrote, decoded to Arrow columns, equals its manifest."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Plain commit logs of Java open in place, give every message of their manifests, and are written on."""
+"""Plain commit logs of Java open in place, return every message of their manifests, and can be appended to."""
 
 import struct
 

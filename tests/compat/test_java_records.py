@@ -66,7 +66,7 @@ def test_every_message_id_leads_to_its_record(java_store):
 
 
 def test_a_walk_finds_every_record_and_ends_where_java_ended(java_store):
-    # A walk goes by sizes alone, so it passes the record of plain-torn that lacks its second half.
+    # A walk uses sizes alone, so it passes the record of plain-torn that lacks its second half.
     found = []
     for file in java_store.files:
         view = memoryview(file.content)
@@ -121,7 +121,7 @@ def test_a_torn_record_is_reported_and_nothing_after_it(unpack, manifest):
 
 @pytest.mark.parametrize("width", [1, 4, 60])
 def test_after_damage_anywhere_the_next_record_of_java_is_found(java_store, width):
-    # One damaged range in each record in turn, at a place that wanders through the fields.
+    # One damaged range in each record in turn, at a place that moves through the fields.
     for file in java_store.files:
         view = memoryview(file.content)
         walked = walk(view, 0, len(view), header_size=file.header_size)

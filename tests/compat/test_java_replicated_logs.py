@@ -1,4 +1,4 @@
-"""Replicated and mixed stores of Java open in place, give every message of their manifests, and are written on."""
+"""Replicated and mixed stores of Java open in place, return all messages of their manifests, and can be appended to."""
 
 from collections import defaultdict
 from types import SimpleNamespace
@@ -33,7 +33,7 @@ class JavaStore:
         files, directory = OsFiles(), f"{self.folder}/dledger-n0"
         is_java = was_written_by_java(files, directory)
         opened = Opened(self.folder, files, Clock(NOW), SIZES)
-        # What Java's nodes had is committed when a node of ours leads: here a group of one.
+        # Entries of Java's nodes are committed when a node of ours leads: here a group of one.
         opened.node.lead(max(opened.store.last_term, 0) + 1)
         opened.node.commit()
         if last is None:

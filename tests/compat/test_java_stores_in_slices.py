@@ -1,4 +1,4 @@
-"""Every store that Java wrote, read through slices, is what its manifest says, however it is cut and asked for."""
+"""Every store that Java wrote, read in slices, equals its manifest, for every partition and selection."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is lost of a store after `dledger rebuild` is noticed by the next start, as after a clean exit."""
+"""Loss of data after `dledger rebuild` is detected by the next start, as after a clean exit."""
 
 import pytest
 

@@ -21,7 +21,7 @@ ITEMS_BEGIN = 40 + 4 * 100
 
 @pytest.fixture
 def store(unpack):
-    """Return the folder of a store that is all well."""
+    """Return the folder of an intact store."""
     return unpack("plain-clean")
 
 

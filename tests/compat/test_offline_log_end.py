@@ -1,4 +1,4 @@
-"""The end of a plain log: `dledger verify` and `rebuild` judge it by what the checkpoint says was durable."""
+"""The end of a plain log: `dledger verify` and `rebuild` judge it by the durable part in the checkpoint."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tests.compat.test_offline_damage import change, dledger, findings_of
 
 @pytest.fixture
 def store(unpack):
-    """Return the folder of a store that is all well."""
+    """Return the folder of an intact store."""
     return unpack("plain-clean")
 
 

@@ -1,4 +1,4 @@
-"""Whatever is in place of what the log gives again, `dledger verify` names it and `dledger rebuild` replaces it."""
+"""Whatever is in place of a derived file, `dledger verify` names it and `dledger rebuild` replaces it."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ SIZES = ("--queue-file-size", "1000", "--index-slots", "100", "--index-items", "
 
 @pytest.fixture
 def store(unpack):
-    """Return the folder of a store that is all well."""
+    """Return the folder of an intact store."""
     return unpack("plain-clean")
 
 
@@ -85,7 +85,7 @@ def test_rebuild_replaces_anything_in_place_of_derived_files(store, derived, str
 
     assert reported.exit_code == 1, reported.output
     missing = [path for path in paths if str(path) not in reported.stderr]
-    assert missing == [] or strange == "a link to nothing", reported.output  # it reads as if nothing were there
+    assert missing == [] or strange == "a link to nothing", reported.output  # it counts as missing
     assert done.exit_code == 0, done.output
     assert dledger("verify", store).exit_code == 0
     open_small(store).close()

@@ -1,7 +1,7 @@
 """A start that refuses a store changes nothing: the next one refuses it for the same reason, by the same rules.
 
-Each file of each kind of store is damaged in each way. Where the start refuses, it is started again; then the damage is
-taken back, and it opens as after a clean exit.
+Each file of each kind of store is damaged in each way. If the start refuses, it is repeated; then the damage is
+undone, and the store opens as after a clean exit.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from store.fs.linux.files import OsFiles
 from store.maintenance.lock import note_in
 from store.model.config import MessageStoreConfig
 from tests.compat.conftest import FIXTURES
-from tests.compat.test_verify_tells_all import DAMAGES, NOBODY, kinds_of, readable, verify
+from tests.compat.test_verify_reports_all_damage import DAMAGES, NOBODY, kinds_of, readable, verify
 from tests.support.brokers.base_log import bootstrap_alone
 from tests.support.brokers.replicated import configs_in
 from tests.support.faulty_disk import FaultyDisk
@@ -115,7 +115,7 @@ def make_replicated(root):
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory):
-    """Return a folder with a store of each kind that is all well."""
+    """Return a folder with an intact store of each kind."""
     root = tmp_path_factory.mktemp("stores")
     for name in ("plain-clean", "mixed", "raw-dledger"):
         with tarfile.open(FIXTURES / f"{name}.tar.xz") as archive:
@@ -157,7 +157,7 @@ def is_derived(name):
 def changes(before, after):
     """Return the names of all that differs, but for what a node notes of each start.
 
-    It counts its starts, and says first which old files of its group it has found.
+    It counts its starts, and first records which old files of its group it has found.
     """
     names = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
     return [name for name in names if not name.endswith(("/identity", "/identity.spare", "/oldfiles"))]
@@ -185,7 +185,7 @@ def refused_twice(start, root, files=None):
     return first
 
 
-# The others take the same ways; all were tried.
+# The others run the same code; all were tried.
 @pytest.mark.parametrize("damage", ["missing", "empty", "truncated", "one bit flipped", "a directory"])
 @pytest.mark.parametrize("store", STARTS)
 def test_second_start_refuses_what_the_first_one_did_and_both_change_nothing(stores, tmp_path, store, damage):
@@ -214,7 +214,7 @@ def test_second_start_refuses_what_the_first_one_did_and_both_change_nothing(sto
 
 
 def test_emptied_last_file_of_the_old_log_is_refused(stores, tmp_path):
-    """The entries begin where it ended, so it was whole: its messages would be missing without a word."""
+    """The entries begin where it ended, so it was whole: its messages would be missing silently."""
     copy = copy_of(stores / "replicated", tmp_path / "replicated")
     max((copy / "commitlog").iterdir()).write_bytes(b"")
 
@@ -263,7 +263,7 @@ def test_start_without_descriptors_changes_nothing(stores, tmp_path, store):
 
 @pytest.mark.parametrize("lost", ["nothing", "consumequeue", "index"])
 def test_start_on_a_full_disk_changes_nothing_or_notes_it_first(stores, tmp_path, lost):
-    """Each file in turn is the first that finds no room."""
+    """Each file in turn is the first without space."""
     copy, is_refused = tmp_path / "store", []
     for left in (0, 1, 2, 4, 8, 16, 32):
         copy_of(stores / "ours", copy)

@@ -1,4 +1,4 @@
-"""Starts of nodes that find no room, no descriptor, or a file that they may not read: refused, twice, then repaired.
+"""Starts of nodes without disk space, descriptors, or permission for a file: refused, twice, then repaired.
 
 `test_refused_starts` has damage of all kinds of stores, and the same for brokers without a group.
 """
@@ -25,7 +25,7 @@ from tests.compat.test_refused_starts import (
     refused_twice,
     stores,
 )
-from tests.compat.test_verify_tells_all import NOBODY, kinds_of
+from tests.compat.test_verify_reports_all_damage import NOBODY, kinds_of
 
 __all__ = ("readable", "stores")  # fixtures
 NO_DESCRIPTOR = "raise the limit (`ulimit -n`), or close connections, then try again"
@@ -47,7 +47,7 @@ class FullFile(ForwardingFile):
 
 
 class FullDisk(ForwardingFiles):
-    """A disk with room for a few more files, or parts of them, whatever they are for."""
+    """A disk with space for a few more files, or parts of them, whatever they are for."""
 
     def __init__(self, left):
         super().__init__(OsFiles())
@@ -84,7 +84,7 @@ def log_of(found):
 
 @pytest.mark.parametrize("lost", ["nothing", "consumequeue", "index"])
 def test_replicated_broker_on_a_full_disk_keeps_its_log_and_starts_when_there_is_space(stores, tmp_path, lost):
-    """What is lost is built again; each step in turn is the first that finds no room."""
+    """What is lost is built again; each step in turn is the first without space."""
     copy, outcomes = tmp_path / "store", []
     for left in (0, 1, 3, 12, STEPS_MAX):
         copy_of(stores / "replicated", copy)
@@ -106,10 +106,10 @@ def test_replicated_broker_on_a_full_disk_keeps_its_log_and_starts_when_there_is
 
 @pytest.mark.parametrize("store", ["raw-dledger", "mixed"])
 def test_node_without_space_to_adopt_a_directory_of_java_changes_no_entry(stores, tmp_path, store):
-    """It sets room aside for its small files first; a directory so prepared is adopted by a later start."""
+    """It first reserves space for its small files; a directory prepared in this way is adopted by a later start."""
     copy, refusals = copy_of(stores / store, tmp_path / store), 0
     whole = log_of(image(copy))
-    # One more file finds room each second time, and each start uses what those before it have made.
+    # One more file fits each second time, and each start uses the files of those before it.
     while refusals < 14 and (error := refusal(STARTS[store], copy, FullDisk(refusals % 2))) is not None:
         assert isinstance(error, DiskFull), error
         assert NO_ROOM in str(error)

@@ -43,7 +43,7 @@ class Crashes:
         """Show what a crash may leave of a disk.
 
         Args:
-            place: what is said of where it was, when the judge raises.
+            place: text about the place, for errors of the judge.
             disk: as it is now; it stays so.
             judge: called with (image, callback for each operation on it); opens the image, and raises if it is wrong.
             is_end: all images are shown, whatever the stride.

@@ -1,4 +1,4 @@
-"""Fuzzes every decoder that a stranger reaches: `make fuzz`, or `python -m tests.fuzz --executions 10000000`.
+"""Fuzzes every decoder that reads untrusted bytes: `make fuzz`, or `python -m tests.fuzz --executions 10000000`.
 
 Each target runs in a process of its own under atheris, from its inputs in `corpus`; each run is bounded in time and
 memory. An input that a target does not handle is written to build/fuzz, and the exit code is 1. With `--keep` the

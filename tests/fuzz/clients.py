@@ -87,7 +87,7 @@ def requests(data: bytes) -> None:
     is_good = shape.fault_of(request) is None and len(data) <= shape.size_bytes_max
     request.DiscardUnknownFields()
     if is_good and request.SerializeToString() == data:
-        # What is within all bounds must not be refused before it is parsed.
+        # A request within all bounds must not be refused before it is parsed.
         assert early is None, early
 
 
@@ -143,7 +143,7 @@ def login_answers(data: bytes) -> None:
 
 
 def tokens(data: bytes) -> None:
-    """Read tokens and verifiers; nothing that a stranger makes up is a session."""
+    """Read tokens and verifiers; no invented bytes are a session."""
     text = text_of(data)
     digest_of_api_token(text)
     for each in (text, f"{SESSION_PREFIX}{text}"):

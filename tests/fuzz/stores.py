@@ -143,7 +143,7 @@ def small_files(data: bytes) -> None:
         with suppress(ValueError, KeyError):
             read(data)
     with suppress(ValueError):
-        # No other text than one with a good checksum reaches the parser.
+        # Only texts with a valid checksum reach the parser.
         text = text_of(data)
         unseal(f'{text},"crc32c":{crc32c(f"{text}}}".encode())}}}'.encode())
     with suppress(ValueError):

@@ -9,7 +9,7 @@ CORPUS = Path(__file__).parent / "corpus"
 
 @dataclass(frozen=True)
 class Target:
-    """One decoder that reads bytes of strangers.
+    """One decoder of untrusted bytes.
 
     Attributes:
         name: of its folder in the corpus.

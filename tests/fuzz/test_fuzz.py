@@ -1,4 +1,4 @@
-"""Every decoder that a stranger reaches handles the kept inputs, and changed ones; `make fuzz` tries many more."""
+"""Every decoder of untrusted bytes handles the kept inputs, and changed ones; `make fuzz` tries many more."""
 
 from random import Random
 

@@ -1,4 +1,4 @@
-"""Our store in a plain program: opened with small files, put into, dispatched, flushed and read by hand."""
+"""Our store without a server: opened with small files; tests put, dispatch, flush and read directly."""
 
 import base64
 import shutil
@@ -16,7 +16,7 @@ GET_COUNT = 32
 
 
 class Clock:
-    """A clock that is set by hand: milliseconds since 1970."""
+    """A clock that the test sets: milliseconds since 1970."""
 
     def __init__(self, now_ms=1_700_000_000_000):
         self.now_ms = now_ms
@@ -61,7 +61,7 @@ class OurStore:
         self.store = self.plain.messages
 
     def put(self, puts, step_ms=1, *, is_dispatched=True):
-        """Put, a little time after each other, and dispatch; return the places."""
+        """Put at increasing times, and dispatch; return the places."""
         begin = len(self.places)
         for put in puts:
             outcome = self.store.put_many(put.messages).outcome
@@ -73,11 +73,11 @@ class OurStore:
         return self.places[begin:]
 
     def close(self):
-        """Close it in order."""
+        """Close it cleanly."""
         self.plain.close()
 
     def killed_copy(self, directory):
-        """Return a copy of what a kill would leave now: all that was written, flushed or not."""
+        """Return a copy as after a kill at this moment: all written data, flushed or not."""
         shutil.copytree(self.directory, directory)
         return directory
 

@@ -1,6 +1,6 @@
-"""Puts of every kind, made from a seed; and the lines of the manifest that they must come back as.
+"""Puts of every kind, made from a seed; and the lines of the manifest as which they must be read.
 
-The lines are computed here, from the format alone: no code of the store has a part in them.
+The lines are computed here, from the format alone, without code of the store.
 """
 
 import base64

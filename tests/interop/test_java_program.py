@@ -1,4 +1,4 @@
-"""The Java program itself: what it writes it reads as the manifest says; so that its word on our stores counts."""
+"""The Java program reads its own stores as the manifest says, so its results for our stores are meaningful."""
 
 import pytest
 

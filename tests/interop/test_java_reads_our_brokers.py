@@ -1,4 +1,4 @@
-"""RocketMQ opens the files of each node of a real broker of ours: three processes, clients, a leader killed.
+"""RocketMQ opens the files of each node of our broker: three processes, clients, a killed leader.
 
 Our own readers are not used for the expectation: it comes from the producer's messages and their answers. Each node's
 store is read, since any of them may be the one that is moved back to RocketMQ.

@@ -1,4 +1,4 @@
-"""RocketMQ's DLedger opens a replicated log of ours, also one that continued a plain log, and finds every message.
+"""RocketMQ's DLedger opens our replicated log, also one that continued a plain log, and finds every message.
 
 Leaders' own entries are among them: no-ops, memberships, broker state. To Java they are prepared messages of a topic of
 their own, which are in no queue.
@@ -33,7 +33,7 @@ NOW = 1_700_000_100_000
 
 
 class ReplicatedStore:
-    """A replicated store of ours in a plain program: a group of one that commits at once."""
+    """Our replicated store without a server: a group of one that commits at once."""
 
     def __init__(self, directory, store_host):
         self.files, self.directory, self.places = OsFiles(), str(directory), []

@@ -1,4 +1,4 @@
-"""RocketMQ's own store opens what we wrote and finds every message: by queue, by physical offset and by key."""
+"""RocketMQ's own store opens files of our store and finds every message: by queue, by physical offset and by key."""
 
 import shutil
 
@@ -36,7 +36,7 @@ def test_java_finds_all_after_a_clean_close(java, tmp_path, store_host):
 
 @pytest.mark.parametrize("step_ms", [1, 100], ids=["at once", "over a minute"])
 def test_java_finds_all_after_a_kill(java, tmp_path, step_ms):
-    # So far apart that Java begins with a later file of the log, and must believe our queues and index before it.
+    # So far apart that Java begins with a later file of the log, and must use our queues and index for older files.
     puts = puts_of_every_kind(seed=12, count=600)
     store = OurStore(tmp_path / "store")
     third = len(puts) // 3

@@ -1,4 +1,4 @@
-"""`dledger verify` of stores on which a Java program wrote on: what it says is true, and nothing else is said."""
+"""`dledger verify` of stores to which a Java program appended: no false findings, and none is missing."""
 
 import pytest
 from typer.testing import CliRunner

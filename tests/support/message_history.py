@@ -112,15 +112,15 @@ def judge(history: History, replicas: Sequence):
         queues_have_no_gap_and_no_offset_twice(replica)
         times_and_places_ascend(replica)
     by_key = by_key_of(replicas[0])
-    messages_stand_once(by_key)
-    nothing_is_there_that_nobody_sent(history, by_key)
-    acknowledged_messages_stand_where_they_were_said_to(history, by_key)
-    refused_messages_are_nowhere(history, by_key)
-    sends_that_are_unknown_have_no_holes(history, by_key)
-    batches_stand_together(history)
-    orderly_senders_find_their_order(history)
+    messages_are_stored_once(by_key)
+    every_stored_message_was_sent(history, by_key)
+    acknowledged_messages_are_at_their_positions(history, by_key)
+    refused_messages_are_not_stored(history, by_key)
+    unknown_sends_are_stored_as_prefixes(history, by_key)
+    batches_are_consecutive(history)
+    order_of_sequential_senders_is_kept(history)
     retries_get_the_first_answer(history)
-    what_was_read_stands_there(history, replicas[0])
+    messages_that_were_read_are_stored(history, replicas[0])
     readers_skip_nothing(history)
     acknowledged_messages_are_found_by_reads(history)
 
@@ -165,14 +165,14 @@ def times_and_places_ascend(replica):
         last = message.store_timestamp
 
 
-def messages_stand_once(by_key):
+def messages_are_stored_once(by_key):
     """No message is stored twice, even after retries."""
     for key, found in by_key.items():
         if len(found) > 1:
             raise Broken("no message is stored twice", f"{key}: {found}")
 
 
-def nothing_is_there_that_nobody_sent(history, by_key):
+def every_stored_message_was_sent(history, by_key):
     """Every stored message was sent by a client, with the same body."""
     sent = {key for each in history.sent for key in each.keys}
     for key, (message, *_) in by_key.items():
@@ -182,7 +182,7 @@ def nothing_is_there_that_nobody_sent(history, by_key):
             raise Broken("a message is what was sent", str(message))
 
 
-def acknowledged_messages_stand_where_they_were_said_to(history, by_key):
+def acknowledged_messages_are_at_their_positions(history, by_key):
     """An acknowledged message is stored exactly once, at the queue, offsets and message id in the response."""
     for sent in history.sent:
         if sent.fate is not Fate.APPENDED:
@@ -194,7 +194,7 @@ def acknowledged_messages_stand_where_they_were_said_to(history, by_key):
                 raise Broken("acknowledged messages are at their places", what)
 
 
-def refused_messages_are_nowhere(history, by_key):
+def refused_messages_are_not_stored(history, by_key):
     """Messages with the outcome "not appended" are in no log."""
     for sent in history.sent:
         if sent.fate is Fate.NOT_APPENDED:
@@ -203,7 +203,7 @@ def refused_messages_are_nowhere(history, by_key):
                 raise Broken("refused messages are nowhere", f"{sent}: {found}")
 
 
-def sends_that_are_unknown_have_no_holes(history, by_key):
+def unknown_sends_are_stored_as_prefixes(history, by_key):
     """The stored part of a batch with an unknown outcome is a prefix of it."""
     for sent in history.sent:
         presence = [key in by_key for key in sent.keys]
@@ -211,7 +211,7 @@ def sends_that_are_unknown_have_no_holes(history, by_key):
             raise Broken("a batch has no holes", f"{sent}: {presence}")
 
 
-def batches_stand_together(history):
+def batches_are_consecutive(history):
     """The messages of one acknowledged batch have consecutive offsets of one queue."""
     for sent in history.sent:
         if sent.places:
@@ -221,7 +221,7 @@ def batches_stand_together(history):
                 raise Broken("messages of a batch are consecutive", str(sent))
 
 
-def orderly_senders_find_their_order(history):
+def order_of_sequential_senders_is_kept(history):
     """The messages of a sender that waits for each answer are in its order, in the log and in each queue."""
     last: dict[str, int] = {}
     for sent in history.sent:
@@ -240,7 +240,7 @@ def retries_get_the_first_answer(history):
             raise Broken("retries get the first answer", f"first {first}, then {again}")
 
 
-def what_was_read_stands_there(history, replica):
+def messages_that_were_read_are_stored(history, replica):
     """Every message that a client read or received is at its offset at the end."""
     there = {(*message.queue, message.queue_offset): message.unique_key for message in replica.messages}
     for seen in (*history.read, *history.delivered):

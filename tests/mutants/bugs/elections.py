@@ -119,7 +119,7 @@ MUTANTS = (
     Mutant(
         votes_for_an_earlier_process_are_counted,
         "leader completeness",
-        Scenario("votes-for-an-earlier-life"),
+        Scenario("votes-for-an-earlier-process"),
     ),
     Mutant(
         push_of_a_stale_leader_is_accepted,

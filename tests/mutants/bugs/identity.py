@@ -103,7 +103,7 @@ def directory_of_any_node_is_accepted(patch):
     patch.setattr(IdentityFile, "_load", load)
 
 
-def directory_without_a_name_is_accepted(patch):
+def directory_without_identity_is_accepted(patch):
     original = IdentityFile.begin
 
     def begin(self, node_id, group, *, has_state, is_adopting, draw):
@@ -277,7 +277,7 @@ MUTANTS = (
         Seeds(("Violation: identity",), with_strange_directories),
     ),
     Mutant(
-        directory_without_a_name_is_accepted,
+        directory_without_identity_is_accepted,
         "a directory is used by its node alone",
         Seeds(("Violation: identity",), with_strange_directories),
     ),

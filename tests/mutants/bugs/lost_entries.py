@@ -37,7 +37,7 @@ def entry_that_was_not_acknowledged_costs_the_vote(patch):
     patch.setattr(dledger.core.replication, "_acknowledged_by", acknowledged_by)
 
 
-def vote_is_given_up_that_no_majority_can_give_back(patch):
+def vote_is_given_up_that_no_majority_can_restore(patch):
     patch.setattr(dledger.core.replication, "_can_readmit", lambda state, peer: True)
 
 
@@ -79,12 +79,12 @@ MUTANTS = (
     Mutant(
         node_on_an_old_copy_keeps_its_vote,
         "acknowledged is durable",
-        Scenario("old-copy-put-in-place-while-the-group-runs"),
+        Scenario("old-copy-of-a-follower"),
     ),
     Mutant(
         vote_is_given_up_with_the_old_incarnation,
         "acknowledged is durable",
-        Scenario("old-copy-put-in-place-while-the-group-runs"),
+        Scenario("old-copy-of-a-follower"),
     ),
     Mutant(
         loss_of_another_disk_costs_the_vote,
@@ -107,7 +107,7 @@ MUTANTS = (
         Tests(LOST + "test_a_probe_of_an_entry_above_the_match_index_names_none"),
     ),
     Mutant(
-        vote_is_given_up_that_no_majority_can_give_back,
+        vote_is_given_up_that_no_majority_can_restore,
         "a group works without a minority",
         Scenario("old-copy-while-a-voter-is-down"),
     ),

@@ -136,12 +136,12 @@ MUTANTS = (
     Mutant(
         read_ids_begin_equally_in_each_process,
         "linearizable reads",
-        Scenario("read-of-an-earlier-life"),
+        Scenario("read-of-an-earlier-process"),
     ),
     Mutant(
         read_index_is_requested_with_the_id_of_the_caller,
         "linearizable reads",
-        Scenario("read-of-an-earlier-life"),
+        Scenario("read-of-an-earlier-process"),
     ),
     Mutant(
         reads_of_an_unreachable_peer_are_answered,

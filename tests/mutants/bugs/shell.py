@@ -98,7 +98,7 @@ SOUND = (
 # ------------------------------------------------------------------------------------------------ pending appends
 
 
-def append_whose_index_another_entry_has_is_answered_with_success(patch):
+def append_whose_index_has_another_entry_is_answered_with_success(patch):
     def is_settled(_, pending, commit_index, term_at):
         del term_at
         if pending.last_index > commit_index:
@@ -109,7 +109,7 @@ def append_whose_index_another_entry_has_is_answered_with_success(patch):
     patch.setattr(PendingAppends, "_is_settled", is_settled)
 
 
-def append_that_waits_too_long_is_called_refused(patch):
+def append_that_waits_too_long_is_reported_as_refused(patch):
     def expire(self, now_s):
         by_age = self._by_age
         while by_age and (by_age[0].future.done() or now_s - by_age[0].taken_s >= self._timeout_s):
@@ -118,7 +118,7 @@ def append_that_waits_too_long_is_called_refused(patch):
     patch.setattr(PendingAppends, "expire", expire)
 
 
-def truncated_append_is_called_refused(patch):
+def truncated_append_is_reported_as_refused(patch):
     """Entries truncated here may have been committed by another leader."""
 
     def truncated(self, first_index):
@@ -130,7 +130,7 @@ def truncated_append_is_called_refused(patch):
     patch.setattr(PendingAppends, "truncated", truncated)
 
 
-def appends_of_a_node_that_stops_are_called_refused(patch):
+def appends_of_a_node_that_stops_are_reported_as_refused(patch):
     original = PendingAppends.end
     patch.setattr(PendingAppends, "end", lambda self, _: original(self, AppendResult(ResponseCode.NOT_LEADER)))
 
@@ -165,7 +165,7 @@ def read_joins_a_read_index_request_that_is_in_flight(patch):
 # ----------------------------------------------------------------------------------------- event batches and syncs
 
 
-def failed_sync_is_reported_as_done(patch):
+def failed_sync_is_reported_as_success(patch):
     def sync_inline(self, ticket):
         with suppress(StorageFailed):
             ticket.sync()
@@ -226,7 +226,7 @@ def handshake_confuses_the_dialling_peer_with_the_dialled_one(patch):
     patch.setattr(Handshake, "answer", answer)
 
 
-def late_greeting_is_called_an_old_copy(patch):
+def late_greeting_is_reported_as_an_old_copy(patch):
     patch.setattr(PeerDirectories, "is_late", lambda *_: False)
 
 
@@ -273,7 +273,7 @@ def client_retries_an_append_with_an_unknown_outcome(patch):
     patch.setattr(dledger.client.aio.sender, "failure_of_append", failure_of_append)
 
 
-def client_calls_an_append_past_its_deadline_refused(patch):
+def client_reports_an_append_past_its_deadline_as_refused(patch):
     def sweep_stream(self, stream, now_s):
         for batch in stream.in_flight.values():
             for item in batch.items:
@@ -322,21 +322,25 @@ def read_that_continues_at_another_node_skips_an_entry(patch):
 
 MUTANTS = (
     Mutant(
-        append_whose_index_another_entry_has_is_answered_with_success,
+        append_whose_index_has_another_entry_is_answered_with_success,
         "outcomes are true",
         ShellSeeds(LOST, with_elections, 60),
     ),
-    Mutant(append_that_waits_too_long_is_called_refused, "outcomes are true", ShellSeeds(OUTCOME, with_cuts)),
-    Mutant(truncated_append_is_called_refused, "outcomes are true", ShellSeeds(OUTCOME, with_short_terms, 400)),
+    Mutant(append_that_waits_too_long_is_reported_as_refused, "outcomes are true", ShellSeeds(OUTCOME, with_cuts)),
+    Mutant(truncated_append_is_reported_as_refused, "outcomes are true", ShellSeeds(OUTCOME, with_short_terms, 400)),
     Mutant(
-        appends_of_a_node_that_stops_are_called_refused, "outcomes are true", ShellSeeds(OUTCOME, with_failing_disks)
+        appends_of_a_node_that_stops_are_reported_as_refused,
+        "outcomes are true",
+        ShellSeeds(OUTCOME, with_failing_disks),
     ),
     Mutant(appends_do_not_end_at_truncations, "outcomes are true", ShellSeeds(FAILED + LOST, with_elections)),
     Mutant(
         service_reads_the_commit_index_without_a_quorum, "reads are linearizable", ShellSeeds(READ, with_stale_leaders)
     ),
     Mutant(read_joins_a_read_index_request_that_is_in_flight, "reads are linearizable", ShellSeeds(READ)),
-    Mutant(failed_sync_is_reported_as_done, "acknowledged is durable", ShellSeeds(FAILED + LOST, with_failing_disks)),
+    Mutant(
+        failed_sync_is_reported_as_success, "acknowledged is durable", ShellSeeds(FAILED + LOST, with_failing_disks)
+    ),
     Mutant(
         sync_is_reported_before_its_thread_has_done_it,
         "acknowledged is durable",
@@ -349,11 +353,11 @@ MUTANTS = (
         "peers verify each other's directory",
         ShellSeeds(STUCK),
     ),
-    Mutant(late_greeting_is_called_an_old_copy, "warnings are true", ShellSeeds(STUCK, with_elections, 60)),
+    Mutant(late_greeting_is_reported_as_an_old_copy, "warnings are true", ShellSeeds(STUCK, with_elections, 60)),
     Mutant(lost_connection_is_not_dialled_again, "liveness", ShellSeeds(STUCK, with_elections)),
     Mutant(answers_of_a_stream_go_to_the_oldest_waiter, "outcomes are true", ShellSeeds(OUTCOME)),
     Mutant(client_retries_an_append_with_an_unknown_outcome, "nothing twice", ShellSeeds(OUTCOME, with_elections)),
-    Mutant(client_calls_an_append_past_its_deadline_refused, "outcomes are true", ShellSeeds(OUTCOME, with_cuts)),
+    Mutant(client_reports_an_append_past_its_deadline_as_refused, "outcomes are true", ShellSeeds(OUTCOME, with_cuts)),
     Mutant(client_gives_every_caller_of_a_batch_the_first_places, "outcomes are true", ShellSeeds(OUTCOME)),
     Mutant(
         read_that_continues_at_another_node_repeats_the_last_entry,

@@ -194,7 +194,7 @@ def verify_takes_any_damage_for_accepted(patch):
     )
 
 
-def items_of_unreadable_records_are_called_wrong(patch):
+def items_of_unreadable_records_are_reported_as_wrong(patch):
     patch.setattr(store.check.index_against_log, "_is_skipped", lambda batch, offset: False)
 
 
@@ -279,7 +279,7 @@ MUTANTS = (
         Tests(ACCEPTED + "test_verify_reports_accepted_damage_as_accepted_and_new_damage_as_damage"),
     ),
     Mutant(
-        items_of_unreadable_records_are_called_wrong,
+        items_of_unreadable_records_are_reported_as_wrong,
         "verify gives true reasons",
         Tests(ACCEPTED + "test_one_acceptance_covers_all_damage"),
     ),

@@ -146,7 +146,7 @@ def vote_of_a_wiped_node_counts(patch):
     patch.setattr(dledger.core.election, "_count_vote", count_vote)
 
 
-def wiped_node_votes_under_its_new_name(patch):
+def wiped_node_votes_with_its_new_incarnation(patch):
     patch.setattr(dledger.core.state.voting_rights, "has_vote", lambda state, request: True)
 
 
@@ -173,7 +173,7 @@ def wiped_node_counts_for_its_own_readmission(patch):
     patch.setattr(dledger.core.state.membership, "refresh", refresh)
 
 
-def wiped_node_keeps_its_name(patch):
+def wiped_node_keeps_its_incarnation(patch):
     original = dledger.core.follower.note_leader_contact
 
     def note_leader_contact(state, sender, *, is_founding=False):
@@ -281,7 +281,7 @@ MUTANTS = (
         Tests(MEMBERSHIP + "test_removal_that_would_leave_no_live_majority_is_refused"),
     ),
     Mutant(
-        wiped_node_votes_under_its_new_name,
+        wiped_node_votes_with_its_new_incarnation,
         "one vote a term",
         Tests(WIPED + "test_a_node_with_a_new_incarnation_gives_no_vote_to_a_candidate_that_names_the_old_one"),
     ),
@@ -306,7 +306,7 @@ MUTANTS = (
         Scenario("wiped-two-of-three"),
     ),
     Mutant(
-        wiped_node_keeps_its_name,
+        wiped_node_keeps_its_incarnation,
         "one vote a term",
         Seeds(("Violation: readmission",), with_wipes),
     ),
@@ -316,7 +316,7 @@ MUTANTS = (
         Tests(WIPED + "test_acknowledgements_are_forgotten_when_the_incarnation_changes"),
     ),
     Mutant(
-        leader_with_a_full_disk_does_not_transfer, "a leader soon accepts puts", Scenario("disk-full-leader-hands-over")
+        leader_with_a_full_disk_does_not_transfer, "a leader soon accepts puts", Scenario("disk-full-leader-transfers")
     ),
     Mutant(
         full_disk_is_not_reported,

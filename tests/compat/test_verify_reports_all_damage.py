@@ -1,4 +1,4 @@
-"""Each file of each kind of store, damaged in each way: `dledger verify` says so, ends, and names what is wrong."""
+"""Each file of each kind of store, damaged in each way: `dledger verify` reports it, ends, and names the fault."""
 
 import asyncio
 import gc
@@ -34,7 +34,7 @@ def directory_in_place(path):
 
 
 def flip(path):
-    """Change a bit of what every reader must look at: the first byte that is not zero."""
+    """Change a bit that every reader must check: in the first byte that is not zero."""
     content = bytearray(path.read_bytes())
     position = next((at for at, byte in enumerate(content) if byte), 0)
     content[position : position + 1] = bytes([content[position] ^ 0x40]) if content else b"\1"
@@ -94,7 +94,7 @@ def make_replicated(root):
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory):
-    """Return a folder with a store of each kind that is all well."""
+    """Return a folder with an intact store of each kind."""
     root = tmp_path_factory.mktemp("stores")
     for name in JAVA:
         with tarfile.open(FIXTURES / f"{name}.tar.xz") as archive:
@@ -126,10 +126,10 @@ def is_excused(store, name, damage):
     """Return whether the change cannot be detected: the old value is not known any more."""
     first, is_alone = f"{0:020d}", str(name.parent).endswith("index")
     if damage == "missing" and name.name == first:
-        # Without its first file a log looks as one whose oldest messages have expired; ours say where they begin.
+        # Without its first file a log looks like one whose oldest messages have expired; ours record their begin.
         return name.parent.name == "commitlog" or (name.parent.name == "data" and store in JAVA)
     if damage == "missing" and name.name == "peers":
-        # A node that has met none of its peers yet has no such file.
+        # A node to which no peer has connected yet has no such file.
         return True
     # The only file of a row, cut where it holds nothing: its size is a setting that is written nowhere.
     return damage == "truncated" and is_alone
