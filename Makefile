@@ -173,7 +173,7 @@ mutants: $(READY) ## Plant every bug of tests/mutants and see that it is caught;
 mutants-blind: $(READY) ## What in the default gate finds each planted bug; continues where it stopped (an hour)
 	@$(BIN)/python scripts/mutants_blind.py --jobs $(WORKERS)
 
-fuzz: $(FUZZ) ## Fuzz every decoder that a stranger reaches, guided by coverage (EXECUTIONS=10000000 SEED=1)
+fuzz: $(FUZZ) ## Fuzz every decoder of untrusted bytes, guided by coverage (EXECUTIONS=10000000 SEED=1)
 	@$(BIN)/python -m tests.fuzz --executions $(EXECUTIONS) --seed $(SEED)
 
 $(FUZZ): $(READY) requirements/fuzz.txt

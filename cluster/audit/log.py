@@ -112,7 +112,7 @@ class AuditLog:
         stem = re.sub(r"[^A-Za-z0-9_.-]", "_", node)
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # A stranger's refusals never displace lines of administration: each has files of its own.
+            # Refusals of unauthenticated callers never displace lines of administration: each has files of its own.
             self._admin, self._access = (
                 _Series(
                     RotatedFile(directory, f"{stem}-{name}", size_bytes_max=size_bytes_max, files_max=files_max), node

@@ -202,7 +202,7 @@ class _Page:
             self.metrics.count(CROWDED)
 
     def _note_refusal(self, host: str, error: OSError) -> None:
-        """Log why a handshake failed; a stranger can cause any number of them, so most are not."""
+        """Log why a handshake failed; any client can cause any number of them, so most are not logged."""
         now_s = asyncio.get_running_loop().time()
         if self._logged_at_s is None or now_s - self._logged_at_s >= _LOG_INTERVAL_S:
             self._logged_at_s = now_s

@@ -195,10 +195,10 @@ def on_reset(state: State, sender: str, message: ResetLog) -> None:
         if message.snapshot_index != NO_INDEX:
             # If this node becomes leader, a follower that lacks the same entries needs this snapshot from it.
             state.snapshot = state.stored
-    office = state.follower
-    office.matched_index = max(office.matched_index, end)
+    follower = state.follower
+    follower.matched_index = max(follower.matched_index, end)
     learn_commit(state, end)
-    match_index = min(state.persisted_index, office.matched_index)
+    match_index = min(state.persisted_index, follower.matched_index)
     state.send(sender, PushAccepted(state.term, match_index, state.incarnation))
 
 

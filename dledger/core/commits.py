@@ -32,8 +32,8 @@ def advance_commit(state: State, commit_index: int) -> None:
     if membership.is_changing(state):
         membership.commit(state)
     state.emit(Commit(commit_index))
-    if isinstance(state.office, Follower):
-        asked_reads = state.office.asked_reads
+    if isinstance(state.role_state, Follower):
+        asked_reads = state.role_state.asked_reads
         ready = [asked_id for asked_id, read in asked_reads.items() if NO_INDEX < read.index <= commit_index]
         for asked_id in ready:
             read = asked_reads.pop(asked_id)

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 _TURNS_LEFT_TO_OTHERS: Final = 3
 
 
-def tick(state: State, office: Follower | Candidate) -> None:
+def tick(state: State, role_state: Follower | Candidate) -> None:
     """Start an election when no message of a leader arrived for a whole random timeout."""
-    if state.now_ms < office.deadline_ms:
+    if state.now_ms < role_state.deadline_ms:
         return
     if _may_campaign(state):
         start_pre_vote(state)
@@ -72,12 +72,12 @@ def has_live_leader(state: State) -> bool:
 
     A node that has just started may have had contact with a leader before.
     """
-    office = state.office
-    if isinstance(office, Leader) or state.now_ms < state.quiet_until_ms:
+    role_state = state.role_state
+    if isinstance(role_state, Leader) or state.now_ms < state.quiet_until_ms:
         return True
-    if isinstance(office, Candidate) or state.leader_id is None:
+    if isinstance(role_state, Candidate) or state.leader_id is None:
         return False
-    return state.now_ms - office.contact_ms < state.config.min_election_timeout_ms
+    return state.now_ms - role_state.contact_ms < state.config.min_election_timeout_ms
 
 
 def _may_campaign(state: State) -> bool:
@@ -94,7 +94,7 @@ def _may_campaign(state: State) -> bool:
         return False
     if state.is_disk_stalled and state.turns_left_to_others < _TURNS_LEFT_TO_OTHERS:
         return False
-    is_needed = isinstance(state.office, Follower) and state.office.is_needed
+    is_needed = isinstance(state.role_state, Follower) and state.role_state.is_needed
     return is_needed or voting_rights.RIGHTS[voting_rights.voting_status_of(state)].campaigns
 
 
@@ -169,10 +169,10 @@ def _note_need(state: State) -> None:
     leads until its no-op is committed (`membership_changes.committed`), and then all have the same membership.
     """
     if (
-        isinstance(state.office, Follower)
+        isinstance(state.role_state, Follower)
         and voting_rights.voting_status_of(state) is voting_rights.VotingStatus.NON_VOTER
     ):
-        state.office.is_needed = True
+        state.role_state.is_needed = True
 
 
 def _answer(state: State, sender: str, request: VoteRequest, *, term: int, is_granted: bool) -> None:
@@ -181,12 +181,16 @@ def _answer(state: State, sender: str, request: VoteRequest, *, term: int, is_gr
 
 def on_vote_response(state: State, sender: str, response: VoteResponse) -> None:
     """Count a vote that answers the current request of this process; anything else is stale."""
-    office = state.office
-    if not isinstance(office, Candidate) or not response.is_granted or response.is_pre_vote != office.is_pre_vote:
+    role_state = state.role_state
+    if (
+        not isinstance(role_state, Candidate)
+        or not response.is_granted
+        or response.is_pre_vote != role_state.is_pre_vote
+    ):
         return
     if response.life != state.life:
         return
-    asked_term = state.term + 1 if office.is_pre_vote else state.term
+    asked_term = state.term + 1 if role_state.is_pre_vote else state.term
     if response.term == asked_term and sender in state.voters:
         _count_vote(state, sender, is_founding=response.is_founding)
 

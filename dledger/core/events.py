@@ -306,7 +306,7 @@ class RejectReason(StrEnum):
     INDEX = "index"
     NO_GROUP = "no_group"
     GROUP = "group"
-    STRANGER = "stranger"
+    NON_MEMBER = "stranger"
     SECOND_LEADER = "second_leader"
     COMMITTED = "committed"
     CONTRADICTED = "contradicted"

@@ -60,12 +60,12 @@ def on_push(state: State, sender: str, push: Push) -> None:
         _keep_committed(state, sender, push)
         return
     matched = push.prev_index if push.span is None else push.span.last_index
-    office = state.follower
-    office.matched_index = max(office.matched_index, matched)
+    follower = state.follower
+    follower.matched_index = max(follower.matched_index, matched)
     learn_commit(state, push.commit_index)
-    office.owes_acknowledgement = True
-    if state.persisted_index >= office.matched_index:
-        _acknowledge(state, office, sender)
+    follower.owes_acknowledgement = True
+    if state.persisted_index >= follower.matched_index:
+        _acknowledge(state, follower, sender)
 
 
 def _agrees(state: State, index: int, term: int) -> bool:
@@ -107,9 +107,9 @@ def _has_lost(state: State, push: Push) -> bool:
 
 def on_persisted(state: State) -> None:
     """Acknowledge the entries that have become durable and are known to equal the leader's."""
-    office = state.office
-    if isinstance(office, Follower) and state.leader_id is not None and office.owes_acknowledgement:
-        _acknowledge(state, office, state.leader_id)
+    role_state = state.role_state
+    if isinstance(role_state, Follower) and state.leader_id is not None and role_state.owes_acknowledgement:
+        _acknowledge(state, role_state, state.leader_id)
 
 
 def on_push_not_taken(state: State, sender: str, push: Push, *, is_corrupt: bool) -> None:
@@ -135,9 +135,9 @@ def note_leader_contact(state: State, sender: str, *, is_founding: bool = False)
     assert state.leader_id in (None, sender), (state.leader_id, sender)
     follow(state, sender)
     voting_rights.end_founding(state, sender, is_founding=is_founding)
-    office = state.follower
-    office.contact_ms = state.now_ms
-    office.deadline_ms = state.now_ms + waiting_time_ms(state.config, state.draw)
+    follower = state.follower
+    follower.contact_ms = state.now_ms
+    follower.deadline_ms = state.now_ms + waiting_time_ms(state.config, state.draw)
 
 
 def _take_entries(state: State, push: Push, span: Span) -> bool:
@@ -181,9 +181,9 @@ def _keep_committed(state: State, sender: str, push: Push) -> None:
     _refuse(state, sender, push, conflict_term=NO_TERM, conflict_first_index=NO_INDEX, is_contradicting=True)
 
 
-def _acknowledge(state: State, office: Follower, leader_id: str) -> None:
-    match_index = min(state.persisted_index, office.matched_index)
-    office.owes_acknowledgement = match_index < office.matched_index
+def _acknowledge(state: State, follower: Follower, leader_id: str) -> None:
+    match_index = min(state.persisted_index, follower.matched_index)
+    follower.owes_acknowledgement = match_index < follower.matched_index
     state.send(leader_id, PushAccepted(state.term, match_index, state.incarnation))
 
 

@@ -82,7 +82,7 @@ def tick(state: State) -> None:
     if has_removed_peer:
         membership_changes.forget_removed_peers(state)
     transfer.check_full_disk(state)
-    transfer.look_for_preferred(state)
+    transfer.transfer_to_preferred(state)
 
 
 def _has_quorum(state: State) -> bool:

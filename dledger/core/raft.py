@@ -112,7 +112,7 @@ class Raft(RaftStatus):
             # minimum.
             term=max(hard_state.term, log.last_term),
             voted_for=hard_state.voted_for if hard_state.term >= log.last_term else None,
-            office=Follower(
+            role_state=Follower(
                 matched_index=log.begin_index - 1,
                 deadline_ms=now_ms + transitions.waiting_time_ms(config, draw),
                 contact_ms=now_ms,
@@ -195,13 +195,13 @@ class Raft(RaftStatus):
         assert now_ms >= state.now_ms, (now_ms, state.now_ms)
         state.now_ms = now_ms
         transfer.tick(state)
-        office = state.office
-        if isinstance(office, Leader):
+        role_state = state.role_state
+        if isinstance(role_state, Leader):
             leader.tick(state)
             return
-        if isinstance(office, Follower):
-            reads.tick(state, office)
-        election.tick(state, office)
+        if isinstance(role_state, Follower):
+            reads.tick(state, role_state)
+        election.tick(state, role_state)
 
     def pass_time(self, now_ms: int) -> None:
         """Set the clock to `now_ms`, without acting on deadlines: only `Tick` does that."""
@@ -281,7 +281,7 @@ class Raft(RaftStatus):
             reads.on_request(state, sender, message)
         elif isinstance(message, ReadIndexResponse):
             reads.on_response(state, sender, message)
-        elif isinstance(state.office, Leader) and sender in state.office.progress:
+        elif isinstance(state.role_state, Leader) and sender in state.role_state.progress:
             self._lead(sender, message)
 
     def _is_known(self, sender: str) -> bool:

@@ -52,60 +52,64 @@ def on_request(state: State, sender: str, request: ReadIndexRequest) -> None:
 
 
 def _may_ask(state: State, sender: str) -> bool:
-    office = state.office
-    if not isinstance(office, Leader) or all(each.membership.get(sender) is None for each in state.memberships):
+    role_state = state.role_state
+    if not isinstance(role_state, Leader) or all(each.membership.get(sender) is None for each in state.memberships):
         return False
     # The bound of all reads is checked first: it bounds the cost of counting those of one peer.
-    return len(office.reads) < READS_MAX and sum(read.peer == sender for read in office.reads) < PEER_READS_MAX
+    return len(role_state.reads) < READS_MAX and sum(read.peer == sender for read in role_state.reads) < PEER_READS_MAX
 
 
 def on_response(state: State, sender: str, response: ReadIndexResponse) -> None:
     """Serve a read of this node as soon as the leader's read index is committed here."""
-    office = state.office
-    if not isinstance(office, Follower) or state.leader_id != sender or response.read_id not in office.asked_reads:
+    role_state = state.role_state
+    if (
+        not isinstance(role_state, Follower)
+        or state.leader_id != sender
+        or response.read_id not in role_state.asked_reads
+    ):
         return
-    read = office.asked_reads[response.read_id]
+    read = role_state.asked_reads[response.read_id]
     if response.index == NO_INDEX:
-        del office.asked_reads[response.read_id]
+        del role_state.asked_reads[response.read_id]
         state.emit(ReadRefused(read.read_id))
     elif response.index <= state.commit_index:
-        del office.asked_reads[response.read_id]
+        del role_state.asked_reads[response.read_id]
         state.emit(ReadReady(read.read_id, response.index))
     else:
         read.index = response.index
 
 
-def tick(state: State, office: Follower) -> None:
+def tick(state: State, follower: Follower) -> None:
     """Refuse the reads that the leader did not answer in time."""
-    late = [asked_id for asked_id, read in office.asked_reads.items() if state.now_ms >= read.deadline_ms]
+    late = [asked_id for asked_id, read in follower.asked_reads.items() if state.now_ms >= read.deadline_ms]
     for asked_id in late:
-        state.emit(ReadRefused(office.asked_reads.pop(asked_id).read_id))
+        state.emit(ReadRefused(follower.asked_reads.pop(asked_id).read_id))
 
 
 def drop(state: State, peer: str) -> None:
     """Refuse the reads of `peer`, whose connection broke: the next connection may be from another process."""
-    office = state.leader
-    for read in [read for read in office.reads if read.peer == peer]:
-        office.reads.remove(read)
+    leader = state.leader
+    for read in [read for read in leader.reads if read.peer == peer]:
+        leader.reads.remove(read)
         state.send(peer, ReadIndexResponse(term=state.term, read_id=read.read_id, index=NO_INDEX))
 
 
 def _begin(state: State, read_id: int, peer: str | None) -> None:
     """Record the commit index, then confirm that this node still leads."""
     # Until our no-op commits, our commit index may be too low.
-    office = state.leader
-    index = max(state.commit_index, office.term_start_index)
-    office.reads.append(PendingRead(read_id, index, office.round + 1, peer))
+    leader = state.leader
+    index = max(state.commit_index, leader.term_start_index)
+    leader.reads.append(PendingRead(read_id, index, leader.round + 1, peer))
     answer(state)
 
 
 def answer(state: State) -> None:
     """Answer confirmed and committed reads; start the next round for reads that arrived during the last one."""
-    office = state.leader
-    while office.reads:
-        confirmed = membership.agreed(state, office.round, lambda progress: progress.round)
+    leader = state.leader
+    while leader.reads:
+        confirmed = membership.agreed(state, leader.round, lambda progress: progress.round)
         waiting = []
-        for read in office.reads:
+        for read in leader.reads:
             if read.round > confirmed or read.index > state.commit_index:
                 waiting.append(read)
             elif read.peer is None:
@@ -113,9 +117,9 @@ def answer(state: State) -> None:
             else:
                 response = ReadIndexResponse(term=state.term, read_id=read.read_id, index=read.index)
                 state.send(read.peer, response)
-        office.reads = waiting
+        leader.reads = waiting
         unconfirmed = [read.round for read in waiting if read.round > confirmed]
-        if not unconfirmed or min(unconfirmed) <= office.round:
+        if not unconfirmed or min(unconfirmed) <= leader.round:
             return
         replication.broadcast_heartbeat(state)
 
@@ -127,11 +131,11 @@ def has_lease(state: State) -> bool:
     moment at which this leader sent the heartbeat, so it expires before the voters' timeouts, even if their clocks are
     faster than ours by twice the drift.
     """
-    office = state.leader
-    if office.is_lease_void or state.commit_index < office.term_start_index:
+    leader = state.leader
+    if leader.is_lease_void or state.commit_index < leader.term_start_index:
         return False
-    confirmed = membership.agreed(state, office.round, lambda progress: progress.round)
-    begun_ms = next((ms for number, ms in reversed(office.round_times) if number <= confirmed), None)
+    confirmed = membership.agreed(state, leader.round, lambda progress: progress.round)
+    begun_ms = next((ms for number, ms in reversed(leader.round_times) if number <= confirmed), None)
     return begun_ms is not None and state.now_ms - begun_ms < lease_ms_of(state.config)
 
 

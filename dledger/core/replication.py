@@ -153,13 +153,13 @@ def retry(state: State, peer: str, progress: Progress) -> None:
 
 def broadcast_heartbeat(state: State) -> None:
     """Begin a heartbeat round."""
-    office = state.leader
-    office.round += 1
-    office.round_times.append((office.round, state.now_ms))
-    if len(office.round_times) > _ROUND_TIMES_MAX:
-        office.round_times.popleft()
-    office.heartbeat_due_ms = state.now_ms + state.config.heart_beat_time_interval_ms
-    for peer, progress in office.progress.items():
+    leader = state.leader
+    leader.round += 1
+    leader.round_times.append((leader.round, state.now_ms))
+    if len(leader.round_times) > _ROUND_TIMES_MAX:
+        leader.round_times.popleft()
+    leader.heartbeat_due_ms = state.now_ms + state.config.heart_beat_time_interval_ms
+    for peer, progress in leader.progress.items():
         send_heartbeat(state, peer, progress)
 
 

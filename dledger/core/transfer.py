@@ -96,10 +96,10 @@ def tick(state: State) -> None:
         return
     state.transfer = None
     if transfer.request_id is None:
-        if isinstance(state.office, Leader):
-            office, interval_ms = state.office, state.config.preferred_leader_interval_ms
-            office.preferred_pause_ms = min(max(2 * office.preferred_pause_ms, interval_ms), _PAUSE_MAX_MS)
-            office.preferred_due_ms = state.now_ms + office.preferred_pause_ms
+        if isinstance(state.role_state, Leader):
+            role_state, interval_ms = state.role_state, state.config.preferred_leader_interval_ms
+            role_state.preferred_pause_ms = min(max(2 * role_state.preferred_pause_ms, interval_ms), _PAUSE_MAX_MS)
+            role_state.preferred_due_ms = state.now_ms + role_state.preferred_pause_ms
     else:
         message = _why_given_up(state, transfer.target)
         state.emit(RequestEnded(transfer.request_id, ResponseCode.TAKE_LEADERSHIP_FAILED, message))
@@ -107,7 +107,7 @@ def tick(state: State) -> None:
 
 def _why_given_up(state: State, target: str) -> str:
     within = f"within {state.config.max_election_timeout_ms} ms"
-    progress = state.leader.progress.get(target) if isinstance(state.office, Leader) else None
+    progress = state.leader.progress.get(target) if isinstance(state.role_state, Leader) else None
     if progress is None:
         return f"{target} did not become leader {within}"
     if not progress.is_live(state.now_ms, state.config.min_election_timeout_ms):
@@ -118,17 +118,17 @@ def _why_given_up(state: State, target: str) -> str:
     return f"{target} has every entry and was asked to start an election, but was not elected {within}"
 
 
-def look_for_preferred(state: State) -> None:
+def transfer_to_preferred(state: State) -> None:
     """As a leader that is not preferred, transfer to the first preferred node that is fit, steady and caught up."""
     preferred = state.config.preferred_leader_ids
-    office = state.leader
-    if not preferred or state.self_id in preferred or state.now_ms < office.preferred_due_ms:
+    leader = state.leader
+    if not preferred or state.self_id in preferred or state.now_ms < leader.preferred_due_ms:
         return
-    office.preferred_due_ms = state.now_ms + state.config.preferred_leader_interval_ms
-    if state.transfer is not None or state.commit_index < office.term_start_index:
+    leader.preferred_due_ms = state.now_ms + state.config.preferred_leader_interval_ms
+    if state.transfer is not None or state.commit_index < leader.term_start_index:
         return
     for target in preferred:
-        progress = office.progress.get(target)
+        progress = leader.progress.get(target)
         if target not in state.voters or progress is None or not _is_fit(state, target):
             continue
         is_steady = state.now_ms - progress.steady_since_ms >= state.config.preferred_leader_interval_ms
@@ -139,18 +139,22 @@ def look_for_preferred(state: State) -> None:
 
 def check_full_disk(state: State) -> None:
     """As a leader whose disk is full, check regularly for a voter whose disk is not."""
-    office = state.leader
-    if state.is_disk_full and state.now_ms >= office.preferred_due_ms:
-        office.preferred_due_ms = state.now_ms + state.config.preferred_leader_interval_ms
+    leader = state.leader
+    if state.is_disk_full and state.now_ms >= leader.preferred_due_ms:
+        leader.preferred_due_ms = state.now_ms + state.config.preferred_leader_interval_ms
         leave_full_disk(state)
 
 
 def leave_full_disk(state: State) -> None:
     """If this node leads, transfer to the most advanced voter with free space; if there is none, continue to lead."""
-    office = state.office
-    if not isinstance(office, Leader) or state.transfer is not None or state.commit_index < office.term_start_index:
+    role_state = state.role_state
+    if (
+        not isinstance(role_state, Leader)
+        or state.transfer is not None
+        or state.commit_index < role_state.term_start_index
+    ):
         return
-    progress = office.progress
+    progress = role_state.progress
     index_min = state.log.last_index - state.config.max_leadership_transfer_wait_index
     with_free_space = [
         voter
@@ -165,7 +169,7 @@ def hand_over(state: State) -> None:
     """Ask the follower with the highest match index to campaign, before this node resigns."""
     fit = [peer for peer in state.voters if peer != state.self_id and _is_fit(state, peer)]
     if fit:
-        office = state.leader
-        best = max(fit, key=lambda peer: office.progress[peer].match_index)
-        office.is_lease_void = True
+        leader = state.leader
+        best = max(fit, key=lambda peer: leader.progress[peer].match_index)
+        leader.is_lease_void = True
         state.send(best, TimeoutNow(state.term, state.group_id))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from dledger.core.events import ReadRefused, RequestEnded
 from dledger.core.messages import ReadIndexResponse
-from dledger.core.state.roles import Candidate, Follower, Leader, Office
+from dledger.core.state.roles import Candidate, Follower, Leader, RoleState
 from dledger.errors import ResponseCode
 from dledger.types import NO_INDEX, Role
 
@@ -67,12 +67,17 @@ TRANSITIONS: Final = {
 
 
 def _enter(
-    state: State, cause: TransitionCause, office: Office, leader_id: str | None = None, *, term: int | None = None
+    state: State,
+    cause: TransitionCause,
+    role_state: RoleState,
+    leader_id: str | None = None,
+    *,
+    term: int | None = None,
 ) -> None:
     """Make the transition of `cause`; `term` is given if the table says that it becomes higher."""
     transition = TRANSITIONS[cause]
     assert state.role in transition.origins, (cause, state.role)
-    assert office.role is transition.goal, (cause, office)
+    assert role_state.role is transition.goal, (cause, role_state)
     if transition.term == "higher":
         assert term is not None, cause
         assert term > state.term, (cause, term, state.term)
@@ -82,7 +87,7 @@ def _enter(
     if transition.vote != "kept":
         state.voted_for = state.self_id if transition.vote == "own" else None
     _leave(state)
-    state.office, state.role, state.leader_id = office, office.role, leader_id
+    state.role_state, state.role, state.leader_id = role_state, role_state.role, leader_id
     if leader_id is not None:
         if state.role is Role.FOLLOWER:
             state.turns_left_to_others = 0
@@ -162,7 +167,7 @@ def _new_follower(state: State) -> Follower:
 
 def _leave(state: State) -> None:
     """Fail the requests that only the old role could complete."""
-    match state.office:
+    match state.role_state:
         case Leader(reads=reads, change=change):
             for read in reads:
                 if read.peer is None:

@@ -63,7 +63,7 @@ def _fault_of_group(state: State, sender: str, message: Grouped) -> RejectReason
         # A node that sends the group id of our log belongs to it, committed or not: the id is sent only to members.
         is_proven = message.group_id != NO_GROUP and message.group_id == state.group_id
         if not (is_proven or _may_be_of_our_group(state, sender)):
-            return RejectReason.STRANGER
+            return RejectReason.NON_MEMBER
     elif message.group_id != known:
         is_new = message.group_id == NO_GROUP and isinstance(message, VoteRequest)
         return RejectReason.NO_GROUP if is_new else RejectReason.GROUP

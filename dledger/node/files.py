@@ -11,7 +11,7 @@ from dledger.entries.log_head import LogHeadFile, note_beginning
 from dledger.entries.membership_file import FILE_NAME as MEMBERSHIP_NAME
 from dledger.entries.membership_file import MembershipFile
 from dledger.entries.store import EntryStore, EntryStoreConfig
-from dledger.node.lost_vote import VoteGivenUp, take_back_vote
+from dledger.node.lost_vote import VoteGivenUp, restore_vote
 from dledger.node.persistent_state import PersistentState, SavedMemberships, has_state
 from dledger.storage.hard_state import FILE_NAME as HARD_STATE_NAME
 from dledger.storage.hard_state import HardStateFile
@@ -100,7 +100,7 @@ class NodeFiles:
                 draw=draw,
             )
             note_beginning(LogHeadFile.open(files, directory), store.head)
-            take_back_vote(files, directory, config.self_id, hard_state, membership_file)
+            restore_vote(files, directory, config.self_id, hard_state, membership_file)
             memberships = SavedMemberships(membership_file)
             persistent = memberships.load(store, hard_state, settings)
             snapshots = SnapshotStore.open(files, directory) if has_state_machine else None

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _PERMISSION_NAME = "give-up"
-_VOTE_PERMISSION_NAME = "take-back-voice"
+_VOTE_PERMISSION_NAME = "restore-vote"
 
 
 class VoteGivenUp:
@@ -105,7 +105,7 @@ class VoteGivenUp:
         return f"kept in {path}; "
 
 
-def take_back_vote(
+def restore_vote(
     files: Files, directory: str, self_id: str, hard_state: HardStateFile, memberships: MembershipFile
 ) -> None:
     """Restore the vote of this node, if an operator requested it; the directory must be locked.
@@ -128,6 +128,6 @@ def take_back_vote(
     if member is not None and member.is_voter and not saved.is_founding:
         # Saved before the file is removed: if the file survives a crash, its incarnation is never used again.
         hard_state.save(replace(saved, incarnation=member.incarnation))
-        logger.warning("voice_taken_back self_id=%s incarnation=%d leave=%r", self_id, saved.incarnation, permission)
+        logger.warning("vote_restored self_id=%s incarnation=%d permission=%r", self_id, saved.incarnation, permission)
     files.remove(permission)
     files.sync_directory(directory)

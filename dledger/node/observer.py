@@ -32,7 +32,7 @@ REJECT_TEXTS: Final = {
     RejectReason.INDEX: "its log begins, or claims to begin, further ahead of ours than is possible: check the sender",
     RejectReason.NO_GROUP: "it is a candidate without a group id: it is new, was wiped or is not adopted yet",
     RejectReason.GROUP: "it leads or campaigns in another group: this node or that one was given the wrong directory",
-    RejectReason.STRANGER: "it is not in this node's membership; if it should be, give this node an empty directory",
+    RejectReason.NON_MEMBER: "it is not in this node's membership; if it should be, give this node an empty directory",
     RejectReason.SECOND_LEADER: "it claims to lead a term in which another node was elected: check the sender",
     RejectReason.COMMITTED: "its log lacks committed entries of this node, which truncates nothing: a "
     "voter runs on an old copy of its directory, or lost entries. Stop the group, keep all directories, and see "
@@ -173,7 +173,7 @@ class NodeObserver:
     def on_message_rejected(self, message: MessageRejected) -> None:
         """Count it, and log the first of its kind since the leader changed."""
         self._metrics.distrusted[message.reason] += 1
-        if self._is_first_complaint(message.peer, message.reason):
+        if self._is_first_warning(message.peer, message.reason):
             level = logging.INFO if message.reason is RejectReason.NO_GROUP else logging.ERROR
             logger.log(
                 level,
@@ -189,22 +189,22 @@ class NodeObserver:
     def on_corrupt_push(self, peer: str, error: CorruptPush) -> None:
         """Count it, and log the first one from this peer since the leader changed."""
         self._metrics.corrupt_pushes["received"] += 1
-        if self._is_first_complaint(peer, "corrupt_push"):
+        if self._is_first_warning(peer, "corrupt_push"):
             logger.error("corrupt_push self_id=%s peer=%s error=%r", self._self_id, peer, str(error))
 
     def on_corrupt_push_refused(self, peer: str, index: int) -> None:
         """Count it, and log the first one from this peer since the leader changed."""
         self._metrics.corrupt_pushes["refused_by_peer"] += 1
-        if self._is_first_complaint(peer, "corrupt_push_refused"):
+        if self._is_first_warning(peer, "corrupt_push_refused"):
             text = "the follower received bytes that differ from this disk; run `dledger verify` here, and check the "
             "network"
             logger.error("corrupt_push_refused self_id=%s peer=%s index=%d text=%r", self._self_id, peer, index, text)
 
-    def _is_first_complaint(self, peer: str, what: str) -> bool:
-        complaint = (peer, what)
-        if complaint in self._distrusted or len(self._distrusted) >= _DISTRUSTED_MAX:
+    def _is_first_warning(self, peer: str, what: str) -> bool:
+        warning = (peer, what)
+        if warning in self._distrusted or len(self._distrusted) >= _DISTRUSTED_MAX:
             return False
-        self._distrusted.add(complaint)
+        self._distrusted.add(warning)
         return True
 
 

@@ -1,6 +1,6 @@
 """Counts and logs the connections that a peer port refuses.
 
-A stranger can cause any number of refusals: they are counted, and a log line is written at most once in some seconds.
+Any process can cause any number of refusals: they are counted, and a log line is written at most once in some seconds.
 """
 
 from __future__ import annotations

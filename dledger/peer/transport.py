@@ -71,7 +71,7 @@ _PROOF_S = 5.0
 # removed is soon not trusted any more. One at a time: if the files of another node do not fit, the rest still works.
 _RENEW_INTERVAL_S = 10.0
 # Different log lines that are kept in memory, so that they are not repeated.
-_COMPLAINTS_MAX = 256
+_WARNED_MAX = 256
 
 
 class PeerListener(Protocol):
@@ -129,8 +129,8 @@ class PeerTransport:
         self._ending: dict[asyncio.Task[None], None] = {}
         self._unverified = UnverifiedPeers()
         self._large_frames = LargeFrames()
-        # Peer and text of what was logged since the peer connected last; at most `_COMPLAINTS_MAX`.
-        self._complaints: set[tuple[str, str]] = set()
+        # Peer and text of what was logged since the peer connected last; at most `_WARNED_MAX`.
+        self._warned: set[tuple[str, str]] = set()
         self._port = PeerPort(config, security, self._accept)
         self._non_member_timer: asyncio.TimerHandle | None = None
         # Set once, by `abort`: the listener is not called from then on.
@@ -268,7 +268,7 @@ class PeerTransport:
         link.last_message_at = self._loop.time()
         link.client_address = connection.client_address
         link.put(connection)
-        self._complaints = {complaint for complaint in self._complaints if complaint[0] != peer_id}
+        self._warned = {each for each in self._warned if each[0] != peer_id}
         logger.info("peer_connected peer=%s dialled=%s bulk=%s", peer_id, connection.is_dialled, connection.is_bulk)
 
     def on_bootstrap(self, connection: PeerConnection, transport: asyncio.Transport) -> None:
@@ -433,8 +433,8 @@ class PeerTransport:
 
     def _log_once(self, peer_id: str, text: str) -> None:
         """Log a text once until the peer connects, so that a node that is down for a day does not fill the disk."""
-        complaint = (peer_id, text)
-        if complaint in self._complaints or len(self._complaints) >= _COMPLAINTS_MAX:
+        warning = (peer_id, text)
+        if warning in self._warned or len(self._warned) >= _WARNED_MAX:
             return
-        self._complaints.add(complaint)
+        self._warned.add(warning)
         logger.warning("peer_not_connected peer=%r reason=%r", peer_id, text)

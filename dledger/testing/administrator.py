@@ -80,9 +80,9 @@ class Administrator:
 
     def _change_members(self, process: SimProcess) -> None:
         membership = process.raft.membership
-        strangers = [node_id for node_id in self._world.options.all_ids if membership.get(node_id) is None]
+        others = [node_id for node_id in self._world.options.all_ids if membership.get(node_id) is None]
         learners = [member.id for member in membership.members if not member.is_voter]
-        possible = [(MembershipAction.ADD, node_id) for node_id in strangers]
+        possible = [(MembershipAction.ADD, node_id) for node_id in others]
         possible += [(MembershipAction.REMOVE, node_id) for node_id in learners]
         if len(membership.voters) < _VOTERS_MAX:
             # An administrator repeats the promotion of learners until it succeeds.

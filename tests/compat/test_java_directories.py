@@ -1,4 +1,4 @@
-"""Directories of the Java program open in place, are read entry by entry, and can be appended to; Java's entries stay."""
+"""Directories of the Java program open in place, are read entry by entry, and are appended to; Java's entries stay."""
 
 import hashlib
 import json

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from dledger.core.events import Effect, Send
 from dledger.core.state.quorum import quorum_of
-from dledger.core.state.roles import Candidate, Follower, Leader, Office
+from dledger.core.state.roles import Candidate, Follower, Leader, RoleState
 from dledger.types import NO_GROUP, NO_INDEX, NO_TERM, MembershipEntry, Role, SnapshotInfo, Span
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class State:
         committed_group_id: of the newest committed membership; messages of another group are rejected.
         term, voted_for, is_founding, incarnation, founding_group_id: the hard state (`dledger.types.HardState`).
         role, leader_id: the role of this node in its term, and the term's leader, if known.
-        office: the state of its role. These three, `term` and `voted_for` are written by `core.transitions` alone.
+        role_state: the state of its role. These three, `term` and `voted_for` are written by `core.transitions` alone.
         commit_index: last index known to be committed; never decreases.
         commit_floor: last index that an earlier process on this directory knew to be committed, and that was durable
             here; -1 if none is known. Nothing at or below it is ever truncated, and this node grants no vote to a
@@ -87,8 +87,8 @@ class State:
     term: int
     # The vote of `term`: once given it changes only with the term. A leader has voted for itself.
     voted_for: str | None
-    # `office.role` is `role`; both are replaced together.
-    office: Office
+    # `role_state.role` is `role`; both are replaced together.
+    role_state: RoleState
     life: int
     # At least `life`: ids count up from it, so that answers to another process of this node match no request (ADR 17).
     last_asked_id: int
@@ -137,28 +137,28 @@ class State:
     @property
     def follower(self) -> Follower:
         """The state of the role; this node must be a follower."""
-        office = self.office
-        assert isinstance(office, Follower), office
-        return office
+        role_state = self.role_state
+        assert isinstance(role_state, Follower), role_state
+        return role_state
 
     @property
     def candidate(self) -> Candidate:
         """The state of the role; this node must be a candidate."""
-        office = self.office
-        assert isinstance(office, Candidate), office
-        return office
+        role_state = self.role_state
+        assert isinstance(role_state, Candidate), role_state
+        return role_state
 
     @property
     def leader(self) -> Leader:
         """The state of the role; this node must be the leader."""
-        office = self.office
-        assert isinstance(office, Leader), office
-        return office
+        role_state = self.role_state
+        assert isinstance(role_state, Leader), role_state
+        return role_state
 
     def progress_of(self, peer: str) -> Progress | None:
         """Return a leader's progress of `peer`; None: unknown, or this node does not lead."""
-        office = self.office
-        return office.progress.get(peer) if isinstance(office, Leader) else None
+        role_state = self.role_state
+        return role_state.progress.get(peer) if isinstance(role_state, Leader) else None
 
     @property
     def quorum(self) -> int:

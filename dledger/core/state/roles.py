@@ -1,7 +1,7 @@
 """The state of a node in its role: one object for each role, replaced at every transition (`core.transitions`).
 
-So no state of a role can outlive it by mistake: a node that becomes leader again knows nothing of its followers, and a
-follower of a new leader has compared no entry with it. State that outlives a role is in `core.state`.
+So no state of a role can outlive it by mistake: a node that becomes leader again has no progress of its followers yet,
+and a follower of a new leader has compared no entry with it. State that outlives a role is in `core.state`.
 """
 
 from __future__ import annotations
@@ -138,4 +138,4 @@ class Leader:
     change: Change | None = None
 
 
-Office = Follower | Candidate | Leader
+RoleState = Follower | Candidate | Leader

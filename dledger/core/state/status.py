@@ -141,8 +141,8 @@ class RaftStatus:
         state = self.state
         floor = state.commit_index
         time_out_ms = state.config.max_election_timeout_ms
-        office = state.office
-        for progress in office.progress.values() if isinstance(office, Leader) else ():
+        role_state = state.role_state
+        for progress in role_state.progress.values() if isinstance(role_state, Leader) else ():
             if progress.is_live(state.now_ms, time_out_ms):
                 is_beginning = progress.is_probing or progress.installation is not None
                 floor = min(floor, state.log.begin_index if is_beginning else progress.match_index + 1)

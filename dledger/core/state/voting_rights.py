@@ -154,8 +154,8 @@ def is_founding_for(state: State, peer: str, progress: Progress) -> bool:
 
 def is_being_founded(state: State) -> bool:
     """Return whether only a founding node could be elected next, because a majority is still founding."""
-    office = state.leader
-    return bool(office.founders) and state.commit_index < office.term_start_index
+    leader = state.leader
+    return bool(leader.founders) and state.commit_index < leader.term_start_index
 
 
 def counts(state: State, peer: str, progress: Progress) -> bool:

@@ -157,7 +157,7 @@ class LogChecks:
     def _holders(self, record: LogEntry, node_ids: Sequence[str]) -> list[str]:
         """Return the nodes that have an entry, durably if `is_flush_sync`."""
         if unknown := [node_id for node_id in node_ids if node_id not in self._views]:
-            raise Violation("strangers", f"entries are counted on {unknown}, which are not of this group")
+            raise Violation("foreign group", f"entries are counted on {unknown}, which are not of this group")
         return [node_id for node_id in node_ids if self._is_held(self._views[node_id], record)]
 
     def _is_held(self, view: LogView, record: LogEntry) -> bool:

@@ -93,8 +93,8 @@ class ForeignNode:
         raft, foreign = self.process.raft, self._foreign
         found = (raft.last_index, raft.term, raft.role is Role.LEADER, raft.state.committed_group_id)
         if found[:3] != (len(foreign.bodies), foreign.term, False) or found[3] not in (foreign.group_id, 0):
-            raise Violation("strangers", f"{self.process.node_id} of another group became {found}, was {foreign}")
+            raise Violation("foreign group", f"{self.process.node_id} of another group became {found}, was {foreign}")
         for process in others:
             if process.raft.term >= foreign.term:
-                raise Violation("strangers", f"{process.node_id} is in term {process.raft.term} of a foreign group")
+                raise Violation("foreign group", f"{process.node_id} is in term {process.raft.term} of a foreign group")
         self.process.is_dead = True

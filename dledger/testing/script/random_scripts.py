@@ -209,17 +209,17 @@ class RandomScript:
         self._do(f"append {leader.raft.state.self_id[1:]} last")
         self._do("run 3000")
         if leader.raft.commit_index <= before:
-            raise Violation("life", "a leader commits nothing")
+            raise Violation("liveness", "a leader commits nothing")
         for member in leader.raft.state.memberships[-1].membership.members:
             node = self._cluster.machines[member.id].node
             if node is None or node.raft.commit_index != leader.raft.commit_index:
-                raise Violation("life", f"{member.id} does not catch up")
+                raise Violation("liveness", f"{member.id} does not catch up")
 
     def _leader(self) -> ScriptNode:
         for machine in self._cluster.machines.values():
             if machine.node is not None and machine.node.raft.role is Role.LEADER:
                 return machine.node
-        raise Violation("life", f"there is no leader after {_QUIET_MS} ms of peace")
+        raise Violation("liveness", f"there is no leader after {_QUIET_MS} ms without faults")
 
     @property
     def _cluster(self) -> Cluster:
@@ -235,4 +235,4 @@ class RandomScript:
             self.commands.pop()
         stops = [line for line in self._cluster.story.take() if " stops: " in line]
         if stops:
-            raise Violation("life", f"a node stopped that had no reason to: {stops[0]}")
+            raise Violation("liveness", f"a node stopped that had no reason to: {stops[0]}")

@@ -71,10 +71,10 @@ def write_term(cluster: Cluster, words: list[str]) -> None:
 def campaign(cluster: Cluster, words: list[str]) -> None:
     """`campaign 1`: time passes for node 1 alone until its election timeout fires."""
     machine, node = running(cluster, words[0])
-    office = node.raft.state.office
-    if isinstance(office, Leader):
+    role_state = node.raft.state.role_state
+    if isinstance(role_state, Leader):
         raise ScriptError(f"{machine.id} leads already")
-    machine.now_ms = max(machine.now_ms, office.deadline_ms)
+    machine.now_ms = max(machine.now_ms, role_state.deadline_ms)
     machine.guard(lambda node: node.tick())
 
 

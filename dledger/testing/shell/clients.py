@@ -154,7 +154,7 @@ class ClientProcess:
         except ReadFailed as error:
             # A node with a failed disk answers with the same code.
             if error.code == ResponseCode.DISK_ERROR and "sent damaged bytes" in str(error):
-                raise Violation("no groundless complaint", f"{self.client_id}: {error}") from error
+                raise Violation("no unjustified warning", f"{self.client_id}: {error}") from error
             return
         except TimeoutError:
             return

@@ -238,14 +238,12 @@ class DirectoryFaults:
             life = machine.life
             if machine.directory_fault is None:
                 if life is not None and life.node.term >= _FOREIGN_TERM:
-                    raise Violation(
-                        "a foreign directory is not obeyed", f"{machine.node_id} is in term {life.node.term}"
-                    )
+                    raise Violation("foreign directory", f"{machine.node_id} is in term {life.node.term}")
                 continue
             is_accepted = machine.directory_fault in (_FOREIGN, _OLD_COPY) and machine.has_met_any
             if is_accepted or (machine.directory_fault == _EXCHANGED and life is not None):
                 raise Violation(
-                    "whose directory it is", f"{machine.node_id} takes part, and runs on {machine.directory_fault}"
+                    "directory identity", f"{machine.node_id} takes part, and runs on {machine.directory_fault}"
                 )
 
     def _exchange_back(self) -> None:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger("dledger")
 # The operations that justify a warning; without them there is no reason, because all nodes have equal settings and
 # correct addresses.
-_GROUNDLESS = {
+_UNJUSTIFIED = {
     "distrust": (),
     "BadFrame": (ShellNemesisOp.FLIP_FRAMES,),
     "corrupt_push": (ShellNemesisOp.FLIP_FRAMES, ShellNemesisOp.FLIP_BYTES),
@@ -309,16 +309,16 @@ class _LogReader(logging.Handler):
         super().__init__()
         self._world = world
         nemesis_ops = world.options.nemesis_ops
-        self._groundless = [
-            complaint for complaint, reasons in _GROUNDLESS.items() if not any(each in nemesis_ops for each in reasons)
+        self._unjustified = [
+            warning for warning, reasons in _UNJUSTIFIED.items() if not any(each in nemesis_ops for each in reasons)
         ]
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
         self._world.trace.note("log", "%s", text)
         # The result of a run must not depend on whether its story is printed.
-        if record.levelno >= logging.WARNING and any(complaint in text for complaint in self._groundless):
-            self._world.violate(Violation("no groundless complaint", text))
+        if record.levelno >= logging.WARNING and any(warning in text for warning in self._unjustified):
+            self._world.violate(Violation("no unjustified warning", text))
 
 
 @contextmanager

@@ -128,6 +128,6 @@ MUTANTS = (
     Mutant(
         audit_log_has_unknown_names_of_logins,
         "no log has a secret",
-        Tests(CALLS + "test_logins_are_recorded_and_names_of_strangers_are_not"),
+        Tests(CALLS + "test_logins_are_recorded_and_names_of_unknown_users_are_not"),
     ),
 )

@@ -92,12 +92,12 @@ def outdated_snapshot_is_sent_to_its_end(patch):
 
 def lease_counts_from_the_fastest_answer(patch):
     def has_lease(state):
-        office = state.leader
-        if office.is_lease_void or state.commit_index < office.term_start_index:
+        leader = state.leader
+        if leader.is_lease_void or state.commit_index < leader.term_start_index:
             return False
-        others = [office.progress[voter].round for voter in state.voters if voter != state.self_id]
-        confirmed = max(others, default=office.round)
-        begun_ms = next((ms for number, ms in reversed(office.round_times) if number <= confirmed), None)
+        others = [leader.progress[voter].round for voter in state.voters if voter != state.self_id]
+        confirmed = max(others, default=leader.round)
+        begun_ms = next((ms for number, ms in reversed(leader.round_times) if number <= confirmed), None)
         return begun_ms is not None and state.now_ms - begun_ms < dledger.core.reads.lease_ms_of(state.config)
 
     patch.setattr(dledger.core.reads, "has_lease", has_lease)

@@ -264,7 +264,7 @@ MUTANTS = (
     Mutant(
         answer_to_a_request_for_a_read_raises_the_term,
         "a foreign directory deposes no leader",
-        Seeds(("Violation: strangers",), with_strange_directories),
+        Seeds(("Violation: foreign group",), with_strange_directories),
     ),
     Mutant(
         new_nodes_are_rejected_before_the_first_commit,
@@ -319,7 +319,7 @@ MUTANTS = (
     Mutant(
         only_a_committed_membership_has_the_group_id,
         "a foreign directory deletes nothing",
-        Seeds(("Violation: strangers",), with_strange_directories_from_the_founding),
+        Seeds(("Violation: foreign group",), with_strange_directories_from_the_founding),
     ),
     Mutant(
         agreed_group_id_is_not_saved,

@@ -14,7 +14,7 @@ from tests.mutants.mutant import Mutant, Tests
 
 TLS = "tests/integration/dledger/peer/test_peer_tls.py::"
 SECURED = "tests/integration/dledger/peer/test_secured_peers.py::"
-STRANGER = TLS + "test_stranger_gets_no_answer_and_is_counted"
+UNTRUSTED = TLS + "test_untrusted_peer_gets_no_answer_and_is_counted"
 SEALING = "tests/unit/dledger/peer/test_sealing.py::"
 CONFIG = "tests/unit/cluster/config/test_config.py::"
 CLOSED = "untrusted peers are refused"
@@ -122,11 +122,11 @@ MUTANTS = (
     Mutant(
         certificates_of_peers_are_not_compared_with_the_greeting,
         CLOSED,
-        Tests(f"{STRANGER}[of another node-identity]"),
+        Tests(f"{UNTRUSTED}[of another node-identity]"),
     ),
-    Mutant(plain_connections_of_peers_pass_where_tls_is_demanded, CLOSED, Tests(f"{STRANGER}[plain-insecure]")),
+    Mutant(plain_connections_of_peers_pass_where_tls_is_demanded, CLOSED, Tests(f"{UNTRUSTED}[plain-insecure]")),
     Mutant(peers_are_dialed_plain_when_tls_fails, "no downgrade", Tests(TLS + "test_node_with_tls_never_dials_plain")),
-    Mutant(expired_certificates_of_peers_pass, CLOSED, Tests(f"{STRANGER}[expired-handshake]")),
+    Mutant(expired_certificates_of_peers_pass, CLOSED, Tests(f"{UNTRUSTED}[expired-handshake]")),
     Mutant(
         handshakes_of_peers_of_one_address_are_not_bounded,
         "unverified peers do not block nodes",

@@ -42,7 +42,7 @@ def old_round_confirms_a_read(patch):
 
 def follower_serves_a_read_without_waiting_for_the_commit(patch):
     def on_response(state, sender, response):
-        read = state.office.asked_reads.pop(response.read_id, None) if state.role is Role.FOLLOWER else None
+        read = state.role_state.asked_reads.pop(response.read_id, None) if state.role is Role.FOLLOWER else None
         if read is not None:
             ready = response.index != NO_INDEX
             state.emit(ReadReady(read.read_id, response.index) if ready else ReadRefused(read.read_id))

@@ -72,7 +72,7 @@ def entries_that_were_not_compared_are_committed(patch):
 
     def on_heartbeat(state, sender, heartbeat):
         if state.role is Role.FOLLOWER:
-            state.office.matched_index = state.log.last_index
+            state.role_state.matched_index = state.log.last_index
         original(state, sender, replace(heartbeat, commit_index=max(heartbeat.commit_index, state.log.last_index)))
 
     patch.setattr(dledger.core.follower, "on_heartbeat", on_heartbeat)

@@ -28,7 +28,7 @@ from tests.mutants.mutant import Mutant, ShellSeeds
 OUTCOME = ("Violation: outcome", "Violation: acknowledged is committed", "Violation: log content")
 LOST = (*OUTCOME, "Violation: durable", "Violation: equal logs", "Violation: state machine safety")
 READ = ("Violation: linearizable read", "Violation: read")
-STUCK = ("Violation: liveness", "Violation: connections", "Violation: no groundless complaint")
+STUCK = ("Violation: liveness", "Violation: connections", "Violation: no unjustified warning")
 FAILED = ("Violation: a node runs on a good disk", "Violation: no error gets lost")
 
 

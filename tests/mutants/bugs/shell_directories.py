@@ -18,7 +18,7 @@ from tests.mutants.bugs.shell import FAILED, LOST, READ, STUCK, with_elections, 
 from tests.mutants.mutant import Mutant, ShellSeeds, Tests
 
 UNREAD = "tests/unit/dledger/service/test_unread_calls.py"
-STRANGER = ("Violation: whose directory it is", "Violation: a foreign directory is not obeyed")
+FOREIGN = ("Violation: directory identity", "Violation: foreign directory")
 
 with_pauses = with_nemesis(ShellNemesisOp.PAUSE, ShellNemesisOp.ISOLATE)
 with_foreign_directories = with_nemesis(ShellNemesisOp.PUT_FOREIGN)
@@ -177,19 +177,19 @@ MUTANTS = (
     Mutant(
         old_copy_of_a_directory_is_accepted,
         "peers verify each other's directory",
-        ShellSeeds(STRANGER, with_old_copies),
+        ShellSeeds(FOREIGN, with_old_copies),
     ),
     Mutant(
         only_the_last_directory_of_a_node_is_remembered,
         "peers verify each other's directory",
-        ShellSeeds(STRANGER, with_old_copies),
+        ShellSeeds(FOREIGN, with_old_copies),
     ),
     Mutant(
         group_of_a_peer_is_not_compared,
         "peers verify each other's directory",
-        ShellSeeds(STRANGER, with_foreign_directories),
+        ShellSeeds(FOREIGN, with_foreign_directories),
     ),
-    Mutant(directory_of_another_node_is_used, "a directory is its node's", ShellSeeds(STRANGER, with_exchanges)),
+    Mutant(directory_of_another_node_is_used, "a directory is its node's", ShellSeeds(FOREIGN, with_exchanges)),
     Mutant(
         end_of_a_replaced_connection_removes_the_new_one,
         "connections",

@@ -13,7 +13,7 @@ from tests.mutants.mutant import Mutant, Tests
 
 LOST_VOTE = "tests/unit/dledger/node/test_lost_vote.py::"
 ASIDE = "tests/unit/dledger/entries/test_aside.py::"
-STRANGERS = "tests/unit/dledger/peer/test_unverified_peers.py::"
+UNVERIFIED = "tests/unit/dledger/peer/test_unverified_peers.py::"
 NON_MEMBERS = "tests/integration/dledger/peer/test_non_members.py::"
 AFTER_A_KILL = (
     "tests/crashpoints/test_guarantees_after_a_kill.py::"
@@ -26,12 +26,12 @@ exists, remove = OsFiles.exists, OsFiles.remove
 
 
 def vote_is_restored_without_permission_of_an_operator(patch):
-    patch.setattr(OsFiles, "exists", lambda self, path: "take-back-voice" in path or exists(self, path))
-    patch.setattr(OsFiles, "remove", lambda self, path: None if "take-back-voice" in path else remove(self, path))
+    patch.setattr(OsFiles, "exists", lambda self, path: "restore-vote" in path or exists(self, path))
+    patch.setattr(OsFiles, "remove", lambda self, path: None if "restore-vote" in path else remove(self, path))
 
 
 def permission_for_the_vote_is_kept_permanently(patch):
-    patch.setattr(OsFiles, "remove", lambda self, path: None if "take-back-voice" in path else remove(self, path))
+    patch.setattr(OsFiles, "remove", lambda self, path: None if "restore-vote" in path else remove(self, path))
 
 
 def permission_for_the_vote_is_valid_for_any_loss(patch):
@@ -39,9 +39,9 @@ def permission_for_the_vote_is_valid_for_any_loss(patch):
 
     def names_any(self, path):
         directory, _, name = path.rpartition("/")
-        if not name.startswith("take-back-voice"):
+        if not name.startswith("restore-vote"):
             return exists(self, path)
-        return any(other.startswith("take-back-voice") for other in self.list_directory(directory))
+        return any(other.startswith("restore-vote") for other in self.list_directory(directory))
 
     patch.setattr(OsFiles, "exists", names_any)
     patch.setattr(OsFiles, "remove", lambda self, path: remove(self, path) if exists(self, path) else None)
@@ -52,7 +52,7 @@ def permission_for_the_vote_is_removed_before_the_vote_is_saved(patch):
 
     def take(self, path):
         is_there = exists(self, path)
-        if is_there and "take-back-voice" in path:
+        if is_there and "restore-vote" in path:
             remove(self, path)
         return is_there
 
@@ -224,11 +224,11 @@ MUTANTS = (
     Mutant(
         connections_that_have_not_greeted_are_not_bounded,
         "bounded memory",
-        Tests(STRANGERS + "test_the_oldest_connections_are_closed_when_there_are_too_many"),
+        Tests(UNVERIFIED + "test_the_oldest_connections_are_closed_when_there_are_too_many"),
     ),
     Mutant(
         newest_unverified_peer_is_closed_instead_of_the_oldest,
         "unverified peers block no member",
-        Tests(STRANGERS + "test_the_oldest_connections_are_closed_when_there_are_too_many"),
+        Tests(UNVERIFIED + "test_the_oldest_connections_are_closed_when_there_are_too_many"),
     ),
 )

@@ -176,8 +176,8 @@ class Group:
             state.config = replace(state.config, min_election_timeout_ms=min_ms, max_election_timeout_ms=max_ms)
             if (driver := each.node._event_batches._driver) is not None:  # it has not stopped
                 driver._disk = DiskWatch(max_ms)
-            if not isinstance(state.office, Leader):
-                state.office.deadline_ms = state.now_ms + waiting_time_ms(state.config, state.draw)
+            if not isinstance(state.role_state, Leader):
+                state.role_state.deadline_ms = state.now_ms + waiting_time_ms(state.config, state.draw)
 
     @property
     def _running(self):

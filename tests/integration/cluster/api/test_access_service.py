@@ -183,8 +183,8 @@ def test_login_before_the_first_user_exists_is_to_be_repeated(shop) -> None:
 def test_what_administrators_cannot_do(shop) -> None:
     async def story() -> None:
         async with shop.open(), Client(shop) as admin:
-            # Before the first user there is no administrator, and a stranger must not become one.
-            user = pb.AccessUser(name="stranger", is_super=True)
+            # Before the first user there is no administrator, and no other caller must become one.
+            user = pb.AccessUser(name="intruder", is_super=True)
             made = await admin.call("SetUser", user=user, verifier=ADMIN.verifier.text())
             assert made.answer.reason == "ACCESS_CONTROL_OFF"
             assert (await admin.login("admin", "correct horse")).answer.reason == "ACCESS_CONTROL_OFF"

@@ -193,7 +193,7 @@ def test_a_flood_of_refusals_leaves_a_few_lines(shop, audited) -> None:
     assert lines[0]["detail"].startswith("user 'reader' lacks Pub on Topic:t0")
 
 
-def test_logins_are_recorded_and_names_of_strangers_are_not(shop, audited) -> None:
+def test_logins_are_recorded_and_names_of_unknown_users_are_not(shop, audited) -> None:
     """An unknown name may be a password that was entered in the wrong place."""
 
     async def log_in(channel: grpc.aio.Channel, user: str, password: str) -> str:

@@ -166,7 +166,7 @@ def test_client_that_is_not_allowed_sends_nothing_and_learns_why(tmp_path: Path,
                 Producer(broker.endpoints, security=client, deadline_s=deadline_s) as producer,
                 pytest.raises(MessageNotAppended, match=reason),
             ):
-                producer.send("orders", b"a stranger's")
+                producer.send("orders", b"untrusted")
             with (
                 BrokerCalls(broker.endpoints, deadline_s, security=client) as calls,
                 pytest.raises(RequestFailed, match=reason),

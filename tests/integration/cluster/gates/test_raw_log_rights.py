@@ -44,7 +44,7 @@ OURS, FOREIGN = new_authority(), new_authority("a foreign authority")
 ADMIN, WRITER, READER, OTHER = (
     tls_of(user_pair(OURS, name, group=GROUP), OURS) for name in ("admin", "writer", "reader", "other")
 )
-GUEST, STRANGER = (tls_of(user_pair(OURS, name, group="h"), OURS) for name in ("guest", "stranger"))
+GUEST, UNTRUSTED = (tls_of(user_pair(OURS, name, group="h"), OURS) for name in ("guest", "untrusted"))
 NODE, NODE_OF_OTHERS = (tls_of(node_pair(OURS, "n0", group=group), OURS) for group in (GROUP, "h"))
 LISTS = {
     "log_administrators": user_identity("admin", GROUP).uri,
@@ -73,7 +73,7 @@ IDENTITIES: dict[str, Security] = {
     "reader": READER,
     "guest": GUEST,
     "other": OTHER,
-    "stranger": STRANGER,
+    "untrusted": UNTRUSTED,
     "node of another group": NODE_OF_OTHERS,
 }
 # Every service of a node of raw entries, by its descriptor.
@@ -163,10 +163,10 @@ async def test_each_rpc_is_for_the_certificates_of_its_row(tmp_path: Path) -> No
                 is_admitted = name in ("node", "admin") or name in CALLERS[path]
                 assert await outcome(node.address, security, path) is (None if is_admitted else DENIED), (name, path)
     users = {each["user"] for each in node.records("access") if each["kind"] == "refusal"}
-    assert {STRANGER_URI, "dledger://h/node/n0", "dledger://g/user/other", "dledger://g/user/writer"} <= users
+    assert {UNTRUSTED_URI, "dledger://h/node/n0", "dledger://g/user/other", "dledger://g/user/writer"} <= users
 
 
-STRANGER_URI = user_identity("stranger", "h").uri
+UNTRUSTED_URI = user_identity("untrusted", "h").uri
 
 
 @in_a_loop
@@ -180,8 +180,8 @@ async def test_without_lists_users_of_the_group_use_the_log_and_only_nodes_admin
 
 
 @in_a_loop
-async def test_strangers_get_no_connection(tmp_path: Path) -> None:
-    strangers: dict[str, Security] = {
+async def test_untrusted_clients_get_no_connection(tmp_path: Path) -> None:
+    untrusted: dict[str, Security] = {
         "plain": PLAIN,
         "no certificate": Tls(OURS.certificate_pem()),
         "a foreign authority": tls_of(node_pair(FOREIGN, "n0", group=GROUP), OURS),
@@ -189,7 +189,7 @@ async def test_strangers_get_no_connection(tmp_path: Path) -> None:
         "expired": tls_of(node_pair(OURS, "n0", group=GROUP, is_expired=True), OURS),
     }
     async with raw_node(tmp_path, **LISTS) as node:
-        for name, security in strangers.items():
+        for name, security in untrusted.items():
             for path in METHODS:
                 assert await outcome(node.address, security, path) is grpc.StatusCode.UNAVAILABLE, (name, path)
 
@@ -219,7 +219,7 @@ async def test_clients_report_a_refusal_with_what_to_do(tmp_path: Path) -> None:
         assert "lacks Sub on Cluster:g" in await refused(WRITER, "read", ReadFailed)
         text = await refused(WRITER, "administer", AdminFailed)
         assert "name it in log_administrators" in text
-        assert "expected a certificate of a node of group 'g'" in await refused(STRANGER, "append", NotAppended)
+        assert "expected a certificate of a node of group 'g'" in await refused(UNTRUSTED, "append", NotAppended)
         with pytest.raises(AdminFailed) as caught:
             await asyncio.to_thread(use, node.address, ADMIN, "administer")
         assert caught.value.code == ResponseCode.UNKNOWN_MEMBER

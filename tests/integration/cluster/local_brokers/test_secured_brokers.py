@@ -1,4 +1,4 @@
-"""A secured broker of three node processes and a closed name server: applications, the loss of a leader, strangers."""
+"""A secured broker of three nodes and a closed name server: applications, the loss of a leader, untrusted clients."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_acknowledged_messages_survive_the_loss_of_the_leader(brokers: LocalBrok
     assert found == set(bodies)
 
 
-def test_strangers_are_refused_with_a_reason_and_send_nothing(
+def test_untrusted_clients_are_refused_with_a_reason_and_send_nothing(
     brokers: LocalBrokers, secrets: LocalSecurity, tmp_path: Path
 ) -> None:
     token = api_token(b"m" * 32)
@@ -100,27 +100,27 @@ def test_strangers_are_refused_with_a_reason_and_send_nothing(
     app = secrets.client(APPLICATION)
     foreign = LocalSecurity.create(tmp_path, has_users=True)
     of_another_authority = replace(foreign.client(), authority=app.authority)
-    strangers: dict[str, tuple[Security, Reason]] = {
+    untrusted: dict[str, tuple[Security, Reason]] = {
         "plain": (PLAIN, Reason.NOT_REACHED),
         "a foreign certificate": (replace(of_another_authority, token=app.token), Reason.NOT_REACHED),
         "no token": (replace(app, token=None), Reason.NOT_AUTHENTICATED),
         "a token of another cluster": (replace(app, token=foreign.client(APPLICATION).token), Reason.NOT_AUTHENTICATED),
         "a user without rights": (replace(app, token=lambda: token), Reason.ACCESS_DENIED),
     }
-    for name, (security, reason) in strangers.items():
+    for name, (security, reason) in untrusted.items():
         # A refused connection is tried again until the time is over; a wrong user is not.
         deadline_s = 0.5 if reason is Reason.NOT_REACHED else PATIENCE_S
         with (
             Producer(brokers.endpoints, security=security, deadline_s=deadline_s) as producer,
             pytest.raises(MessageNotAppended) as refused,
         ):
-            producer.send("closed", b"a stranger's")
+            producer.send("closed", b"untrusted")
         assert refused.value.reason is reason, name
         with (
             LogClient(brokers.endpoints, group="broker-a", security=security, deadline_s=deadline_s) as log,
             pytest.raises(NotAppended),
         ):
-            log.append(b"a stranger's")
+            log.append(b"untrusted")
     with (
         pytest.raises(RequestFailed) as refused_login,
         LoggedIn(brokers.endpoints, ADMINISTRATOR, "wrong password", security=replace(app, token=None)),
@@ -130,10 +130,10 @@ def test_strangers_are_refused_with_a_reason_and_send_nothing(
 
     for name in ("plain", "a foreign certificate"):
         with (
-            Producer(name_servers=brokers.name_servers, security=strangers[name][0], deadline_s=0.5) as producer,
+            Producer(name_servers=brokers.name_servers, security=untrusted[name][0], deadline_s=0.5) as producer,
             pytest.raises(MessageNotAppended),
         ):
-            producer.send("closed", b"a stranger's")
+            producer.send("closed", b"untrusted")
     with BrokerCalls(brokers.endpoints, PATIENCE_S, security=app) as calls:
         offsets = calls.ask(lambda stub: stub.Offsets, broker_pb2.OffsetsRequest(topic="closed"))
     assert list(offsets.max_offsets) == [0, 0]

@@ -161,8 +161,8 @@ def test_log_of_entries_is_secured_and_takes_another_node(log: Path) -> None:
     assert "appended 2 entries" in run(log, "append", text="one\ntwo\n")
     assert run(log, "tail", "-n", "1", "--context", "admin") == "two\n"
     cluster = LocalCluster.attach(log)
-    with LogClient(cluster.endpoints, deadline_s=0.3) as stranger, pytest.raises(NotAppended, match="may require TLS"):
-        stranger.append(b"a stranger's")
+    with LogClient(cluster.endpoints, deadline_s=0.3) as caller, pytest.raises(NotAppended, match="may require TLS"):
+        caller.append(b"untrusted")
 
     assert local_cluster("add", "--folder", log) == 0
     contexts = tomllib.loads((log / "contexts.toml").read_text())["contexts"]

@@ -1,4 +1,4 @@
-"""`dledger broker --standalone` with TLS: clients, scrapers, strangers, name servers, and a change of the authority."""
+"""`dledger broker --standalone` with TLS: clients, scrapers, untrusted processes, name servers, a new authority."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def health(broker: BrokerProcess, files: CertificateFiles) -> int:
 def test_broker_with_users_serves_only_certificates_of_the_authority_which_may_change(tmp_path: Path) -> None:
     """Goal: access control, the metrics page, and the health check work over mutual TLS, also after another authority.
 
-    Method: one process with a first user, named by a certificate; strangers on both ports; then other files.
+    Method: one process with a first user, named by a certificate; untrusted clients on both ports; then other files.
     """
     first_user = tmp_path / "first-user"
     made = CliRunner().invoke(app, ["user", "first", "admin", str(first_user)], input="correct horse\n" * 2)
@@ -131,7 +131,7 @@ def test_broker_with_users_serves_only_certificates_of_the_authority_which_may_c
         assert 'dledger_certificate_expiry_seconds{use="metrics"}' in page
         assert health(broker, files) == 0
 
-        refuse_strangers(broker, metrics, tmp_path)
+        refuse_untrusted_clients(broker, metrics, tmp_path)
         assert "orders" in topics(broker, admin)
 
         write_tls(tmp_path / "tls", tls_of(node_pair(FOREIGN, "b", group="b"), FOREIGN))
@@ -152,9 +152,9 @@ def is_page_read(address: str, folder: Path, shown: Tls) -> bool:
         return False
 
 
-def refuse_strangers(broker: BrokerProcess, metrics: str, folder: Path) -> None:
+def refuse_untrusted_clients(broker: BrokerProcess, metrics: str, folder: Path) -> None:
     expired = tls_of(node_pair(OURS, "b", group="b", is_expired=True), OURS)
-    strangers: Sequence[tuple[str, Security]] = (
+    untrusted: Sequence[tuple[str, Security]] = (
         ("plain", PLAIN),
         ("no certificate", Tls(OURS.certificate_pem())),
         ("foreign", user("admin", signer=FOREIGN)),
@@ -162,17 +162,17 @@ def refuse_strangers(broker: BrokerProcess, metrics: str, folder: Path) -> None:
         ("expired", expired),
         ("trusts another authority", user("admin", trusted=FOREIGN)),
     )
-    for name, security in strangers:
-        print("the stranger is", name)
+    for name, security in untrusted:
+        print("the caller is", name)
         assert not is_served(broker, security)
         if isinstance(security, Tls) and security.certificate:
             assert not is_page_read(metrics, folder, security)
-    print("the stranger is a user without rights")
+    print("the caller is a user without rights")
     with (
         Producer(broker.address, security=user("mallory"), deadline_s=PATIENCE_S) as producer,
         pytest.raises(MessageNotAppended, match="an enabled user of this broker"),
     ):
-        producer.send("orders", b"a stranger's")
+        producer.send("orders", b"untrusted")
 
 
 def test_closed_name_server_accepts_a_standalone_broker_by_its_certificate(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_scraper_that_trusts_the_authority_reads_the_page(tmp_path: Path) -> Non
 def test_page_with_mutual_tls_is_for_certificates_of_the_authority(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    strangers = {
+    untrusted = {
         "no certificate": None,
         "of a foreign authority": user_pair(FOREIGN, "prometheus"),
         "of an authority of the same name": user_pair(new_authority(), "prometheus"),
@@ -105,7 +105,7 @@ def test_page_with_mutual_tls_is_for_certificates_of_the_authority(
     }
     with secured_page(tmp_path, is_mutual=True) as page, caplog.at_level(logging.WARNING):
         assert page.scraped(page.context(tmp_path, shown=SCRAPER))[0] == 200
-        for name, shown in strangers.items():
+        for name, shown in untrusted.items():
             print("the scraper's certificate:", name)
             with pytest.raises(OSError, match=REFUSED):
                 page.scraped(page.context(tmp_path, shown=shown))

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from dledger.security.settings import Security
 
 OURS, FOREIGN = new_authority(), new_authority("a foreign authority")
-N0, N1, STRANGER = (tls_of(node_pair(OURS, name, group="b0"), OURS) for name in ("n0", "n1", "n9"))
+N0, N1, UNTRUSTED = (tls_of(node_pair(OURS, name, group="b0"), OURS) for name in ("n0", "n1", "n9"))
 OTHER_BROKER = tls_of(node_pair(OURS, "n0", group="b1"), OURS)
 ALICE, ADMIN = (tls_of(user_pair(OURS, name), OURS) for name in ("alice", "admin"))
 ORDERS = TopicQueues("orders", 8, 8, 6)
@@ -114,9 +114,9 @@ async def outcome(channel: grpc.aio.Channel, path: str, request: Any = None) -> 
 
 
 @in_a_loop
-async def test_strangers_get_no_connection(tmp_path: Path) -> None:
+async def test_untrusted_clients_get_no_connection(tmp_path: Path) -> None:
     expired = tls_of(node_pair(OURS, "n0", group="b0", is_expired=True), OURS)
-    strangers = {
+    untrusted = {
         "plain": PLAIN,
         "no certificate": Tls(OURS.certificate_pem()),
         "a foreign authority": tls_of(node_pair(FOREIGN, "n0", group="b0"), OURS),
@@ -124,7 +124,7 @@ async def test_strangers_get_no_connection(tmp_path: Path) -> None:
         "expired": expired,
     }
     async with closed(tmp_path) as server:
-        for name, security in strangers.items():
+        for name, security in untrusted.items():
             async with server.channel(security) as channel:
                 for path in filter(lambda path: path.startswith(PREFIX), RIGHTS):
                     assert await outcome(channel, path) is grpc.StatusCode.UNAVAILABLE, (name, path)

@@ -77,7 +77,7 @@ async def running_node(config, origin):
 
 
 def has_complained(transport, words):
-    return any(words in text for _, text in transport._complaints)
+    return any(words in text for _, text in transport._warned)
 
 
 async def all_answers(connection):
@@ -155,9 +155,7 @@ def test_nodes_with_different_origins_never_connect_and_both_log_why(run, config
             for transport, peer_id in ((n0, "n1"), (n1, "n0")):
                 transport.set_members({peer_id: configs[peer_id].self_address})
             for transport in (n0, n1):
-                await eventually(
-                    lambda transport=transport: any("b'other'" in text for _, text in transport._complaints)
-                )
+                await eventually(lambda transport=transport: any("b'other'" in text for _, text in transport._warned))
             assert not n0.is_connected_to("n1")
             assert not n1.is_connected_to("n0")
 
@@ -170,7 +168,7 @@ def test_raw_log_and_log_of_messages_are_never_in_one_group(configs):
     assert (answer.code, "log of messages" in answer.message) == (ResponseCode.INCONSISTENT_STATE, True)
 
 
-def test_strangers_of_another_group_may_not_ask(run, configs):
+def test_nodes_of_another_group_may_not_ask(run, configs):
     async def main():
         async with running_node(configs["n1"], Echo()):
             with pytest.raises(PeerRefused, match="expected 'test', found 'other'"):

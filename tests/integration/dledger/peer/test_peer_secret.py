@@ -44,7 +44,9 @@ def sharing(folder: Path, content: bytes = OLD, also: PeerKind | None = None, *,
 
 
 @pytest.mark.parametrize("case", ["plain", "another secret", "another id", "recorded", "half a greeting", "TLS"])
-def test_stranger_gets_nothing(run: Run, configs: Configs, eventually: Eventually, tmp_path: Path, case: str) -> None:
+def test_peer_without_the_secret_gets_nothing(
+    run: Run, configs: Configs, eventually: Eventually, tmp_path: Path, case: str
+) -> None:
     """What it sends first, in the place of a node's greeting; a recorded greeting is answered, and opens nothing."""
     ours = bytes.fromhex(OLD.decode())
     sent = {

@@ -105,7 +105,7 @@ def old_version() -> ssl.SSLContext:
     return context
 
 
-STRANGERS: dict[str, Callable[[], ssl.SSLContext | None]] = {
+UNTRUSTED_PEERS: dict[str, Callable[[], ssl.SSLContext | None]] = {
     "plain": lambda: None,
     "no certificate": anonymous_context,
     "expired": lambda: context_of(tls_of_node("n1", is_expired=True)),
@@ -135,7 +135,7 @@ STRANGERS: dict[str, Callable[[], ssl.SSLContext | None]] = {
         ("old version of TLS", Refusal.HANDSHAKE),
     ],
 )
-def test_stranger_gets_no_answer_and_is_counted(
+def test_untrusted_peer_gets_no_answer_and_is_counted(
     run: Run, configs: Configs, eventually: Eventually, tmp_path: Path, case: str, refusal: Refusal
 ) -> None:
     """The greeting is that of n1 in all cases: only the certificate differs."""
@@ -143,7 +143,7 @@ def test_stranger_gets_no_answer_and_is_counted(
     async def main() -> None:
         async with AsyncExitStack() as stack:
             n0, received = await begun(stack, configs["n0"], secured(tmp_path, "n0"))
-            assert await answer_to(configs["n0"], STRANGERS[case](), greeting(configs["n1"], "n0")) == b""
+            assert await answer_to(configs["n0"], UNTRUSTED_PEERS[case](), greeting(configs["n1"], "n0")) == b""
             await eventually(lambda: n0.refused_counts[refusal] == 1)
             assert not received.messages
             assert sum(n0.refused_counts.values()) == 1

@@ -39,12 +39,12 @@ class Kind(NamedTuple):
 
     Attributes:
         of_node: returns the security of a node.
-        of_stranger: returns that of a process with other files, which acts as n1.
+        of_untrusted: returns that of a process with other files, which acts as n1.
         first_bytes: of a greeting or handshake that is not finished.
     """
 
     of_node: Callable[[Path, str], PeerSecurity]
-    of_stranger: Callable[[Path], PeerSecurity]
+    of_untrusted: Callable[[Path], PeerSecurity]
     first_bytes: bytes
 
 
@@ -87,7 +87,7 @@ def test_messages_small_and_large_pass(
     run(main())
 
 
-def test_bootstrap_questions_pass_and_those_of_strangers_do_not(
+def test_bootstrap_questions_of_untrusted_peers_are_refused(
     run: Run, configs: Configs, tmp_path: Path, kind: Kind
 ) -> None:
     class Echo(RawOrigin):
@@ -105,9 +105,9 @@ def test_bootstrap_questions_pass_and_those_of_strangers_do_not(
         connection.ask(BootstrapMessage(b"all"))
         assert await connection.answer() == BootstrapMessage(b"n1 asks all", LARGE)
         connection.close()
-        for stranger in (PLAIN_PEERS, kind.of_stranger(tmp_path)):
+        for untrusted in (PLAIN_PEERS, kind.of_untrusted(tmp_path)):
             with pytest.raises((OSError, DLedgerError)):
-                await BootstrapConnection.dial(asking(stranger), "n0", address)
+                await BootstrapConnection.dial(asking(untrusted), "n0", address)
         await server.stop()
 
     run(main())

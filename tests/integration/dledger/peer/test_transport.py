@@ -136,7 +136,7 @@ def test_connections_detect_a_peer_that_vanished(run: Run, configs: Configs, eve
     run(main())
 
 
-def test_silent_stranger_is_disconnected(run: Run, configs: Configs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_connection_is_closed(run: Run, configs: Configs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dledger.peer.connection.HELLO_TIMEOUT_S", 0.05)
 
     async def main() -> None:
@@ -200,13 +200,13 @@ def test_node_of_another_group_is_refused_and_the_reason_logged_once(
 
     async def main() -> None:
         n0, received = await started(configs["n0"])
-        n1, heard_by_stranger = await started(replace(configs["n1"], group="other"))
+        n1, received_by_other = await started(replace(configs["n1"], group="other"))
         _, dialer = n1._links["n0"]._dialers
         await eventually(lambda: dialer.attempts_count >= 4)
         assert not n0.is_connected_to("n1")
         assert not n1.is_connected_to("n0")
         assert not received.messages
-        assert not heard_by_stranger.messages
+        assert not received_by_other.messages
         assert any("group: expected" in line for line in refusals())
         assert len(refusals()) == len(set(refusals())) <= 4
         await n0.stop()

@@ -105,7 +105,7 @@ def are_renewed(cluster: Cluster, generation: int) -> bool:
     return found == [generation] * 4 * len(links)
 
 
-def test_leader_stays_while_strangers_flood_its_port(cluster: Cluster, run: Run, tmp_path: Path) -> None:
+def test_leader_stays_while_untrusted_peers_flood_its_port(cluster: Cluster, run: Run, tmp_path: Path) -> None:
     """They send the begin of a handshake, or nothing, and read nothing."""
 
     async def main() -> None:
@@ -121,7 +121,7 @@ def test_leader_stays_while_strangers_flood_its_port(cluster: Cluster, run: Run,
             writer.write(FIRST_BYTES[number % len(FIRST_BYTES)])
             flood.append(writer)
             if number % 100 == 0:
-                await cluster.append(b"while strangers come")
+                await cluster.append(b"while untrusted peers connect")
         await until(lambda: sum(leader._transport.refused_counts.values()) >= FLOOD - HANDSHAKES_PER_ADDRESS_MAX)
         await cluster.append(b"after them")
         assert resident_bytes() - before < 32 << 20

@@ -92,9 +92,9 @@ def test_client_without_the_right_certificate_appends_nothing(
 ) -> None:
     async def story() -> None:
         async with nodes(configs, tmp_path, is_mutual=True):
-            async with AsyncLogClient(endpoints(configs), group="test", security=TRUSTING, deadline_s=2.0) as stranger:
+            async with AsyncLogClient(endpoints(configs), group="test", security=TRUSTING, deadline_s=2.0) as caller:
                 with pytest.raises((NotAppended, Refused), match="may require TLS, or another certificate"):
-                    await stranger.append(b"a stranger's")
+                    await caller.append(b"untrusted")
             async with AsyncLogClient(endpoints(configs), group="test", security=ALICE, deadline_s=PATIENCE_S) as log:
                 await log.append(b"alice's")
                 assert [entry.body async for entry in log.read(0) if entry.body] == [b"alice's"]

@@ -58,7 +58,7 @@ def test_every_node_lists_the_members_and_the_leader_also_their_progress(run: Ru
     run(main())
 
 
-def test_follower_and_stranger_s_group_are_refused_and_the_leader_is_named(run: Run, cluster: Cluster) -> None:
+def test_follower_and_wrong_group_are_refused_and_the_leader_is_named(run: Run, cluster: Cluster) -> None:
     async def main() -> None:
         await cluster.start()
         await cluster.linked()
@@ -76,9 +76,9 @@ def test_follower_and_stranger_s_group_are_refused_and_the_leader_is_named(run: 
                 assert answer.leader.id == leader.config.self_id
                 assert answer.leader.address == str(leader.config.client_address)
                 request.group = "other"
-                stranger = await method(request)
-                assert stranger.code == ResponseCode.UNKNOWN_GROUP
-                assert "'test', not 'other'" in stranger.message
+                refused = await method(request)
+                assert refused.code == ResponseCode.UNKNOWN_GROUP
+                assert "'test', not 'other'" in refused.message
             listed = await stub.ListMembers(admin_pb2.ListMembersRequest(group="other"))
             assert listed.code == ResponseCode.UNKNOWN_GROUP
         registry = cluster.registries[follower.config.self_id]

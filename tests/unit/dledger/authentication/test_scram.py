@@ -166,7 +166,7 @@ NEAR = st.lists(
 
 @given(st.one_of(st.text(max_size=50), NEAR))
 @example("," * MESSAGE_LENGTH_MAX)
-def test_whatever_a_stranger_sends_is_refused_or_begins_a_dialog(text: str) -> None:
+def test_arbitrary_messages_are_refused_or_begin_a_dialog(text: str) -> None:
     try:
         dialog = begun(text)
     except LoginRefused:

@@ -63,7 +63,7 @@ def test_every_changed_byte_is_detected() -> None:
 @given(
     st.one_of(st.text(), st.text("AZaz09-_=").map("dls1_".__add__), st.binary().map(lambda raw: raw.decode("latin")))
 )
-def test_whatever_a_stranger_sends_is_refused(text: str) -> None:
+def test_arbitrary_tokens_are_refused(text: str) -> None:
     with pytest.raises(TokenRefused):
         read_session_token(text, [NEW, OLD], 0)
 

@@ -240,7 +240,7 @@ class Group:
         for other in self.nodes.values():
             other.raft.state.now_ms = self.now_ms
             if other.raft.role is not Role.LEADER:
-                other.raft.state.office.deadline_ms = self.now_ms + (0 if other is node else 5_000)
+                other.raft.state.role_state.deadline_ms = self.now_ms + (0 if other is node else 5_000)
         node.step(Tick(self.now_ms))
         self.deliver(only=only)
         return node

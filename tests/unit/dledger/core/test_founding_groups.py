@@ -69,7 +69,7 @@ def test_founding_node_agrees_to_the_group_id_of_its_last_vote():
     for term, candidate, group_id in ((1, "a", 5), (2, "c", 6)):
         node.step(Received(candidate, VoteRequest(term, False, NO_INDEX, -1, group_id=group_id)))
         assert (node.saved.voted_for, node.saved.founding_group_id) == (candidate, group_id)
-    node.raft.state.office.deadline_ms = 0
+    node.raft.state.role_state.deadline_ms = 0
     node.step(Tick(1))
 
     assert {message.group_id for _, message in node.outbox if isinstance(message, VoteRequest)} == {6}

@@ -61,7 +61,7 @@ def test_afterwards_its_earlier_vote_cannot_be_requested() -> None:
     node = follower_of(TERMS)
     node.step(Received("a", probe(9, 5)))
     node.raft.state.leader_id = None
-    node.raft.state.office.contact_ms = -10_000
+    node.raft.state.role_state.contact_ms = -10_000
 
     effects = node.step(Received("c", VoteRequest(6, False, 9, 5, voter_incarnation=OWN, group_id=GROUP)))
 

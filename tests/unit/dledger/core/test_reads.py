@@ -108,9 +108,9 @@ def test_reads_of_all_peers_together_are_bounded(group):
 def test_a_non_member_is_refused_a_read_index_at_once(group):
     leader = group(THREE).campaign("a")
 
-    leader.step(Received("stranger", ReadIndexRequest(leader.raft.term, 7)))
+    leader.step(Received("non-member", ReadIndexRequest(leader.raft.term, 7)))
 
-    assert [each.message.read_id for each in refusals_of(leader, "stranger")] == [7]
+    assert [each.message.read_id for each in refusals_of(leader, "non-member")] == [7]
     assert leader.raft.state.leader.reads == []
 
 
@@ -228,8 +228,8 @@ def test_a_lease_serves_reads_without_a_round_and_ends_before_another_node_can_b
     leader = cluster.campaign("a")
     cluster.tick(100)
     cluster.isolate("a")
-    office = leader.raft.state.leader
-    begun_ms = max(ms for number, ms in office.round_times if number <= office.progress["b"].round)
+    role_state = leader.raft.state.leader
+    begun_ms = max(ms for number, ms in role_state.round_times if number <= role_state.progress["b"].round)
 
     leader.step(Tick(begun_ms + lease_ms_of(cluster.config) - 1))
     assert leader.step(ReadIndex(1, is_lease_allowed=True)) == [ReadReady(1, 0)]

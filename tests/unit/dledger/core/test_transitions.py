@@ -17,7 +17,7 @@ from dledger.types import Role, Span
 THREE = {"a": [], "b": [], "c": []}
 CORE = Path(raft.__file__).parent
 # Attributes of `state` and its parts that only transitions may write.
-GUARDED = {"term", "voted_for", "office", "role", "leader_id"}
+GUARDED = {"term", "voted_for", "role_state", "role", "leader_id"}
 
 STEPS = {
     TransitionCause.NEWER_TERM: lambda state: transitions.see_term(state, state.term + 3, "x"),
@@ -48,18 +48,18 @@ def state_in(role, group):
 @pytest.mark.parametrize("role", Role)
 def test_transitions_follow_the_table_and_no_others_exist(role, cause, group):
     state = state_in(role, group)
-    term, vote, office = state.term, state.voted_for, state.office
+    term, vote, role_state = state.term, state.voted_for, state.role_state
     assert state.role is role
 
     if role not in TRANSITIONS[cause].origins:
         with pytest.raises(AssertionError):
             STEPS[cause](state)
-        assert (state.term, state.voted_for, state.office) == (term, vote, office)
+        assert (state.term, state.voted_for, state.role_state) == (term, vote, role_state)
         return
     STEPS[cause](state)
 
     assert state.role is TRANSITIONS[cause].goal
-    assert state.office is not office
+    assert state.role_state is not role_state
     assert state.term == term + TERM_STEPS[TRANSITIONS[cause].term]
     assert state.voted_for == {"kept": vote, "none": None, "own": "a"}[TRANSITIONS[cause].vote]
 
@@ -102,9 +102,9 @@ def test_a_leader_that_is_elected_again_knows_nothing_of_its_followers(group):
     transitions.ask_votes(leader.raft.state, is_asked_to_campaign=False)
     transitions.win_election(leader.raft.state, frozenset())
 
-    office = leader.raft.state.leader
+    role_state = leader.raft.state.leader
     assert before.progress
-    assert (office.progress, office.round, office.reads, office.change) == ({}, 0, [], None)
+    assert (role_state.progress, role_state.round, role_state.reads, role_state.change) == ({}, 0, [], None)
 
 
 def test_waiters_for_a_role_are_answered_when_it_ends(group):
@@ -121,6 +121,6 @@ def test_waiters_for_a_role_are_answered_when_it_ends(group):
 
 
 def test_each_role_has_an_object_of_its_own_with_its_name():
-    assert {office.role: office.__name__.upper() for office in (Follower, Candidate, Leader)} == {
+    assert {role_state.role: role_state.__name__.upper() for role_state in (Follower, Candidate, Leader)} == {
         role: role.value for role in Role
     }

@@ -181,7 +181,7 @@ def foreign(term: int):
 
 
 @pytest.mark.parametrize("node_id", ["a", "b"])
-@pytest.mark.parametrize("sender", ["c", "stranger"])
+@pytest.mark.parametrize("sender", ["c", "non-member"])
 def test_no_message_of_another_group_is_accepted_from_any_sender(group, node_id, sender):
     node = leading(group(THREE))[node_id]
     node.outbox.clear()
@@ -232,10 +232,10 @@ def test_sender_that_names_the_group_of_an_uncommitted_entry_need_not_be_a_known
     memberships = [nameless, membership_of("abc", index=0)]
     node = Node("a", ("a", "b", "c"), [1, 1], HardState(1), 7, memberships=memberships)
 
-    stranger = node.step(Received("s", Heartbeat(2, NO_INDEX, 1, group_id=GROUP + 1)))
+    rejected = node.step(Received("s", Heartbeat(2, NO_INDEX, 1, group_id=GROUP + 1)))
     node.step(Received("s", Heartbeat(2, NO_INDEX, 1, group_id=GROUP)))
 
-    assert stranger == [MessageRejected("s", RejectReason.STRANGER, "Heartbeat", 2)]
+    assert rejected == [MessageRejected("s", RejectReason.NON_MEMBER, "Heartbeat", 2)]
     assert (node.raft.term, node.raft.leader_id) == (2, "s")
 
 
@@ -244,7 +244,7 @@ def test_old_directory_without_a_group_id_trusts_members_only():
 
     for message in foreign(2)[2:]:
         assert node.step(Received("d", message)) == [
-            MessageRejected("d", RejectReason.STRANGER, type(message).__name__, 2)
+            MessageRejected("d", RejectReason.NON_MEMBER, type(message).__name__, 2)
         ]
     node.step(Received("c", Heartbeat(2, commit_index=0, round=1, group_id=GROUP + 1)))
 

@@ -23,12 +23,12 @@ def test_second_process_cannot_open_the_directory(log):
 def test_lock_is_released_when_opening_fails(log, fill):
     fill(log.open(), 3)
     log.kill()
-    (Path(log.directory) / "data" / "stranger").touch()
+    (Path(log.directory) / "data" / "foreign").touch()
 
     for _ in range(2):
-        with pytest.raises(Exception, match="stranger"):
+        with pytest.raises(Exception, match="foreign"):
             log.open()
-    (Path(log.directory) / "data" / "stranger").unlink()
+    (Path(log.directory) / "data" / "foreign").unlink()
     assert log.open().last_index == 2
 
 

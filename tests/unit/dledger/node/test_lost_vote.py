@@ -7,7 +7,7 @@ import pytest
 from dledger.config import Address, NodeConfig, Peer
 from dledger.entries.membership_file import MembershipFile
 from dledger.node.files import NodeFiles
-from dledger.node.lost_vote import take_back_vote
+from dledger.node.lost_vote import restore_vote
 from dledger.storage.hard_state import HardStateFile
 from dledger.testing.faults import SimulatedCrash
 from dledger.types import HardState, Member, Membership, MembershipEntry
@@ -24,50 +24,50 @@ def directory(tmp_path):
     return tmp_path
 
 
-def take_back(directory, self_id="n0"):
+def restore(directory, self_id="n0"):
     hard_state = HardStateFile.open(OsFiles(), str(directory))
-    take_back_vote(OsFiles(), str(directory), self_id, hard_state, MembershipFile.open(OsFiles(), str(directory)))
+    restore_vote(OsFiles(), str(directory), self_id, hard_state, MembershipFile.open(OsFiles(), str(directory)))
     return hard_state.load()
 
 
 def test_permission_of_an_operator_restores_the_vote_once(directory):
-    leave = directory / "take-back-voice.99"
-    leave.touch()
+    permission = directory / "restore-vote.99"
+    permission.touch()
 
-    assert take_back(directory) == HardState(7, "n1", incarnation=5)
-    assert not leave.exists()
+    assert restore(directory) == HardState(7, "n1", incarnation=5)
+    assert not permission.exists()
 
 
 def test_permission_survives_a_crash_before_the_vote_is_saved(directory, monkeypatch):
-    leave = directory / "take-back-voice.99"
-    leave.touch()
+    permission = directory / "restore-vote.99"
+    permission.touch()
     saves = []
 
     def die(_file, state):
-        saves.append((state.incarnation, leave.exists()))
+        saves.append((state.incarnation, permission.exists()))
         raise SimulatedCrash
 
     monkeypatch.setattr(HardStateFile, "save", die)
 
     with pytest.raises(SimulatedCrash):
-        take_back(directory)
+        restore(directory)
 
     assert saves == [(5, True)]
 
 
-@pytest.mark.parametrize("name", ["take-back-voice.98", "take-back-voice", "give-up.99"])
+@pytest.mark.parametrize("name", ["restore-vote.98", "restore-vote", "give-up.99"])
 def test_permission_for_another_incarnation_restores_nothing(directory, name):
     (directory / name).touch()
 
-    assert take_back(directory).incarnation == 99
+    assert restore(directory).incarnation == 99
     assert (directory / name).exists()
 
 
 @pytest.mark.parametrize("self_id", ["n2", "n9"])
 def test_candidate_that_is_no_voter_gets_no_vote(directory, self_id):
-    (directory / "take-back-voice.99").touch()
+    (directory / "restore-vote.99").touch()
 
-    assert take_back(directory, self_id).incarnation == 99
+    assert restore(directory, self_id).incarnation == 99
 
 
 def test_node_restores_its_vote_at_its_start(tmp_path):
@@ -83,7 +83,7 @@ def test_node_restores_its_vote_at_its_start(tmp_path):
     NodeFiles.open(OsFiles(), config, Random(1).randrange, has_state_machine=False).close(is_clean=True)
     directory = tmp_path / "dledger-n0"
     HardStateFile.open(OsFiles(), str(directory)).save(HardState(7, "n1", incarnation=99))
-    (directory / "take-back-voice.99").touch()
+    (directory / "restore-vote.99").touch()
 
     opened = NodeFiles.open(OsFiles(), config, Random(1).randrange, has_state_machine=False)
 
