@@ -35,8 +35,6 @@ READY := $(VENV)/.ready
 PANDAS := $(VENV)/pandas
 # Zensical and what it needs; only `make docs` does.
 DOCS := $(VENV)/.docs
-# Spark's classes as a JVM loads them, for the tests that start one: half of what it computes until its first query.
-SPARK_CLASSES := $(VENV)/spark-classes.jsa
 # Atheris; only `make fuzz` does.
 FUZZ := $(VENV)/.fuzz
 # Tools that look at packages, in an environment of their own: wheel, lock, audit.
@@ -129,10 +127,9 @@ verify-proto: $(READY) ## Fail when a committed stub is not what proto/ gives
 
 ##@ Tests by kind, and measuring
 
-$(SPARK_CLASSES): $(READY)
-	@$(BIN)/python scripts/spark_classes.py $@
-
-spark: $(SPARK_CLASSES) ## The tests of the Spark pipeline, by themselves: one Spark, one process (needs Java 17 or 21, else skipped)
+# First, Spark's classes as a JVM loads them: half of what a JVM computes until its first query.
+spark: $(READY) ## The tests of the Spark pipeline, by themselves: one Spark, one process (needs Java 17 or 21, else skipped)
+	@$(BIN)/python scripts/spark_classes.py
 	@$(BIN)/python -m pytest -q tests/spark
 
 waiting: $(READY) ## All tests that mostly wait, but Spark's: three at a time

@@ -1,10 +1,12 @@
 """Writes the archive of Spark's classes that the JVMs of tests/spark map into memory.
 
-    python scripts/spark_classes.py FILE
+    python scripts/spark_classes.py
 
 A JVM spends half of its processor time until the end of its first queries on reading and verifying classes from jar
 files, and the tests of Spark start about twenty JVMs. This program starts one, has it load the classes of batches and
 streams, and dump them at its exit. A JVM of another version, or with other jar files, ignores the archive.
+
+It ends at once if this environment has an archive that is newer than its jar files.
 
 Without Java there is nothing to write, and a JVM that cannot dump classes only makes the tests slower: both are
 reported, and the exit status is 0.
@@ -29,8 +31,11 @@ EXIT_S = 300
 
 def main() -> int:
     """Run the program and return the exit status."""
-    target = Path(sys.argv[1])
     sys.path.insert(0, str(ROOT))
+    processes: Any = importlib.import_module("tests.spark.processes")
+    target: Path = processes.CLASSES
+    if target.exists() and target.stat().st_mtime > processes.JARS.stat().st_mtime:
+        return 0
     from pipeline.common.java_home import NoJava, use_java
 
     try:

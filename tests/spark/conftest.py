@@ -26,13 +26,26 @@ def spark(tmp_path_factory):
         use_java()
     except NoJava as error:
         pytest.skip(str(error))
-    os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    folder = tmp_path_factory.mktemp("spark")
+    os.environ |= {"PYSPARK_PYTHON": str(python_of_tasks(folder)), "SPARK_LOCAL_IP": "127.0.0.1"}
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName("tests")
-    for name, value in session_settings(tmp_path_factory.mktemp("spark")).items():
+    for name, value in session_settings(folder).items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+def python_of_tasks(folder):
+    """Return a program for Python that starts Spark's daemon with modules imported, anything else as usual."""
+    program = folder / "python"
+    program.write_text(
+        "#!/bin/sh\n"
+        f'[ "$2" != pyspark.daemon ] || {{ shift 2; exec {sys.executable} {HERE / "loaded_daemon.py"} "$@"; }}\n'
+        f'exec {sys.executable} "$@"\n'
+    )
+    program.chmod(0o755)
+    return program

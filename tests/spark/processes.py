@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import zlib
 from pathlib import Path
 
 import pyspark
@@ -18,7 +19,10 @@ ROOT = Path(__file__).parent.parent.parent
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m"
 # A JVM that may not use the archive (`scripts/spark_classes.py`) reads the jar files, and should not warn of that.
 QUIET_ARCHIVE = "-Xlog:cds=off -Xlog:cds+dynamic=off"
-CLASSES = Path(sys.prefix, "spark-classes.jsa")
+JARS = Path(pyspark.__file__).parent / "jars"
+# Its name has the place of the environment: a JVM ignores an archive whose jar files had another path, so a copy of an
+# environment needs its own.
+CLASSES = Path(sys.prefix, f"spark-classes-{zlib.crc32(sys.prefix.encode()):08x}.jsa")
 JVM_FLAGS = f"{QUICK_START} -XX:SharedArchiveFile={CLASSES} {QUIET_ARCHIVE}" if CLASSES.exists() else QUICK_START
 MEMORY = "700m"
 START_S = 300
