@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from cluster.local.cluster import LocalCluster
 
 TOPIC = "lines"
+# Of the standalone broker; a certificate names it.
+BROKER = "broker-a"
 _MESSAGES_MAX = 20_000
 _BATCH_MAX = 200
 _BATCH_SIZE_BYTES_MAX = 512 * 1024
@@ -74,7 +76,7 @@ def second_act(corpus: Corpus, folder: Path, console: Console, *, is_secured: bo
         corpus: the input.
         folder: for all files.
         console: for all output.
-        is_secured: whether the three nodes use TLS and have users. The one machine before them has neither.
+        is_secured: whether all brokers use TLS, and the three nodes have users.
 
     Raises: DemoError, cluster.local.node.ClusterError, dledger.errors.DLedgerError: the demo cannot continue.
     """
@@ -85,8 +87,9 @@ def second_act(corpus: Corpus, folder: Path, console: Console, *, is_secured: bo
     brokers = LocalBrokers.create(folder / "brokers", options=BROKER_OPTIONS, is_secured=is_secured)
     (cluster,) = brokers.clusters.values()
     store = cluster.directory_of("n0").parent
-    say(console, f"A standalone broker writes {half:,} lines as messages into a plain store, {store}")
-    old = _write_plain_store(lines[:half], store, folder / "standalone.log", console)
+    how = ", over TLS" if is_secured else ""
+    say(console, f"A standalone broker writes {half:,} lines as messages into a plain store{how}, {store}")
+    old = _write_plain_store(lines[:half], store, folder / "standalone.log", brokers, console)
     how = ", with TLS and users" if is_secured else ""
     say(
         console,
@@ -119,19 +122,25 @@ def second_act(corpus: Corpus, folder: Path, console: Console, *, is_secured: bo
 # ---------------------------------------------------------------------------------------------- old messages, and new
 
 
-def _write_plain_store(lines: Sequence[bytes], store: Path, log: Path, console: Console) -> list[Sent]:
+def _write_plain_store(
+    lines: Sequence[bytes], store: Path, log: Path, brokers: LocalBrokers, console: Console
+) -> list[Sent]:
     store.mkdir(parents=True)
     (port,) = choose_ports(1, None)
     address = f"127.0.0.1:{port}"
     # A plain store and the log that continues it share files: they need the same file size.
     settings = {"mapped_file_size": DATA_FILE_SIZE, **INDEX_OPTIONS}
     flags = [text for name, value in settings.items() for text in ("--set", f"{name}={value}")]
-    broker = LocalProcess("the broker", ["broker", "--standalone", str(store), "--listen", address, *flags], log)
+    if brokers.secrets is not None:
+        flags += brokers.secrets.standalone_options(BROKER)
+    security = security_of(brokers)
+    command = ["broker", "--standalone", str(store), "--name", BROKER, "--listen", address, *flags]
+    broker = LocalProcess("the broker", command, log)
     broker.launch()
     try:
         broker.wait_ready(time.monotonic() + START_LIMIT_S)
-        create_topics(address, [TOPIC])
-        with Producer(address, compression=None) as producer, counting_bar(console) as progress:
+        create_topics(address, [TOPIC], security)
+        with Producer(address, compression=None, security=security) as producer, counting_bar(console) as progress:
             task = progress.add_task("old messages", total=len(lines))
             sent: list[Sent] = []
             for batch in _batches(lines, 0):

@@ -136,9 +136,24 @@ class LocalSecurity:
         Raises:
             ClusterError: it cannot be created.
         """
-        files = self._files_of(CertificateIdentity(_NAME_SERVERS_GROUP, IdentityKind.NODE, server))
-        options = ["--client-tls", "mutual", "--administrator", _identity_of(ADMINISTRATOR).uri]
-        return options + [word for name, path in files.items() for word in (f"--{name.replace('_', '-')}", path)]
+        owner = CertificateIdentity(_NAME_SERVERS_GROUP, IdentityKind.NODE, server)
+        return ["--administrator", _identity_of(ADMINISTRATOR).uri, *self._mutual_tls_options(owner)]
+
+    def standalone_options(self, broker: str) -> list[str]:
+        """Return the options of `dledger broker --standalone` for mutual TLS; its certificate is created if absent.
+
+        Args:
+            broker: its name.
+
+        Raises:
+            ClusterError: it cannot be created.
+        """
+        return self._mutual_tls_options(CertificateIdentity(broker, IdentityKind.NODE, broker))
+
+    def _mutual_tls_options(self, owner: CertificateIdentity) -> list[str]:
+        files = self._files_of(owner)
+        options = [word for name, path in files.items() for word in (f"--{name.replace('_', '-')}", path)]
+        return ["--client-tls", "mutual", *options]
 
     def _files_of(self, identity: CertificateIdentity) -> dict[str, str]:
         path = self._certificates / f"{identity.group}.{identity.kind}.{identity.name}"
