@@ -111,7 +111,7 @@ class LocalSecurity:
         Raises:
             ClusterError: it cannot be created.
         """
-        settings: dict[str, Setting] = {"peer_security": "tls", "client_tls": "mutual"}
+        settings: dict[str, Setting] = {"peer_security": "tls", "client_tls": "mutual", "metrics_tls": "mutual"}
         if self.has_users:
             settings |= {"name_server_tls": "on", "first_user_file": str(self.first_user)}
         else:

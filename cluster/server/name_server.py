@@ -94,7 +94,8 @@ async def _serve(config: NameServerConfig, stopped: asyncio.Future[signal.Signal
     logged = 0
     async with AsyncExitStack() as stack:
         service = await serve_name_server(config, stack, metrics, registry)
-        print_ready(nameserver=config.address, metrics=config.metrics_address or "")
+        page = {} if config.metrics_address is None else {"metrics": config.metrics_address}
+        print_ready(nameserver=config.address, **page)
         while not stopped.done():
             await asyncio.wait([stopped], timeout=SCAN_INTERVAL_MS / 1000)
             service.scan()
