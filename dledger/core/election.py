@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dledger.core.state.consensus import State
 
 # Election timeouts that a node skips, in favour of others, after its disk stalled.
-_TURNS_LEFT_TO_OTHERS: Final = 3
+_SKIPPED_TIMEOUTS_MAX: Final = 3
 
 
 def tick(state: State, role_state: Follower | Candidate) -> None:
@@ -25,7 +25,7 @@ def tick(state: State, role_state: Follower | Candidate) -> None:
     if _may_campaign(state):
         start_pre_vote(state)
     else:
-        state.turns_left_to_others += not state.is_disk_stalling
+        state.skipped_timeouts += not state.is_disk_stalling
         transitions.lose_leader(state)
 
 
@@ -92,7 +92,7 @@ def _may_campaign(state: State) -> bool:
     """
     if state.is_disk_stalling or state.term >= TERM_MAX:
         return False
-    if state.is_disk_stalled and state.turns_left_to_others < _TURNS_LEFT_TO_OTHERS:
+    if state.is_disk_stalled and state.skipped_timeouts < _SKIPPED_TIMEOUTS_MAX:
         return False
     is_needed = isinstance(state.role_state, Follower) and state.role_state.is_needed
     return is_needed or voting_rights.RIGHTS[voting_rights.voting_status_of(state)].campaigns
@@ -207,8 +207,8 @@ def on_disk_health(state: State, *, is_stalled: bool, is_stalling: bool, is_full
     state.is_disk_stalled, state.is_disk_stalling = is_stalled, is_stalling
     if not has_stalled:
         return
-    state.turns_left_to_others = 0
+    state.skipped_timeouts = 0
     if state.role is Role.LEADER:
         transfer.hand_over(state)
     if state.role is not Role.FOLLOWER:
-        transitions.resign(state)
+        transitions.step_down(state)

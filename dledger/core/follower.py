@@ -155,7 +155,7 @@ def _take_entries(state: State, push: Push, span: Span) -> bool:
             return False
         state.emit(TruncateFrom(conflict))
         log.truncate(conflict)
-        membership.cut(state, conflict)
+        membership.truncate(state, conflict)
         state.written_index = min(state.written_index, conflict - 1)
         state.persisted_index = min(state.persisted_index, conflict - 1)
     first_index = log.last_index + 1

@@ -10,7 +10,7 @@ from dledger.core.commits import advance_commit
 from dledger.core.events import AppendMembership, AppendProposal, MessageRejected, Refuse, RejectReason
 from dledger.core.messages import HeartbeatResponse, PushAccepted, PushRefused, SnapshotProgress
 from dledger.core.state import membership, voting_rights
-from dledger.core.transitions import resign, win_election
+from dledger.core.transitions import step_down, win_election
 from dledger.errors import ResponseCode
 from dledger.types import GROUP_ID_END, NO_GROUP, NO_INDEX, NO_TERM, MembershipEntry, Role
 
@@ -64,7 +64,7 @@ def _found(state: State) -> None:
 def tick(state: State) -> None:
     """Step down without a quorum; else send heartbeats and commit indexes, and retry if answers are overdue."""
     if not _has_quorum(state):
-        resign(state)
+        step_down(state)
         return
     if state.now_ms >= state.leader.heartbeat_due_ms:
         replication.broadcast_heartbeat(state)

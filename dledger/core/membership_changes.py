@@ -17,7 +17,7 @@ from dledger.core.events import AppendMembership, ChangeMembership, MembershipAc
 from dledger.core.state import membership
 from dledger.core.state.quorum import quorum_of
 from dledger.core.state.roles import Change
-from dledger.core.transitions import resign
+from dledger.core.transitions import step_down
 from dledger.errors import ResponseCode
 from dledger.types import NO_INDEX, Member, Membership, MembershipEntry, Role
 
@@ -177,11 +177,11 @@ def forget_removed_peers(state: State) -> None:
 
 
 def committed(state: State) -> None:
-    """Answer the request whose change is now committed; resign if the change removed this node."""
+    """Answer the request whose change is now committed; step down if the change removed this node."""
     change = state.leader.change
     if change is not None and state.commit_index >= change.index:
         state.leader.change = None
         state.emit(RequestEnded(change.request_id, ResponseCode.SUCCESS))
     if not membership.is_changing(state) and state.self_id not in state.voters:
         transfer.hand_over(state)
-        resign(state)
+        step_down(state)

@@ -1,4 +1,4 @@
-"""Leadership transfer: on request, to a preferred leader that has caught up, or because this node must resign.
+"""Leadership transfer: on request, to a preferred leader that has caught up, or because this node must step down.
 
 Sources: dissertation §3.10; DLedger `leadershipTransfer` and `preferredLeaderIds`. A target must be live, healthy and
 almost caught up when the transfer begins, and have the leader's whole log when it is asked to campaign; until then

@@ -35,7 +35,7 @@ class TransitionCause(Enum):
     PRE_VOTE = "no message of a leader: would the others vote for this node?"
     VOTE = "the others would vote for this node, or the leader asked it to campaign"
     ELECTED = "a majority voted for this node"
-    RESIGNED = "without a quorum, with a disk that stalls, or removed from the group"
+    STEPPED_DOWN = "without a quorum, with a disk that stalls, or removed from the group"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ TRANSITIONS: Final = {
     TransitionCause.PRE_VOTE: Transition(_NOT_LEADING, Role.CANDIDATE, "same", "kept"),
     TransitionCause.VOTE: Transition(_NOT_LEADING, Role.CANDIDATE, "next", "own"),
     TransitionCause.ELECTED: Transition(frozenset({Role.CANDIDATE}), Role.LEADER, "same", "kept"),
-    TransitionCause.RESIGNED: Transition(frozenset({Role.CANDIDATE, Role.LEADER}), Role.FOLLOWER, "same", "kept"),
+    TransitionCause.STEPPED_DOWN: Transition(frozenset({Role.CANDIDATE, Role.LEADER}), Role.FOLLOWER, "same", "kept"),
 }
 
 
@@ -90,7 +90,7 @@ def _enter(
     state.role_state, state.role, state.leader_id = role_state, role_state.role, leader_id
     if leader_id is not None:
         if state.role is Role.FOLLOWER:
-            state.turns_left_to_others = 0
+            state.skipped_timeouts = 0
         end_transfer(state, leader_id)
 
 
@@ -134,9 +134,9 @@ def win_election(state: State, founders: frozenset[str]) -> None:
     _enter(state, TransitionCause.ELECTED, Leader(founders, state.log.last_index + 1, due_ms), state.self_id)
 
 
-def resign(state: State) -> None:
+def step_down(state: State) -> None:
     """Stop being leader or candidate; the term does not change."""
-    _enter(state, TransitionCause.RESIGNED, _new_follower(state))
+    _enter(state, TransitionCause.STEPPED_DOWN, _new_follower(state))
 
 
 def vote_for(state: State, candidate_id: str) -> None:

@@ -29,7 +29,7 @@ from store.errors import DiskFull
 
 if TYPE_CHECKING:
     from dledger.core.raft import Raft
-    from dledger.driver.disk_watch import RoomWatch
+    from dledger.driver.disk_watch import SpaceWatch
     from dledger.driver.ports import Observer
 
 logger = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class Admission:
     """
 
     def __init__(
-        self, raft: Raft, store: EntryStore, observer: Observer, room: RoomWatch, *, has_snapshots: bool
+        self, raft: Raft, store: EntryStore, observer: Observer, room: SpaceWatch, *, has_snapshots: bool
     ) -> None:
         self._raft = raft
         self._store = store

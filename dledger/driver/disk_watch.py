@@ -52,7 +52,7 @@ class DiskWatch:
         return self._begun_ms is not None and now_ms - self._begun_ms >= self._limit_ms
 
 
-class RoomWatch:
+class SpaceWatch:
     """Records the largest batch that did not fit on the disk, until it would fit.
 
     A smaller batch that fits is not enough: a node that accepts a small entry but refuses the next large one must not

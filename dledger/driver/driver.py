@@ -57,7 +57,7 @@ from dledger.core.messages import (
     SnapshotChunk,
 )
 from dledger.driver.admission import Admission
-from dledger.driver.disk_watch import DiskWatch, RoomWatch
+from dledger.driver.disk_watch import DiskWatch, SpaceWatch
 from dledger.driver.ports import Memberships, Observer, Proposal, Snapshots, Syncer, Transport
 from dledger.errors import ResponseCode
 from dledger.types import HardState, Role, SnapshotInfo, Span
@@ -116,7 +116,7 @@ class Driver:
         # Snapshots of which chunks are sent in this step.
         self._gone: list[SentSnapshotGone] = []
         self._disk = DiskWatch(raft.state.config.max_election_timeout_ms)
-        self._room = RoomWatch(store.reserve, raft.state.config.max_election_timeout_ms)
+        self._room = SpaceWatch(store.reserve, raft.state.config.max_election_timeout_ms)
         self._admission = Admission(raft, store, observer, self._room, has_snapshots=snapshots is not None)
         self._is_nearly_full = is_nearly_full
         # The last span that was read, for all peers that need the same one; cleared when entries are removed.
@@ -146,7 +146,7 @@ class Driver:
         if self._is_flush_sync:
             self.begin_sync()
 
-    def _look_at_disk(self, now_ms: int) -> None:
+    def _check_disk(self, now_ms: int) -> None:
         disk, raft = self._disk, self.raft
         is_full = self._room.is_full(now_ms) or self._is_nearly_full()
         health = (disk.is_stalled(now_ms), disk.is_stalling(now_ms), is_full)
@@ -154,7 +154,7 @@ class Driver:
             self._step(DiskHealth(*health))
 
     def _tick(self, tick: Tick) -> None:
-        self._look_at_disk(tick.now_ms)
+        self._check_disk(tick.now_ms)
         if not self.raft.is_disk_stalled:
             held_index = min(self.raft.commit_index, self._store.durable_index)
             self._store.aside.advance(held_index, tick.now_ms)
@@ -174,7 +174,7 @@ class Driver:
                 self._store.reserve(sizes)
             except DiskFull:
                 self._room.lacked(sizes, self.raft.now_ms)
-                self._look_at_disk(self.raft.now_ms)
+                self._check_disk(self.raft.now_ms)
                 # If another voter has free space, it becomes leader, and the client's retry succeeds there.
                 is_leaving = self.raft.is_transferring
                 for proposal in proposals:

@@ -30,7 +30,7 @@ class Fault(StrEnum):
     BIT_FLIP = "bit_flip"
     MISDIRECTED_WRITE = "misdirected_write"
     DAMAGE_FOUND = "damage_found"
-    DAMAGE_MENDED = "damage_mended"
+    DAMAGE_REPAIRED = "damage_mended"
     VOTE_GIVEN_UP = "voice_given_up"
     WIPED = "wiped"
     HEAD_CUT = "head_cut"

@@ -164,7 +164,7 @@ class Simulation:
         prober.start()
         end_us = scheduler.now_us + self._options.liveness_us
         if not scheduler.run_until(end_us, lambda: prober.appended_count > 0):
-            raise Violation("liveness", f"no append was accepted within {self._options.liveness_us} us of peace")
+            raise Violation("liveness", f"no append was accepted within {self._options.liveness_us} us without faults")
         prober.is_stopped = True
         self._await_equal_logs()
 
@@ -177,7 +177,8 @@ class Simulation:
             if reached <= before:
                 non_voting = self._world.checks.damage.non_voting
                 raise Violation(
-                    "liveness", f"no equal logs after peace: (last, commit) {ends}, not readmitted {non_voting}"
+                    "liveness",
+                    f"no equal logs after the faults ended: (last, commit) {ends}, not readmitted {non_voting}",
                 )
             # A long log may take long, as long as there is progress.
             end_us += _PROGRESS_US

@@ -41,13 +41,13 @@ class CorruptPolicy:
         kind: the action.
         directory: of the quarantine; the tasks must be able to write to it.
         on_skipped: called with each skipped range; a policy with this callback cannot be sent to another process.
-        on_mended: called with each range that was read from another replica.
+        on_recovered: called with each range that was read from another replica.
     """
 
     kind: PolicyKind = PolicyKind.FAIL
     directory: str | None = None
     on_skipped: Callable[[Skipped], None] | None = None
-    on_mended: Callable[[Skipped], None] | None = None
+    on_recovered: Callable[[Skipped], None] | None = None
 
     @classmethod
     def parse(cls, kind: str, directory: str | None = None) -> CorruptPolicy:
@@ -82,7 +82,7 @@ class CorruptPolicy:
         if self.directory is not None:
             self._keep(self.directory, skipped, content)
 
-    def mended(self, skipped: Skipped, content: bytes | memoryview, source: str) -> None:
+    def recovered(self, skipped: Skipped, content: bytes | memoryview, source: str) -> None:
         """Report that a corrupt range was read from another replica; a quarantine keeps a copy of the corrupt bytes.
 
         Args:
@@ -94,8 +94,8 @@ class CorruptPolicy:
             "%s: %d corrupt bytes at %d (offset %d) were read from %s instead: expected %s, found %s",
             skipped.path, skipped.size, skipped.position, skipped.offset, source, skipped.expected, skipped.found,
         )  # fmt: skip
-        if self.on_mended is not None:
-            self.on_mended(skipped)
+        if self.on_recovered is not None:
+            self.on_recovered(skipped)
         if self.directory is not None:
             self._keep(self.directory, skipped, content, source)
 

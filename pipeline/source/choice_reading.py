@@ -139,7 +139,7 @@ class ChoiceReading:
             if other is not candidate:
                 batches = self._whole(other, skipped.offset, skipped.offset + skipped.size)
                 if batches is not None:
-                    self.on_corrupt.mended(skipped, damaged.content, other.name)
+                    self.on_corrupt.recovered(skipped, damaged.content, other.name)
                     yield from batches
                     return
         self.on_corrupt.handle(skipped, damaged.content)
@@ -155,7 +155,7 @@ class ChoiceReading:
                 continue
             if batches is not None:
                 if damaged is not None:
-                    self.on_corrupt.mended(damaged.skipped, damaged.content, other.name)
+                    self.on_corrupt.recovered(damaged.skipped, damaged.content, other.name)
                 yield from batches
                 return
         if end - begin > 1:

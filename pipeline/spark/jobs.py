@@ -130,11 +130,11 @@ def partial_of(parts: Sequence[Part], *, keys_kept: int, level: int, how: HowToR
     """Return the partial report of some parts, computed in this process. Skipped records are counted."""
     partial = ReportPartial(keys_kept=keys_kept, level=level)
     skipped: list[Skipped] = []
-    mended: list[Skipped] = []
-    policy = replace(how.on_corrupt, on_skipped=skipped.append, on_mended=mended.append)
+    recovered: list[Skipped] = []
+    policy = replace(how.on_corrupt, on_skipped=skipped.append, on_recovered=recovered.append)
     counting = replace(how, on_corrupt=policy)
     for part in parts:
         for batch in counting.read(part):
             partial.add(batch)
-    partial.skipped, partial.mended = len(skipped), len(mended)
+    partial.skipped, partial.recovered = len(skipped), len(recovered)
     return partial

@@ -87,7 +87,7 @@ def frames(data: bytes) -> None:
     assert buffer.size_bytes <= 32 << 20
 
 
-def mended(content: bytes, payload_size: int) -> bytes:
+def with_valid_checksum(content: bytes, payload_size: int) -> bytes:
     """Return a control part with a good checksum: no other one reaches the decoder."""
     head = FRAME_HEAD.pack(4 + len(content) + 5 + payload_size, len(content) + 5)
     return content + struct.pack("<BI", 15 << 3 | 5, crc32c(content, crc32c(head)))
@@ -97,7 +97,7 @@ def messages(data: bytes) -> None:
     """Decode a message of a connection; a good one is the same after encoding and decoding."""
     payload = bytes(data[0] if data else 0)
     try:
-        message = decode(mended(data[1:], len(payload)), payload)
+        message = decode(with_valid_checksum(data[1:], len(payload)), payload)
     except BadFrame:
         return
     frame, again = encode(message)
@@ -107,7 +107,7 @@ def messages(data: bytes) -> None:
 def greeting(data: bytes) -> None:
     """Decode a greeting; a good one is the same after encoding and decoding."""
     try:
-        hello = decode_hello(mended(data, 0), b"")
+        hello = decode_hello(with_valid_checksum(data, 0), b"")
     except BadFrame:
         return
     again = encode_hello(replace(hello, protocol_version=PROTOCOL_VERSION))

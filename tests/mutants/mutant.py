@@ -14,7 +14,7 @@ from dledger.testing.shell.options import ShellOptions
 
 Plant = Callable[[pytest.MonkeyPatch], object]
 # A node detected that a message of another node contradicts a committed entry, before any check of the run did.
-NOT_BELIEVED = "Violation: trust"
+NOT_TRUSTED = "Violation: trust"
 
 
 def as_drawn(options):

@@ -167,7 +167,7 @@ def test_a_report_of_several_replicas_reads_what_is_damaged_in_one_from_another(
     assert "A damaged replica" in both.output
     figures = json.loads((tmp_path / "report.json").read_text())
     assert (figures["messages"], figures["skipped"]) == (sample[1], 0)
-    assert figures["mended"] > 0
+    assert figures["recovered"] > 0
 
 
 @pytest.mark.parametrize("kind", ["path", "endpoints"])

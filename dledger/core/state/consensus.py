@@ -67,7 +67,7 @@ class State:
         is_disk_stalled: the disk stalls, or stalled recently.
         is_disk_stalling: it stalls now.
         is_disk_full: the last refused entries do not fit on it.
-        turns_left_to_others: election timeouts that a node with a stalled disk skipped since its last contact with a
+        skipped_timeouts: election timeouts that a node with a stalled disk skipped since its last contact with a
             leader.
         incoming: a snapshot that is being received, and the number of its received bytes.
         stored: the last snapshot that was received completely.
@@ -124,7 +124,7 @@ class State:
     is_disk_stalled: bool = False
     is_disk_stalling: bool = False
     is_disk_full: bool = False
-    turns_left_to_others: int = 0
+    skipped_timeouts: int = 0
     # The bytes received, from offset 0 on without a gap; at most the snapshot's size.
     incoming: tuple[SnapshotInfo, int] | None = None
     stored: SnapshotInfo | None = None

@@ -44,7 +44,7 @@ def add(state: State, entries: Sequence[MembershipEntry]) -> None:
     state.emit(SaveMemberships(tuple(state.memberships)))
 
 
-def cut(state: State, first_index: int) -> None:
+def truncate(state: State, first_index: int) -> None:
     """Remove the memberships that were truncated, those from `first_index` on."""
     kept = [entry for entry in state.memberships if entry.index < first_index]
     if len(kept) < len(state.memberships):

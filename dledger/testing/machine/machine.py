@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dledger.testing.world import World
 
 # Longer than any run, so that the sync ends only with the process.
-STUCK_FOR_EVER_US = 1 << 40
+STUCK_PERMANENTLY_US = 1 << 40
 
 
 class SimMachine:
@@ -95,7 +95,7 @@ class SimMachine:
         if is_damaged and not world.checks.damage.came_back(self.node_id, process.raft, has_lost=has_lost):
             world.checks.log.forget_loss(self.node_id)
         if world.checks.damage.look_again(self.node_id):
-            world.counts.add(Fault.DAMAGE_MENDED)
+            world.counts.add(Fault.DAMAGE_REPAIRED)
         self._fall_since = Fall()
         self.is_adopting = False
         self.process = process
@@ -249,7 +249,7 @@ class SimMachine:
         elif kind == 1:
             self.pause()
         else:
-            self.sync_delay_us = STUCK_FOR_EVER_US
+            self.sync_delay_us = STUCK_PERMANENTLY_US
 
     def heal(self) -> None:
         """Repair everything and start the process if it is down; restart it if a sync hangs."""

@@ -6,7 +6,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from dledger.testing.disk.disk import UNLIMITED_BYTES
-from dledger.testing.machine.machine import STUCK_FOR_EVER_US
+from dledger.testing.machine.machine import STUCK_PERMANENTLY_US
 from dledger.testing.nemesis.directories import DirectoryNemesis
 from dledger.testing.nemesis.network import NetworkNemesis
 from dledger.testing.options import NemesisOp
@@ -41,7 +41,7 @@ class Nemesis:
         self._random = Random(f"{world.options.seed}/troubles")
         self._is_stopped = False
         network = NetworkNemesis(world, machines, self._random, self)
-        self._strange = DirectoryNemesis(world, machines, self._random, self)
+        self._directory_nemesis = DirectoryNemesis(world, machines, self._random, self)
         self._orders: dict[NemesisOp, Callable[[], None]] = {
             NemesisOp.KILL: lambda: self._any().kill(),
             NemesisOp.STOP: lambda: self._any().stop(),
@@ -70,9 +70,9 @@ class Nemesis:
             NemesisOp.STOP_CLOCK: self._stop_clock,
             NemesisOp.WIPE: self._wipe,
             NemesisOp.SET_CLOCK: self._set_clock,
-            NemesisOp.EXCHANGE: lambda: self._strange.exchange(self._any()),
-            NemesisOp.LOSE_IDENTITY: lambda: self._strange.lose_identity(self._any()),
-            NemesisOp.PUT_FOREIGN: lambda: self._strange.put_foreign(self._any()),
+            NemesisOp.EXCHANGE: lambda: self._directory_nemesis.exchange(self._any()),
+            NemesisOp.LOSE_IDENTITY: lambda: self._directory_nemesis.lose_identity(self._any()),
+            NemesisOp.PUT_FOREIGN: lambda: self._directory_nemesis.put_foreign(self._any()),
         }
 
     def start(self) -> None:
@@ -84,7 +84,7 @@ class Nemesis:
         """Schedule no further operations, and end foreign directories; the owner heals all other active faults."""
         self._is_stopped = True
         for machine in self._machines.values():
-            self._strange.end_foreign(machine)
+            self._directory_nemesis.end_foreign(machine)
 
     def restart(self, machine: SimMachine) -> None:
         """Restart a machine after a while, sometimes with a crash during its start."""
@@ -166,7 +166,7 @@ class Nemesis:
     def _stick_sync(self) -> None:
         """Make the next sync take seconds or hang; the disk recovers before or after that."""
         machine = self._any()
-        machine.sync_delay_us = self._random.choice((_STUCK_MIN_US, STUCK_FOR_EVER_US))
+        machine.sync_delay_us = self._random.choice((_STUCK_MIN_US, STUCK_PERMANENTLY_US))
         self.later(_FAULT_MAX_US, self._quicken_disk, machine)
 
     def _fail_io(self, fault: IoFault) -> None:

@@ -206,7 +206,7 @@ class DirectoryFaults:
 
     # ---------------------------------------------------------------------------------------------- repairs
 
-    def mend(self, machine: ShellMachine) -> None:
+    def repair(self, machine: ShellMachine) -> None:
         """Repair a node that is down because of its directory, as an operator would."""
         if machine.directory_fault is None or self._exchanged is not None or not machine.is_refused:
             return

@@ -102,7 +102,7 @@ class ShellNemesis:
 
     def _bring_back(self, machine: ShellMachine) -> None:
         if machine.process is None and not machine.is_held:
-            self.directory_faults.mend(machine)
+            self.directory_faults.repair(machine)
             machine.boot()
 
     def _wait(self) -> None:

@@ -138,7 +138,7 @@ class SnapshotNemesis:
         machine.is_held = False
         self._world.network.heal(pairs)
         if machine.process is None:
-            self._directory_faults.mend(machine)
+            self._directory_faults.repair(machine)
             machine.boot()
 
     # ---------------------------------------------------------------------------------------------- installs

@@ -19,7 +19,7 @@ from dledger.storage.hard_state import HardStateFile
 from dledger.testing.disk.files import SimFiles
 from dledger.types import HardState
 from store.fs.mapped_file_queue import MappedFileQueue
-from tests.mutants.mutant import NOT_BELIEVED, CrashPoints, Mutant, Scenario, Seeds, Tests
+from tests.mutants.mutant import NOT_TRUSTED, CrashPoints, Mutant, Scenario, Seeds, Tests
 from tests.mutants.shapes import (
     acknowledged_from_the_page_cache,
     with_bursts_over_files,
@@ -251,7 +251,7 @@ MUTANTS = (
     Mutant(
         truncation_does_not_lower_the_persisted_index,
         "acknowledged is durable",
-        Seeds((*NOT_DURABLE, "AssertionError", NOT_BELIEVED), with_elections, 300),
+        Seeds((*NOT_DURABLE, "AssertionError", NOT_TRUSTED), with_elections, 300),
     ),
     Mutant(
         next_file_is_created_before_the_last_one_is_durable,

@@ -8,7 +8,7 @@ from dledger.core.messages import VoteResponse
 from dledger.core.state.log_tail import LogTail
 from dledger.core.transitions import see_term
 from dledger.types import Role
-from tests.mutants.mutant import NOT_BELIEVED, Mutant, Scenario, Seeds, Tests
+from tests.mutants.mutant import NOT_TRUSTED, Mutant, Scenario, Seeds, Tests
 from tests.mutants.shapes import with_elections
 
 CORE = "tests/unit/dledger/core/"
@@ -94,7 +94,7 @@ MUTANTS = (
     Mutant(
         logs_are_not_compared_in_elections,
         "leader completeness",
-        Seeds(("Violation: leader completeness", "InvariantBroken", NOT_BELIEVED), with_elections),
+        Seeds(("Violation: leader completeness", "InvariantBroken", NOT_TRUSTED), with_elections),
     ),
     Mutant(
         half_of_the_votes_are_enough,

@@ -93,23 +93,25 @@ def snapshot_that_is_older_than_the_state_is_loaded(patch):
     patch.setattr(Applier, "on_reset", on_reset)
 
 
-# ------------------------------------------------------------------------------------------- members and cuts
+# ------------------------------------------------------------------------------------------- members and truncations
 
 
 def truncation_keeps_the_truncated_membership(patch):
-    original = dledger.core.state.membership.cut
-    patch.setattr(dledger.core.state.membership, "cut", lambda state, first_index: original(state, first_index + 1))
+    original = dledger.core.state.membership.truncate
+    patch.setattr(
+        dledger.core.state.membership, "truncate", lambda state, first_index: original(state, first_index + 1)
+    )
 
 
 def voters_of_a_truncated_membership_still_count(patch):
-    original = dledger.core.state.membership.cut
+    original = dledger.core.state.membership.truncate
 
-    def cut(state, first_index):
+    def truncate(state, first_index):
         voters = state.voters
         original(state, first_index)
         state.voters = voters
 
-    patch.setattr(dledger.core.state.membership, "cut", cut)
+    patch.setattr(dledger.core.state.membership, "truncate", truncate)
 
 
 def membership_is_committed_when_it_is_durable_here(patch):

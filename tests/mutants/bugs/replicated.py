@@ -199,10 +199,10 @@ def topic_is_looked_up_before_the_leader(patch):
 def topics_are_unknown_to_name_servers_that_have_just_started(patch):
     looked_up = cluster.client.routing.finder.LookedUp
 
-    def believed(routes, _may_lack_topics):
+    def complete(routes, _may_lack_topics):
         return looked_up(routes, may_lack_topics=False)
 
-    patch.setattr(cluster.client.routing.finder, "LookedUp", believed)
+    patch.setattr(cluster.client.routing.finder, "LookedUp", complete)
 
 
 def creation_of_a_topic_is_answered_before_name_servers_know(patch):

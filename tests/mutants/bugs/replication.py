@@ -16,7 +16,7 @@ from dledger.core.state.log_tail import LogTail
 from dledger.driver.admission import Admission
 from dledger.types import NO_INDEX, UNKNOWN_TERM, Role
 from tests.mutants.bugs.durability import EqualToAll
-from tests.mutants.mutant import NOT_BELIEVED, Mutant, Scenario, Seeds, Tests
+from tests.mutants.mutant import NOT_TRUSTED, Mutant, Scenario, Seeds, Tests
 from tests.mutants.shapes import with_elections, with_figure_8
 
 FORKED = ("Violation: truncation", "Violation: log matching", "Violation: state machine", "InvariantBroken")
@@ -177,7 +177,7 @@ MUTANTS = (
     Mutant(
         truncation_goes_below_the_commit_index,
         "committed entries stay",
-        Seeds((*FORKED, "AssertionError", NOT_BELIEVED), with_elections),
+        Seeds((*FORKED, "AssertionError", NOT_TRUSTED), with_elections),
     ),
     Mutant(
         entries_that_were_not_compared_are_committed,

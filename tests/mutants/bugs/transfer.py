@@ -13,7 +13,7 @@ from dledger.core.messages import TimeoutNow
 from dledger.core.raft import Raft
 from dledger.core.state.log_tail import LogTail
 from dledger.core.state.quorum import majority_value
-from dledger.driver.disk_watch import RoomWatch
+from dledger.driver.disk_watch import SpaceWatch
 from dledger.types import NO_INDEX, Membership, Role
 from tests.mutants.mutant import Mutant, Scenario, Seeds, Tests
 from tests.mutants.shapes import with_changes_of_members, with_wipes
@@ -127,7 +127,7 @@ def membership_is_not_saved_before_its_entry(patch):
 
 
 def truncated_membership_stays_in_force(patch):
-    patch.setattr(dledger.core.state.membership, "cut", lambda state, first_index: None)
+    patch.setattr(dledger.core.state.membership, "truncate", lambda state, first_index: None)
 
 
 def removal_may_leave_no_live_majority(patch):
@@ -215,7 +215,7 @@ def small_entry_that_fits_admits_a_large_one(patch):
     def found(self, sizes):
         self._sizes = ()
 
-    patch.setattr(RoomWatch, "found", found)
+    patch.setattr(SpaceWatch, "found", found)
 
 
 MUTANTS = (

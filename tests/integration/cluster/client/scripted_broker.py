@@ -48,7 +48,7 @@ class ScriptedBroker(broker_pb2_grpc.BrokerServiceServicer):
         self.damaged: frozenset[int] = frozenset()
         self.gets = 0
         # Groups' offsets are returned when all of those queues are consumed up to here.
-        self.told_from = -1
+        self.committed_from = -1
         self.released = threading.Event()
         self._pool = ThreadPoolExecutor(64)
         self._server = grpc.server(self._pool, options=[("grpc.so_reuseport", 0)])
@@ -230,7 +230,9 @@ class ScriptedBroker(broker_pb2_grpc.BrokerServiceServicer):
         context.add_callback(self._wake)
         with self.stored.changed:
             self.stored.changed.wait_for(
-                lambda: not context.is_active() or all(self._offset(request, each) >= self.told_from for each in ids)
+                lambda: (
+                    not context.is_active() or all(self._offset(request, each) >= self.committed_from for each in ids)
+                )
             )
             rows = [self.stored.offsets.get((request.group, request.topic, each), (-1, 0)) for each in ids]
         return pb.FetchOffsetResponse(

@@ -58,7 +58,7 @@ def test_every_message_reaches_the_group_once_while_consumers_join_and_leave(mak
             await drain(first, total=200)
             await first.poll(1, 0.0)
             # The previous owner of a queue commits, and the next one waits a little: on a busy machine not long enough.
-            broker.told_from = 50
+            broker.committed_from = 50
             async with consumer_of(broker, client_id="b") as second:
                 await until(lambda: [2, 2] == [len(each) for each in shares(first, second)])
                 for queue_id in range(4):

@@ -51,7 +51,7 @@ def damage(cluster: LocalCluster, node_id: str, place: int) -> None:
         file.write(b"\xff")
 
 
-def bodies_heard(consumer: Consumer, count: int, skipped: list[SkippedMessages]) -> list[bytes]:
+def bodies_received(consumer: Consumer, count: int, skipped: list[SkippedMessages]) -> list[bytes]:
     """Poll until this many messages have arrived, or the consumer reports skipped ones."""
     found: list[bytes] = []
     deadline = time.monotonic() + PATIENCE_S
@@ -75,7 +75,7 @@ def test_message_that_is_damaged_on_the_leader_reaches_consumers(brokers: LocalB
         skipped: list[SkippedMessages] = []
         rules = {"group": next(groups), "topics": "orders", "start": "first"}
         with Consumer(cluster.endpoints, **rules, on_skipped=skipped.append) as consumer:
-            assert bodies_heard(consumer, len(BODIES), skipped) == BODIES
+            assert bodies_received(consumer, len(BODIES), skipped) == BODIES
         assert skipped == []
         if "damaged_message_skipped topic=orders queue_id=0" in cluster.log_of(leader).read_text():
             return True
@@ -103,7 +103,7 @@ def test_message_that_only_a_stopped_node_has_is_waited_for(brokers: LocalBroker
 
     skipped: list[SkippedMessages] = []
     with Consumer(cluster.endpoints, group="g", topics="orders", start="first", on_skipped=skipped.append) as consumer:
-        assert bodies_heard(consumer, DAMAGED, skipped) == BODIES[:DAMAGED]
+        assert bodies_received(consumer, DAMAGED, skipped) == BODIES[:DAMAGED]
         cluster.start_node(sound, PATIENCE_S)
-        assert bodies_heard(consumer, len(BODIES) - DAMAGED, skipped) == BODIES[DAMAGED:]
+        assert bodies_received(consumer, len(BODIES) - DAMAGED, skipped) == BODIES[DAMAGED:]
     assert skipped == []

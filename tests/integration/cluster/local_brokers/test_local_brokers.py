@@ -191,12 +191,12 @@ def test_name_servers_have_a_topic_when_its_creation_is_acknowledged(brokers: Lo
             is_known = lambda topic=topic: bool(server.Route(RouteRequest(topics=[topic])).routes)  # noqa: E731
             begin = time.monotonic()
             set_topic(calls, topic, 1)
-            check_told(begin, is_known)
+            check_reported(begin, is_known)
             assert producer.send(topic, b"x").queue_offset == 0
             if number % 2:
                 begin = time.monotonic()
                 delete_topic(calls, topic)
-                check_told(begin, lambda is_known=is_known: not is_known())
+                check_reported(begin, lambda is_known=is_known: not is_known())
 
 
 def delete_topic(calls: BrokerCalls, topic: str) -> None:
@@ -218,7 +218,7 @@ def delete_topic(calls: BrokerCalls, topic: str) -> None:
     wait_until(is_deleted, f"topic {topic} is deleted")
 
 
-def check_told(begin: float, is_true: Callable[[], bool]) -> None:
+def check_reported(begin: float, is_true: Callable[[], bool]) -> None:
     """Check that name servers have what was acknowledged since `begin`, unless they took longer than the broker's wait.
 
     Only calls that ended within that limit are checked; in any other call the broker may have stopped waiting.

@@ -60,9 +60,9 @@ def at_rest(tmp_path: Path) -> Iterator[Path]:
     yield from _writing(tmp_path / "store", 400, 400)
 
 
-def _writing(folder: Path, count: int, told_at: int) -> Iterator[Path]:
-    """Run a process that puts `count` messages; yield after `told_at` of them, then kill it."""
-    command = [sys.executable, "-c", PUT_WITHOUT_END, str(folder), str(count), str(told_at)]
+def _writing(folder: Path, count: int, reported_at: int) -> Iterator[Path]:
+    """Run a process that puts `count` messages; yield after `reported_at` of them, then kill it."""
+    command = [sys.executable, "-c", PUT_WITHOUT_END, str(folder), str(count), str(reported_at)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
         assert writer.stdout is not None
         assert writer.stdout.readline() == b"open\n"

@@ -362,14 +362,14 @@ async def test_a_silent_broker_is_dropped_and_those_with_heartbeats_are_not() ->
         # one that has just ended, which was on its way.
         for _ in range(1 + SILENCE_MS_MAX // 40_000):
             now[0] += 40_000
-            await until(lambda: heard_now(address, "b0"), bool)
+            await until(lambda: is_received(address, "b0"), bool)
             service.scan()
 
         assert await topics() == ["orders"]
     await server.stop(None)
 
 
-async def heard_now(address: str, broker: str) -> bool:
+async def is_received(address: str, broker: str) -> bool:
     async with grpc.aio.insecure_channel(address) as channel:
         response = await NameServerStub(channel).ListBrokers(pb.ListBrokersRequest())
     return any(each.broker == broker and each.silent_ms == 0 for each in response.brokers)

@@ -180,11 +180,11 @@ def test_lost_peer_is_reported_once_and_found_again(run: Run, configs: Configs, 
         n0.send("n1", Heartbeat(1, -1, 1))
         assert received.unreachable == ["n1"]
         assert n0.dropped_messages_count == 1
-        n1, heard_again = await started(configs["n1"])
+        n1, received_again = await started(configs["n1"])
         await eventually(lambda: is_linked(n0, "n0", n1, "n1"))
         n0.send("n1", Heartbeat(1, -1, 2))
-        await eventually(lambda: heard_again.messages)
-        assert heard_again.messages == [("n0", Heartbeat(1, -1, 2))]
+        await eventually(lambda: received_again.messages)
+        assert received_again.messages == [("n0", Heartbeat(1, -1, 2))]
         await n0.stop()
         await n1.stop()
 

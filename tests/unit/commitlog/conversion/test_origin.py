@@ -24,7 +24,7 @@ from store.errors import CorruptData
 from store.fs.linux.files import OsFiles
 
 SIZE = 1 << 30
-TOLD = 2048
+SENT_MAX = 2048
 
 
 def manifest_of(count, first=0):
@@ -38,20 +38,20 @@ def changed(manifest, number):
     return replace(manifest, files=tuple(files))
 
 
-@pytest.mark.parametrize("count", [0, 1, TOLD - 1, TOLD, TOLD + 1, 5000, 100_000])
+@pytest.mark.parametrize("count", [0, 1, SENT_MAX - 1, SENT_MAX, SENT_MAX + 1, 5000, 100_000])
 def test_long_manifest_fits_into_a_hello_and_matches_only_the_same_files(count):
     manifest = manifest_of(count)
     assert len(abridge(manifest)) <= ORIGIN_SIZE_BYTES_MAX
     assert difference_of(manifest, abridge(manifest)) is None
 
 
-@pytest.mark.parametrize("number", [TOLD - 1, -TOLD, -1])
+@pytest.mark.parametrize("number", [SENT_MAX - 1, -SENT_MAX, -1])
 def test_changed_file_among_the_newest_two_thousand_is_named(number):
     manifest = manifest_of(5000)
     number %= len(manifest.files)
     difference = difference_of(manifest, abridge(changed(manifest, number)))
-    older = number < len(manifest.files) - TOLD
-    name = manifest.files[len(manifest.files) - TOLD].name if older else manifest.files[number].name
+    older = number < len(manifest.files) - SENT_MAX
+    name = manifest.files[len(manifest.files) - SENT_MAX].name if older else manifest.files[number].name
     assert difference is not None
     assert name in difference
     assert ("some of the files before" in difference) == older

@@ -123,7 +123,7 @@ class _Foundings:
             node.outbox.clear()
 
     @property
-    def believed(self):
+    def accepted_ids(self):
         return {accepted_group_id(node.raft.state) for node in self.nodes.values()} - {NO_GROUP}
 
 
@@ -133,8 +133,8 @@ def test_all_members_of_a_repeatedly_interrupted_founding_agree_on_one_group_id(
         group = _Foundings(seed)
         for _ in range(120):
             group.do_something()
-            assert len(group.believed) <= 1, (seed, group.believed)
-        foundings += bool(group.believed)
+            assert len(group.accepted_ids) <= 1, (seed, group.believed)
+        foundings += bool(group.accepted_ids)
         members += sum(not node.raft.state.is_founding for node in group.nodes.values())
 
     # The test is meaningful only if many groups are founded, and many of their nodes learn of it.

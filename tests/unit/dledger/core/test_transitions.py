@@ -26,7 +26,7 @@ STEPS = {
     TransitionCause.PRE_VOTE: transitions.ask_pre_votes,
     TransitionCause.VOTE: lambda state: transitions.ask_votes(state, is_asked_to_campaign=False),
     TransitionCause.ELECTED: lambda state: transitions.win_election(state, frozenset()),
-    TransitionCause.RESIGNED: transitions.resign,
+    TransitionCause.STEPPED_DOWN: transitions.step_down,
 }
 TERM_STEPS = {"same": 0, "next": 1, "higher": 3}
 
@@ -97,7 +97,7 @@ def test_a_leader_that_is_elected_again_knows_nothing_of_its_followers(group):
     cluster.tick(200)
     before = leader.raft.state.leader
 
-    transitions.resign(leader.raft.state)
+    transitions.step_down(leader.raft.state)
     cluster.campaign("a", only=lambda *_: False)
     transitions.ask_votes(leader.raft.state, is_asked_to_campaign=False)
     transitions.win_election(leader.raft.state, frozenset())

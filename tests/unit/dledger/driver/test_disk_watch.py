@@ -1,6 +1,6 @@
 """The disk watch records an entry that did not fit on the disk, until there is enough free space for it."""
 
-from dledger.driver.disk_watch import RoomWatch
+from dledger.driver.disk_watch import SpaceWatch
 from store.errors import DiskFull
 
 
@@ -17,7 +17,7 @@ class Disk:
 
 def test_disk_is_full_until_the_refused_size_would_fit():
     disk = Disk()
-    watch = RoomWatch(disk.reserve, interval_ms=100)
+    watch = SpaceWatch(disk.reserve, interval_ms=100)
     assert not watch.is_full(0)
 
     watch.lacked([300, 50], 10)
@@ -32,7 +32,7 @@ def test_disk_is_full_until_the_refused_size_would_fit():
 
 
 def test_small_entry_that_fits_does_not_admit_a_large_one():
-    watch = RoomWatch(Disk().reserve, interval_ms=100)
+    watch = SpaceWatch(Disk().reserve, interval_ms=100)
     watch.lacked([300], 10)
 
     watch.found([299])
@@ -46,7 +46,7 @@ def test_small_entry_that_fits_does_not_admit_a_large_one():
 
 def test_continuing_refusals_do_not_delay_the_next_check():
     disk = Disk()
-    watch = RoomWatch(disk.reserve, interval_ms=100)
+    watch = SpaceWatch(disk.reserve, interval_ms=100)
     for now_ms in range(0, 100, 10):
         watch.lacked([300], now_ms)
     disk.room = 300

@@ -72,7 +72,7 @@ def test_ratio_of_a_full_disk(force, full):
         pytest.param([(0, 0), (100, 1), (101, 2)], "ynn", id="a jump ahead"),
         pytest.param([(0, 0), (-100, 1), (-99, 2)], "ynn", id="a jump back"),
         pytest.param([(0, 0), (100, 1), (2, 2), (73, 73), (74, 74)], "ynnny", id="taking it back is another"),
-        pytest.param([(0, 0), (100, 1), (171.9, 72.9), (172, 73), (173, 74)], "ynnyy", id="believed after three days"),
+        pytest.param([(0, 0), (100, 1), (171.9, 72.9), (172, 73), (173, 74)], "ynnyy", id="trusted after three days"),
         pytest.param([(0, 0), (100, 1), (200, 50), (223, 73), (272, 122)], "ynnny", id="each jump begins the wait"),
     ],
 )

@@ -123,7 +123,7 @@ def test_dead_letters_retries_clocks_and_damage_are_reported():
     rows = [{"topic": "%DLQ%billing"}, {"topic": "%RETRY%billing"}, {"bornTimestamp": (BEGIN_MS + 10**6) * 1000}]
     partial = ReportPartial()
     partial.add(batch_of(rows))
-    partial.skipped, partial.mended = 2, 3
+    partial.skipped, partial.recovered = 2, 3
     found = {finding.title: finding.text for finding in find_unusual(summarise(partial, "it"))}
 
     assert set(found) == {

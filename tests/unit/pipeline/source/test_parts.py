@@ -37,18 +37,18 @@ def cut(files, sizes, begins_of=lambda _begin, _end: ()):
             position += len(data)
 
 
-def told_of(store, kind, draw):
+def begins_function(store, kind, draw):
     """Return a function that lists the begins of records in a range: all of them, some, or wrong ones."""
     header_size = {file.base: file.header_size for file in store.files}
     begins = [at - header_size[max(base for base in header_size if base <= at)] for at in sorted(store.messages)]
 
-    def tell(begin, end):
+    def in_range(begin, end):
         true = [at for at in begins if begin <= at < end]
         if kind == "some" and draw.random() < 0.5:
             true = [at for at in true if draw.random() < 0.7]
         return [begin, *(at + draw.randrange(3) for at in true)] if kind == "wrong" else true
 
-    return tell if kind else lambda *_: ()
+    return in_range if kind else lambda *_: ()
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_chunks_split_at_any_byte_give_every_message_once(java_store, monkeypatc
     end = max(offset + message["size"] for offset, message in java_store.messages.items())
     files = [file for file in java_store.files if file.base < end]
     files[-1].content = files[-1].content[: end - files[-1].base]
-    begins_of = told_of(java_store, kind, draw)
+    begins_of = begins_function(java_store, kind, draw)
     monkeypatch.setattr("pipeline.source.broker_reading._BLOCK_BYTES", block)
     monkeypatch.setattr(
         BrokerLog, "read", lambda *_: cut(files, iter(lambda: draw.randrange(1, 4000), None), begins_of)
