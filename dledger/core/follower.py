@@ -21,12 +21,14 @@ def on_heartbeat(state: State, sender: str, heartbeat: Heartbeat) -> None:
     """Stay a follower; advance the commit index, and report it if it exceeds the matched index."""
     note_leader_contact(state, sender, is_founding=heartbeat.is_founding)
     learn_commit(state, heartbeat.commit_index)
-    _report(state, sender, heartbeat.round, is_unmatched=heartbeat.commit_index > state.follower.matched_index)
+    state.follower.heartbeat_round = heartbeat.round
+    _report(state, sender, is_unmatched=heartbeat.commit_index > state.follower.matched_index)
 
 
-def _report(state: State, leader_id: str, heartbeat_round: int, *, is_unmatched: bool = False) -> None:
+def _report(state: State, leader_id: str, *, is_unmatched: bool = False) -> None:
     is_healthy = not (state.is_disk_stalled or state.is_disk_full)
-    state.send(leader_id, HeartbeatResponse(state.term, heartbeat_round, state.incarnation, is_healthy, is_unmatched))
+    answered_round = state.follower.heartbeat_round
+    state.send(leader_id, HeartbeatResponse(state.term, answered_round, state.incarnation, is_healthy, is_unmatched))
 
 
 def on_push(state: State, sender: str, push: Push) -> None:
@@ -89,7 +91,7 @@ def _disagree(state: State, sender: str, push: Push, *, conflict_term: int, conf
     if _has_lost(state, push):
         voting_rights.give_up_vote(state)
         state.emit(EntriesLost(sender, push.prev_index, state.log.last_index))
-        _report(state, sender, 0)
+        _report(state, sender)
     else:
         _refuse(state, sender, push, conflict_term=conflict_term, conflict_first_index=conflict_first_index)
 

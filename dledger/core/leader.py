@@ -119,20 +119,31 @@ def on_written(state: State) -> None:
         replication.push(state, peer)
 
 
-def _note_answer(state: State, sender: str, incarnation: int | None = None) -> Progress | None:
-    """Record an answer; return None if it is from an earlier incarnation of a node that was wiped since."""
+def _note_answer(state: State, sender: str) -> Progress:
+    """Record an answer without an incarnation: it shows only that the sender lives."""
     progress = state.leader.progress[sender]
-    if incarnation is not None and not voting_rights.recognise(state, sender, progress, incarnation):
-        return None
     progress.note_contact(state.now_ms, state.config.max_election_timeout_ms)
-    if progress.incarnation is not None and progress.incarnation != state.incarnations.get(sender):
+    return progress
+
+
+def _note_incarnation(state: State, sender: str, incarnation: int, answered_round: int = 0) -> Progress | None:
+    """Record an answer with an incarnation; return None if it may be from before the sender's disk was lost.
+
+    Only these answers readmit their sender: for them alone, the driver reserves space for the entry before the core
+    receives them (`dledger.driver.admission`). An entry that does not fit would stop this node.
+    """
+    progress = state.leader.progress[sender]
+    if not voting_rights.recognise(state, progress, incarnation, answered_round):
+        return None
+    _note_answer(state, sender)
+    if incarnation != state.incarnations.get(sender):
         membership_changes.readmit(state, sender, progress)
     return progress
 
 
 def on_push_accepted(state: State, sender: str, response: PushAccepted) -> None:
     """Advance the follower's match index, commit what a majority has, and send the next pushes."""
-    progress = _note_answer(state, sender, response.incarnation)
+    progress = _note_incarnation(state, sender, response.incarnation)
     if progress is None or response.match_index > state.log.last_index:
         return
     if progress.installation is not None and response.match_index < state.log.begin_index - 1:
@@ -148,7 +159,6 @@ def on_push_accepted(state: State, sender: str, response: PushAccepted) -> None:
 def on_push_refused(state: State, sender: str, response: PushRefused) -> None:
     """Find the last index at which the follower's log may equal ours, without probing each entry (end of Raft §5.3)."""
     progress = _note_answer(state, sender)
-    assert progress is not None
     if progress.installation is not None:
         return
     if response.is_disk_full:
@@ -245,7 +255,7 @@ def on_persisted(state: State) -> None:
 
 def on_heartbeat_response(state: State, sender: str, response: HeartbeatResponse) -> None:
     """Record that the peer follows us; answer the reads that waited for it; repeat a lost probe."""
-    progress = _note_answer(state, sender, response.incarnation)
+    progress = _note_incarnation(state, sender, response.incarnation, response.round)
     if progress is None:
         return
     if progress.is_healthy != response.is_healthy:
@@ -260,6 +270,4 @@ def on_heartbeat_response(state: State, sender: str, response: HeartbeatResponse
 
 def on_snapshot_progress(state: State, sender: str, response: SnapshotProgress) -> None:
     """Continue the installation of a snapshot on a follower."""
-    progress = _note_answer(state, sender)
-    if progress is not None:
-        catch_up.on_snapshot_progress(state, progress, sender, response)
+    catch_up.on_snapshot_progress(state, _note_answer(state, sender), sender, response)

@@ -18,9 +18,6 @@ _MS_PER_S = 1_000
 _QUOTA_KEPT_MS = 100
 # A time before every other one.
 _NEVER_MS = -(1 << 62)
-# Earlier incarnations that are kept: only a follower that loses its disk more often than this while one answer is in
-# flight would exceed it.
-_LIVES_KEPT_MAX = 32
 
 
 @dataclass(slots=True)
@@ -50,8 +47,8 @@ class Progress:
         next_index: first index of the next push.
         contact_ms: when it last answered in this term.
         match_index: last index known to be equal, and durable, there; -1 when nothing is known.
-        incarnation: the incarnation in its last answer (`HardState.incarnation`); None while it has not answered.
-        earlier_incarnations: those in earlier answers; each ended with the loss of a disk.
+        incarnation: the latest incarnation that answered (`HardState.incarnation`); None while none has.
+        incarnation_round: the leader's heartbeat round when the first answer of that incarnation arrived.
         is_healthy: it reports that its disk neither stalls nor is full.
         steady_since_ms: start of the current period of regular answers that report a healthy disk.
         is_probing: the follower's log has not been matched yet.
@@ -79,7 +76,8 @@ class Progress:
     # -1 while `incarnation` is None, and during an installation. It decreases only when the follower's disk was wiped.
     match_index: int = NO_INDEX
     incarnation: int | None = None
-    earlier_incarnations: deque[int] = field(default_factory=lambda: deque(maxlen=_LIVES_KEPT_MAX))
+    # Each answer of an earlier incarnation is to this round or an earlier one (`voting_rights.recognise`).
+    incarnation_round: int = 0
     is_healthy: bool = True
     steady_since_ms: int = 0
     # While it is set, only one request is in flight; only then `is_waiting` may be set.

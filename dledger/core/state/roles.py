@@ -62,6 +62,7 @@ class Follower:
         owes_acknowledgement: the leader has no acknowledgement yet that everything up to `matched_index` is durable.
         asked_reads: reads that wait for the leader's answer, or for its read index to commit here, by the id of the
             request to the leader.
+        heartbeat_round: of the last heartbeat of this leader; 0 before the first one.
     """
 
     role: ClassVar[Role] = Role.FOLLOWER
@@ -75,6 +76,8 @@ class Follower:
     owes_acknowledgement: bool = False
     # Empty without a leader. Keys are in `(life, last_asked_id]`.
     asked_reads: dict[int, AskedRead] = field(default_factory=dict)
+    # A new follower begins with 0: another leader counts its own rounds.
+    heartbeat_round: int = 0
 
 
 @dataclass(slots=True)

@@ -163,25 +163,30 @@ def counts(state: State, peer: str, progress: Progress) -> bool:
     return progress.incarnation is not None and state.incarnations.get(peer) == progress.incarnation
 
 
-def recognise(state: State, peer: str, progress: Progress, incarnation: int) -> bool:
-    """Record the incarnation of an answer; False: the answer was sent before the peer's disk was lost.
+def recognise(state: State, progress: Progress, incarnation: int, answered_round: int) -> bool:
+    """Record the incarnation of an answer; False: the answer may be from before the peer's disk was lost.
 
-    Such an answer may arrive after those of a later incarnation; the entries that it acknowledges are lost. It is
-    detected by its incarnation: one that this leader has seen before the present one, or the one in the membership
-    while another one already answers. The incarnation in the membership is older than any that does not count yet.
+    Such an answer may arrive after those of a later incarnation; the entries that it acknowledges are lost, and if it
+    replaced the later one, the peer would be ignored and its dead incarnation readmitted. A node has one incarnation
+    after the other. So only an answer to a heartbeat round that began after the recorded incarnation had answered for
+    the first time proves a later one; all answers of an earlier one were sent before that round. Every live node sends
+    such an answer within a heartbeat interval.
+
+    Args:
+        state: a leader's.
+        progress: of the peer.
+        incarnation: in its answer.
+        answered_round: the heartbeat round in its answer; 0: none.
     """
-    known = progress.incarnation
-    if incarnation == known:
+    if incarnation == progress.incarnation:
         return True
-    if known is not None:
-        counted = state.incarnations.get(peer, 0)
-        if incarnation in (0, counted) or incarnation in progress.earlier_incarnations:
+    if progress.incarnation is not None:
+        if answered_round <= progress.incarnation_round:
             return False
-        progress.earlier_incarnations.append(known)
         # The entries that it acknowledged before are lost.
         progress.match_index = NO_INDEX
         progress.retry()
-    progress.incarnation = incarnation
+    progress.incarnation, progress.incarnation_round = incarnation, state.leader.round
     return True
 
 

@@ -117,18 +117,6 @@ def control_frames_are_accepted_without_their_checksum(patch):
     patch.setattr("dledger.peer.decoder.parse_control", lambda control, payload_size: _parse(control))
 
 
-def late_answer_of_an_earlier_process_is_accepted(patch):
-    original = dledger.core.state.voting_rights.recognise
-
-    def recognise(state, peer, progress, incarnation):
-        if original(state, peer, progress, incarnation):
-            return True
-        progress.incarnation = incarnation
-        return incarnation != 0
-
-    patch.setattr(dledger.core.state.voting_rights, "recognise", recognise)
-
-
 def only_a_committed_membership_has_the_group_id(patch):
     patch.setattr(dledger.core.state.voting_rights, "accepted_group_id", lambda state: state.committed_group_id)
 
@@ -357,13 +345,6 @@ MUTANTS = (
         request_for_a_read_raises_the_term,
         "a non-member deposes no leader",
         Tests("tests/unit/dledger/core/test_reads.py::test_a_request_for_a_read_index_deposes_no_leader"),
-    ),
-    Mutant(
-        late_answer_of_an_earlier_process_is_accepted,
-        "acknowledged is durable",
-        Tests(
-            "tests/unit/dledger/core/test_wiped_nodes.py::test_late_acknowledgements_of_earlier_incarnations_do_not_count"
-        ),
     ),
     Mutant(
         each_leader_draws_a_group_id,

@@ -152,11 +152,12 @@ def test_acknowledgements_of_an_earlier_incarnation_are_forgotten(group):
     cluster = group(THREE)
     leader = cluster.campaign("a")
     cluster.tick(200)
-    term = leader.raft.term
-    leader.step(Received("c", PushAccepted(term, 0, incarnation=5)))
     assert leader.raft.match_index_of("c") == 0
+    seen_round = leader.raft.state.leader.round
+    cluster.isolate("c")
+    cluster.tick(200)
 
-    leader.step(Received("c", PushAccepted(term, -1, incarnation=6)))
+    leader.step(Received("c", HeartbeatResponse(leader.raft.term, seen_round + 1, incarnation=6)))
 
     assert leader.raft.match_index_of("c") == -1
 
@@ -172,14 +173,65 @@ def test_late_acknowledgements_of_earlier_incarnations_do_not_count(group):
     cluster.isolate("b")
     cluster.isolate("c")
     term, last_index = leader.raft.term, leader.raft.last_index
+    rounds = leader.raft.state.leader
 
-    # Its disk is lost twice more; the acknowledgements of its incarnations arrive in any order.
-    leader.step(Received("c", PushAccepted(term, -1, incarnation=5)))
-    leader.step(Received("c", PushAccepted(term, -1, incarnation=6)))
+    # Its disk is lost twice more; the answers of its incarnations arrive in any order.
+    late = rounds.round
+    for incarnation in (5, 6):
+        cluster.tick(100)
+        leader.step(Received("c", HeartbeatResponse(term, rounds.round, incarnation)))
     for earlier in (counted, 5, 0):
-        leader.step(Received("c", PushAccepted(term, last_index, incarnation=earlier)))
+        leader.step(Received("c", PushAccepted(term, last_index, earlier)))
+        leader.step(Received("c", HeartbeatResponse(term, late, earlier)))
         assert leader.raft.match_index_of("c") == -1
         assert not leader.raft.is_counted("c")
+
+
+def test_a_late_answer_of_an_incarnation_that_never_answered_before_costs_a_readmitted_node_nothing(group):
+    """The node lost its disk twice; a message of the incarnation in between arrives after the readmission."""
+    cluster = group(THREE)
+    leader = cluster.campaign("a")
+    cluster.tick(200)
+    late_round = leader.raft.state.leader.round
+    cluster.begin("c", tuple(THREE))
+    cluster.tick(1_500)
+    counted = cluster["c"].saved.incarnation
+    members = leader.raft.membership
+    assert leader.raft.is_counted("c")
+
+    for late in (
+        PushAccepted(leader.raft.term, leader.raft.last_index, incarnation=5),
+        HeartbeatResponse(leader.raft.term, late_round, incarnation=5),
+        HeartbeatResponse(leader.raft.term, 0, incarnation=5),
+    ):
+        leader.step(Received("c", late))
+        assert leader.raft.match_index_of("c") == leader.raft.last_index
+    cluster.tick(500)
+    cluster.isolate("b")
+    leader.step(Propose(1, 1))
+    cluster.tick(3_000)
+
+    assert cluster["c"].saved.incarnation == counted
+    assert (leader.raft.membership, leader.raft.role) == (members, Role.LEADER)
+    assert leader.raft.commit_index == leader.raft.last_index
+
+
+def test_a_node_is_counted_although_the_first_answer_in_the_term_was_a_late_one_of_its_lost_disk(group):
+    cluster = group(THREE)
+    cluster.begin("c", tuple(THREE))
+    cluster.isolate("c")
+    leader = cluster.campaign("a")
+    leader.step(Propose(2, 2))
+    cluster.tick(100)
+    leader.step(Received("c", PushAccepted(leader.raft.term, leader.raft.last_index, incarnation=0)))
+    assert leader.raft.is_counted("c")
+
+    cluster.heal()
+    cluster.tick(1_500)
+
+    assert leader.raft.membership.get("c").incarnation == cluster["c"].saved.incarnation != 0
+    assert leader.raft.is_counted("c")
+    assert leader.raft.match_index_of("c") == leader.raft.last_index
 
 
 def test_a_wiped_node_that_was_readmitted_and_wiped_again_must_be_readmitted_again(group):
@@ -246,8 +298,10 @@ def test_acknowledgements_are_forgotten_when_the_incarnation_changes(group):
     cluster.deliver()
     progress = leader.raft.state.leader.progress["c"]
     assert progress.match_index == 2
+    cluster.isolate("c")
+    cluster.tick(100)
 
-    leader.step(Received("c", HeartbeatResponse(1, 1, incarnation=77)))
+    leader.step(Received("c", HeartbeatResponse(1, leader.raft.state.leader.round, incarnation=77)))
     assert progress.match_index == -1
 
     # A late answer of the incarnation before the wipe does not undo that.

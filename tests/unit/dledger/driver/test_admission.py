@@ -4,11 +4,12 @@ import re
 from dataclasses import replace
 
 from dledger.core.events import ChangeMembership, MembershipAction, Received
-from dledger.core.messages import HeartbeatResponse, Push, PushRefused
+from dledger.core.messages import HeartbeatResponse, Push, PushAccepted, PushRefused, SnapshotProgress
 from dledger.errors import ResponseCode
+from dledger.testing.disk.disk import UNLIMITED_BYTES
 from dledger.testing.script.cluster import Cluster
 from dledger.testing.script.machine import Settings
-from dledger.types import Membership, Span
+from dledger.types import NO_INDEX, Membership, Span
 
 NODES = ("n1", "n2", "n3")
 
@@ -166,3 +167,42 @@ def test_wiped_voter_that_no_entry_can_readmit_stops_no_leader(caplog):
 
 def _entry(node):
     return node.store.codec.membership(node.raft.membership).body
+
+
+def fill_log(cluster, leader):
+    """Append until the leader's log has no space for an entry of a single byte."""
+    raft = leader.node.raft
+    for size in (200, 1):
+        last_index = NO_INDEX
+        while last_index < raft.last_index:
+            last_index = raft.last_index
+            leader.node.append([("b", b"b" * size)])
+    cluster.settle(NODES[:2])
+    assert raft.commit_index == raft.last_index
+
+
+def test_wiped_voter_is_readmitted_only_by_answers_for_which_space_was_reserved():
+    """Its refusals and reports of snapshots have no incarnation; on a full disk they would stop the leader."""
+    cluster, leader = begun(544, index_file_size_bytes=128)
+    raft, node = leader.node.raft, leader.node
+    node.append([("a", b"a" * 200)])
+    # A wiped node answers while its readmission must wait for another change of the members.
+    leader.feed(ChangeMembership(cluster.next_id(), MembershipAction.ADD, "n4", "host:1"))
+    cluster.pass_time([leader], 100)
+    leader.feed(Received("n3", HeartbeatResponse(raft.term, raft.state.leader.round, incarnation=77)))
+    cluster.settle(NODES[:2])
+    # The other voter cannot lead either.
+    leader.feed(Received("n2", HeartbeatResponse(raft.term, raft.state.leader.round, is_healthy=False)))
+    leader.disk.capacity_bytes = leader.disk.used_bytes
+    fill_log(cluster, leader)
+    members, last_index = raft.membership, raft.last_index
+
+    leader.feed(Received("n3", PushRefused(raft.term, last_index, -1, -1, -1)))
+    leader.feed(Received("n3", SnapshotProgress(raft.term, 0, 0)))
+    leader.feed(Received("n3", PushAccepted(raft.term, -1, incarnation=77)))
+
+    assert leader.node is node, cluster.story.take()
+    assert raft.membership == members
+    leader.disk.capacity_bytes = UNLIMITED_BYTES
+    leader.feed(Received("n3", PushAccepted(raft.term, -1, incarnation=77)))
+    assert raft.membership.get("n3").incarnation == 77
