@@ -178,6 +178,10 @@ def on_reset(state: State, sender: str, message: ResetLog) -> None:
             # This node restarted after the last chunk: request the snapshot again.
             state.send(sender, SnapshotProgress(state.term, message.snapshot_index, 0))
             return
+        # Entries before our begin are committed, also after a restart. So a delayed reset replaces no log that it or a
+        # later one began, even if `prev_term` is not the real one (`prev_term_of`): entries that were acknowledged
+        # after a reset are never set aside by the same one.
+        assert end >= state.log.begin_index, (message.begin_index, state.log.begin_index, state.commit_index)
         state.log = LogTail(LogState(message.begin_index, message.prev_term, end))
         state.written_index = state.persisted_index = end
         membership.replace(state, message.membership)

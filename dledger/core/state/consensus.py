@@ -106,8 +106,9 @@ class State:
     leader_id: str | None = None
     group_id: int = NO_GROUP
     committed_group_id: int = NO_GROUP
-    # In `[log.begin_index - 1, log.last_index]`. It may exceed `persisted_index`: then a majority without this node has
-    # made the entries durable.
+    # In `[log.begin_index - 1, log.last_index]`, also at the start: only committed entries are deleted, or left out by
+    # a reset, and a log that begins after them never goes back to them (`catch_up.on_reset`). It may exceed
+    # `persisted_index`: then a majority without this node has made the entries durable.
     commit_index: int = NO_INDEX
     # Fixed for the life of the process; never above `log.last_index`, because nothing at or below it is truncated.
     commit_floor: int = NO_INDEX

@@ -14,6 +14,7 @@ from dledger.node.state_machine import Applier
 from dledger.storage.snapshot_store import SnapshotStore
 from dledger.testing.disk.file import SimFile
 from dledger.testing.disk.files import SimFiles
+from dledger.types import NO_INDEX
 from tests.mutants.mutant import CrashPoints, Mutant, Scenario, Seeds, Tests
 from tests.mutants.shapes import with_old_files_that_go
 
@@ -163,6 +164,16 @@ def current_log_is_freed_before_the_one_set_aside(patch):
     patch.setattr(NodeRetention, "__init__", init)
 
 
+def restarted_node_does_not_count_deleted_entries_as_committed(patch):
+    original = Raft.__init__
+
+    def init(self, *args, **kwargs):
+        original(self, *args, **kwargs)
+        self.state.commit_index = self.state.office.matched_index = NO_INDEX
+
+    patch.setattr(Raft, "__init__", init)
+
+
 MUTANTS = (
     Mutant(
         old_log_is_deleted_at_once_by_a_reset,
@@ -253,5 +264,13 @@ MUTANTS = (
         duplicate_answers_double_the_chunks,
         "one chunk of a snapshot is in flight to a follower",
         Tests(CATCH_UP + "test_duplicates_of_an_answer_start_no_further_chunks"),
+    ),
+    Mutant(
+        restarted_node_does_not_count_deleted_entries_as_committed,
+        "acknowledged is durable",
+        Tests(
+            "tests/unit/dledger/core/test_catch_up.py::"
+            "test_delayed_reset_sets_nothing_aside_on_a_restarted_node_whose_log_it_began"
+        ),
     ),
 )

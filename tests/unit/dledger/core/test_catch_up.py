@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 
@@ -16,8 +17,10 @@ from dledger.core.events import (
     Tick,
     WriteSnapshotChunk,
 )
-from dledger.core.messages import Push, ResetLog, SnapshotChunk, SnapshotProgress
-from dledger.types import SnapshotInfo
+from dledger.core.messages import Push, PushAccepted, ResetLog, SnapshotChunk, SnapshotProgress
+from dledger.core.raft import Raft
+from dledger.types import HardState, LogState, SnapshotInfo, TermRun
+from tests.unit.dledger.core.conftest import membership_of
 
 THREE = {"a": [], "b": [], "c": []}
 
@@ -218,6 +221,31 @@ def test_late_reset_never_drops_what_is_committed_or_equal(group):
 
     assert follower.seen(ResetStore) == []
     assert follower.raft.last_index == 9
+
+
+@pytest.mark.parametrize(("begin_index", "prev_term"), [(5, 4), (5, 3), (5, 1), (7, 4), (9, 4)])
+def test_delayed_reset_sets_nothing_aside_on_a_restarted_node_whose_log_it_began(group, begin_index, prev_term):
+    """The leader that sent it did not know the term before its log; the entries after it were acknowledged since."""
+    follower = group(THREE)["b"]
+    log = LogState(begin_index, prev_term, 9, (TermRun(begin_index, 4),))
+    follower.raft = Raft(
+        follower.config,
+        self_id="b",
+        memberships=[membership_of(THREE)],
+        hard_state=HardState(5),
+        log_state=log,
+        fit=follower.fit,
+        draw=Random(1).randrange,
+        now_ms=0,
+    )
+    late = ResetLog(5, begin_index=5, begin_position=500, prev_term=4, membership=membership_of(THREE), commit_index=4)
+
+    effects = follower.step(Received("a", late))
+
+    assert [effect for effect in effects if isinstance(effect, ResetStore)] == []
+    (answer,) = [effect.message for effect in effects if isinstance(effect, Send)]
+    assert answer == PushAccepted(5, begin_index - 1)
+    assert (follower.raft.begin_index, follower.raft.last_index) == (begin_index, 9)
 
 
 def test_reset_of_an_old_term_is_ignored(group):
