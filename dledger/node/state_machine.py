@@ -162,9 +162,9 @@ class Applier:
     def is_snapshot_due(self) -> bool:
         """Whether the snapshot threshold is reached, or the last snapshot is lost.
 
-        False while a snapshot is being loaded, and until the entries of `catch_up` are applied.
+        False while a snapshot is being loaded, until the entries of `catch_up` are applied, and before the first entry.
         """
-        if self.is_loading or self._applied_index < self._catch_up_index:
+        if self.is_loading or self._applied_index < self._catch_up_index or self._applied_index == NO_INDEX:
             return False
         return self._applied_index >= self._next_snapshot_at or self._is_snapshot_lost()
 
@@ -177,7 +177,10 @@ class Applier:
         self._catch_up_index = self._commit_index
 
     def ask_snapshot(self, *, is_forced: bool = False) -> None:
-        """Make a snapshot due now, if anything was applied since the last one, or (`is_forced`) in any case."""
+        """Make a snapshot due now, if anything was applied since the last one, or (`is_forced`) in any case.
+
+        Before anything was applied, there is no state: then it is due after the first step that applies an entry.
+        """
         self._next_snapshot_at = min(self._next_snapshot_at, self._applied_index)
         self._is_forced |= is_forced
 
@@ -192,13 +195,14 @@ class Applier:
         """
         assert not self.is_loading
         index, is_forced = self._applied_index, self._is_forced
-        self._next_snapshot_at, self._is_forced = index + self._threshold, False
-        if self._snapshot is None:
-            is_news = index != NO_INDEX
-        else:
-            is_news = index != self._snapshot.index or is_forced or self._is_snapshot_lost()
-        if not is_news:
+        if index == NO_INDEX:
+            # A request waits for the first entry.
             return None
+        self._next_snapshot_at, self._is_forced = index + self._threshold, False
+        if self._snapshot is not None:
+            is_news = index != self._snapshot.index or is_forced or self._is_snapshot_lost()
+            if not is_news:
+                return None
         try:
             self._snapshot = self._snapshots.save(index, self._applied_term, self._chunks(index))
         except DiskFull:
@@ -269,7 +273,8 @@ class Applier:
         self._loading, self._snapshot = None, info
         self._applied_index, self._applied_term = info.index, info.term
         self._commit_index = max(self._commit_index, info.index)
-        self._next_snapshot_at = info.index + self._threshold
+        # A request during the load is one for this state, too.
+        self._next_snapshot_at = info.index + (0 if self._is_forced else self._threshold)
 
 
 class StateMachine(Protocol):

@@ -11,6 +11,7 @@ from dledger.node.state_machine_runner import NodeMachine
 from dledger.storage.snapshot_store import SnapshotStore
 from dledger.testing.shell.options import ShellNemesisOp, with_state_machines
 from dledger.testing.shell.state_options import SnapshotNemesisOp
+from dledger.types import NO_INDEX
 from tests.mutants.bugs.shell import FAILED, READ, STUCK
 from tests.mutants.mutant import Mutant, ShellSeeds, Tests
 
@@ -163,6 +164,16 @@ def installation_begins_with_the_newest_snapshot_at_each_attempt(patch):
     patch.setattr(catch_up, "retry", catch_up.begin)
 
 
+def request_of_a_snapshot_before_the_first_entry_is_dropped(patch):
+    original = Applier.ask_snapshot
+
+    def ask_snapshot(self, *, is_forced=False):
+        if self._applied_index != NO_INDEX:
+            original(self, is_forced=is_forced)
+
+    patch.setattr(Applier, "ask_snapshot", ask_snapshot)
+
+
 MUTANTS = (
     Mutant(
         restart_applies_the_last_entry_of_the_snapshot_again,
@@ -209,4 +220,12 @@ MUTANTS = (
         ),
     ),
     Mutant(installation_begins_with_the_newest_snapshot_at_each_attempt, "liveness", Tests(KEPT)),
+    Mutant(
+        request_of_a_snapshot_before_the_first_entry_is_dropped,
+        "a requested snapshot is saved",
+        Tests(
+            "tests/unit/dledger/node/test_state_machine.py::"
+            "test_snapshot_that_is_requested_before_the_first_entry_is_saved_after_it"
+        ),
+    ),
 )

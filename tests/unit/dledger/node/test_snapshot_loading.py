@@ -73,6 +73,20 @@ def test_commits_and_snapshot_requests_wait_until_all_pieces_are_loaded(loading)
     assert host.state.applied == bodies(0, 65)
 
 
+@pytest.mark.parametrize("is_forced", [False, True])
+def test_forced_request_during_a_load_is_made_when_the_snapshot_is_loaded(loading, is_forced):
+    host, _ = loading
+    host.applier._threshold = 1000
+    host.applier.ask_snapshot(is_forced=is_forced)
+
+    while host.applier.is_loading:
+        host.applier.step()
+
+    assert host.applier.is_snapshot_due is is_forced
+    saved = host.applier.save_snapshot()
+    assert (None if saved is None else saved.index) == (60 if is_forced else None)
+
+
 def test_newer_snapshot_replaces_the_one_that_is_being_loaded(loading):
     host, source = loading
     host.applier.step()

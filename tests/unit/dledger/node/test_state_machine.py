@@ -139,8 +139,6 @@ def test_snapshot_on_demand_is_saved_once(machine):
 
 def test_snapshot_that_is_requested_again_replaces_the_one_of_the_same_entries(machine):
     host = Host(machine)
-    host.applier.ask_snapshot(is_forced=True)
-    assert host.applier.save_snapshot() is None
     host.append(*bodies(0, 4))
     host.commit()
     first = host.applier.save_snapshot()
@@ -156,6 +154,21 @@ def test_snapshot_that_is_requested_again_replaces_the_one_of_the_same_entries(m
     assert (second.index, host.applier.snapshot) == (first.index, second) != (first.index, first)
     assert host.applier.save_snapshot() is None
     assert Host(machine).state.applied == [*bodies(0, 4), b"what no entry says"]
+
+
+@pytest.mark.parametrize("is_forced", [False, True])
+def test_snapshot_that_is_requested_before_the_first_entry_is_saved_after_it(machine, is_forced):
+    host = Host(machine)
+    host.applier.ask_snapshot(is_forced=is_forced)
+    assert not host.applier.is_snapshot_due
+    assert host.applier.save_snapshot() is None
+
+    host.append(*bodies(0, 4))
+
+    assert host.commit() == [4]
+    assert not host.applier.is_snapshot_due
+    host.append(b"5")
+    assert host.commit() == []
 
 
 def test_state_may_be_ahead_of_the_nodes_own_log(machine):
