@@ -135,23 +135,28 @@ class History:
             other = self._leaders.setdefault(term, node_id)
             if other != node_id:
                 raise Violation("election safety", f"{node_id} and {other} both lead term {term}")
-        self.look_at_commits(life)
+        commit_index = node.commit_index
+        if commit_index != life.commit_index:
+            self._committed(life, life.store.begin_index, commit_index)
 
-    def look_at_commits(self, life: Life) -> None:
-        """Check only the committed entries of a node.
+    def look_at_failed(self, life: Life) -> None:
+        """Check the committed entries of a node that failed within a step, as far as its store has them.
+
+        The core has the state after that step, and the store perhaps not: a reset that failed has removed files of the
+        old log, and a push that failed was not written. This node has reported no entry beyond its store as committed.
 
         Raises:
             Violation: a guarantee is violated.
         """
-        commit_index = life.node.commit_index
-        if commit_index != life.commit_index:
-            self._committed(life, commit_index)
+        store, begin_index = life.store, life.node._raft.begin_index  # noqa: SLF001 - as above
+        commit_index = min(life.node.commit_index, store.last_index)
+        if commit_index > life.commit_index:
+            self._committed(life, max(store.begin_index, begin_index), commit_index)
 
-    def _committed(self, life: Life, commit_index: int) -> None:
+    def _committed(self, life: Life, begin_index: int, commit_index: int) -> None:
         if commit_index < life.commit_index:
             raise Violation("commit index", f"{life.node_id} went back from {life.commit_index} to {commit_index}")
-        store = life.store
-        for entry in _entries(store, max(life.commit_index + 1, store.begin_index), commit_index):
+        for entry in _entries(life.store, max(life.commit_index + 1, begin_index), commit_index):
             index = entry.index
             if index < len(self.committed):
                 if self.committed[index] != entry:

@@ -204,7 +204,7 @@ class NodeProcess:
     def _look_at_failed(self, life: Life) -> None:
         """Record the commits and answers of the step in which a node failed."""
         try:
-            self._world.history.look_at_commits(life)
+            self._world.history.look_at_failed(life)
         except Violation as violation:
             self._world.violate(violation)
         except StoreError as error:
