@@ -38,8 +38,6 @@ _NAME: Final = re.compile(rf"[A-Za-z0-9%|_.\-]{{1,{NAME_LENGTH_MAX}}}")
 # Without "," and "=", which SCRAM escapes, and without anything that SASLprep changes.
 _SUBJECT_NAME: Final = re.compile(rf"[A-Za-z0-9_.@\-]{{1,{SUBJECT_NAME_LENGTH_MAX}}}")
 _FOUND_LENGTH_MAX: Final = 80
-# A single IPv6 client may have a whole network of this size.
-_CLIENT_NETWORK_BITS: Final = 64
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -280,30 +278,6 @@ def canonical_source(text: str) -> str:
     if len(text) > 64 or (isinstance(network, ipaddress.IPv6Network) and network.network_address.ipv4_mapped):
         raise IllegalAccessChange("source", "an IPv4 network in its own form", _shown(text))
     return str(network)
-
-
-def address_of_peer(peer: str) -> Address | None:
-    """Return the address in a peer of gRPC (`ipv4:10.1.2.3:40000`, `ipv6:[fd00::1]:40000`); None: it has none.
-
-    An IPv4 address in IPv6 form becomes an IPv4 address, so that one policy covers both.
-    """
-    kind, _, rest = peer.partition(":")
-    if kind not in ("ipv4", "ipv6"):
-        return None
-    host = rest.rpartition(":")[0].replace("%5B", "[").replace("%5D", "]").strip("[]")
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return None
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return mapped or address
-
-
-def client_of_address(address: Address | None) -> str:
-    """Return the key by which requests of one client are counted: its address, its network for IPv6, or `local`."""
-    if isinstance(address, ipaddress.IPv6Address):
-        return str(ipaddress.ip_network((address, _CLIENT_NETWORK_BITS), strict=False))
-    return "local" if address is None else str(address)
 
 
 def _shown(text: str) -> str:

@@ -13,13 +13,13 @@ import secrets
 import time
 from typing import TYPE_CHECKING, Final
 
-from cluster.access.model import address_of_peer, client_of_address
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.v1 import access_pb2 as pb
 from dledger.authentication.dialogs import DialogTable
 from dledger.authentication.failures import LoginFailures
 from dledger.authentication.scram import LoginRefused, begin_dialog, nonce_of
 from dledger.authentication.tokens import SESSION_S, Session, session_token
+from dledger.service.client_addresses import address_of_peer, client_of_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 from functools import lru_cache
-from ipaddress import IPv6Address, ip_address, ip_network
 from math import ceil
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -29,7 +28,7 @@ import grpc
 import grpc.aio
 
 from dledger.errors import RepeatLater
-from dledger.service.open_connections import peer_of
+from dledger.service.client_addresses import address_of_peer, client_of_address
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -128,8 +127,6 @@ EVERYTHING: Final[CallRights] = AllRights()
 # The rights of the current task's call, if the service checks the requests of its streams itself.
 _OF_STREAM: Final[ContextVar[CallRights]] = ContextVar("call rights", default=EVERYTHING)
 _HOLDER: Final[ContextVar[str]] = ContextVar("holder", default="")
-# The network of an IPv6 address that counts as one client.
-_CLIENT_NETWORK_BITS: Final = 64
 _PUSHBACK: Final = "grpc-retry-pushback-ms"
 
 
@@ -145,7 +142,7 @@ def admit(gate: CallGate | None, method: str, context: Context) -> CallRights:
 def enter_call(rights: CallRights, context: Context) -> str:
     """Return the holder of the shares of a call, its user or else its address; `holder` returns it in the task, too."""
     user = rights.user
-    name = f"user {user!r}" if user else client_of_peer(context.peer())
+    name = f"user {user!r}" if user else _client_holder(context.peer())
     _HOLDER.set(name)
     return name
 
@@ -156,15 +153,10 @@ def holder() -> str:
 
 
 @lru_cache(maxsize=4096)
-def client_of_peer(peer: str) -> str:
-    """Return the client, as a holder of shares, of gRPC's name of a connection: its address, or network of IPv6."""
-    found = peer_of(peer)
-    if found is None:
-        return "local clients"
-    address = ip_address(found.host.partition("%")[0])
-    if isinstance(address, IPv6Address):
-        return f"address {address.ipv4_mapped or ip_network((address, _CLIENT_NETWORK_BITS), strict=False)}"
-    return f"address {address}"
+def _client_holder(peer: str) -> str:
+    """Return a client without a user as a holder of shares."""
+    address = address_of_peer(peer)
+    return "local clients" if address is None else f"address {client_of_address(address)}"
 
 
 def leave_to_service(admission: CallRights) -> None:

@@ -21,7 +21,6 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from cluster.access.model import address_of_peer
 from cluster.api.gates.callers import Caller, caller_of_certificate, identity_of_call
 from cluster.api.rights import RIGHTS, Audience, MethodRights
 from dledger.authentication.tokens import SESSION_PREFIX, TokenRefused, digest_of_api_token, read_session_token
@@ -29,6 +28,7 @@ from dledger.errors import CallRefused
 from dledger.security.errors import NoIdentity
 from dledger.security.identity import IdentityKind
 from dledger.service.call_gate import AllRights
+from dledger.service.client_addresses import address_of_peer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

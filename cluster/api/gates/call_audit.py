@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from cluster.access.model import address_of_peer, client_of_address
 from cluster.api.audited import AUDITED, Recorded, resources_of
 from cluster.api.gates.callers import caller_of_certificate
 from cluster.audit.record import ADMITTED, OK, UNKNOWN, AuditRecord, RecordKind
 from cluster.protocol.errors import Reason
 from dledger.errors import ResponseCode
 from dledger.service.call_gate import EVERYTHING, AllRights
+from dledger.service.client_addresses import address_of_peer, client_of_address
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message

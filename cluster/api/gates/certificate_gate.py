@@ -11,13 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from cluster.access.model import address_of_peer
 from cluster.api.gates.callers import Caller, names_of_certificate
 from cluster.api.rights import Audience, MethodRights
 from dledger.errors import CallRefused
 from dledger.security.errors import NoIdentity
 from dledger.security.identity import identity_among
 from dledger.service.call_gate import AllRights
+from dledger.service.client_addresses import address_of_peer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cluster.access.model import address_of_peer, client_of_address
 from cluster.api.rights import RIGHTS, Audience
 from dledger.errors import OverQuota
+from dledger.service.client_addresses import address_of_peer, client_of_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable

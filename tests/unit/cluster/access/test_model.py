@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
-
 import pytest
 
 from cluster.access import model
@@ -15,7 +13,6 @@ from cluster.access.model import (
     Policy,
     Resource,
     ResourceType,
-    address_of_peer,
     canonical_source,
     check_policies,
     check_subject_name,
@@ -104,23 +101,6 @@ def test_a_source_has_one_form() -> None:
     for text in ("10.1.2.3/8", "::ffff:10.0.0.1", "10.1.2.3/33", "", "a" * 1_000, "10.0.0.1" + " " * 100):
         with pytest.raises(IllegalAccessChange):
             canonical_source(text)
-
-
-@pytest.mark.parametrize(
-    ("peer", "address"),
-    [
-        ("ipv4:10.1.2.3:40000", "10.1.2.3"),
-        ("ipv6:[fd00::1]:40000", "fd00::1"),
-        ("ipv6:%5Bfd00::1%5D:40000", "fd00::1"),
-        ("ipv6:[::ffff:10.1.2.3]:40000", "10.1.2.3"),
-        ("ipv6:[fe80::1%25eth0]:1", "fe80::1"),
-        ("unix:", None),
-        ("ipv4:?", None),
-        ("", None),
-    ],
-)
-def test_addresses_of_peers(peer: str, address: str | None) -> None:
-    assert (ipaddress.ip_address(address) if address else None) == address_of_peer(peer)
 
 
 def test_types_and_patterns_have_the_numbers_of_rocketmq() -> None:

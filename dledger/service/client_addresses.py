@@ -1,0 +1,39 @@
+"""The client of a call as one that is counted: its address, or of IPv6 the network that one client may have.
+
+| gRPC's name of a connection | address | client |
+| --- | --- | --- |
+| `ipv4:10.1.2.3:40000` | `10.1.2.3` | `10.1.2.3` |
+| `ipv6:[::ffff:10.1.2.3]:40000` | `10.1.2.3`, so that one rule covers both forms | `10.1.2.3` |
+| `ipv6:%5Bfd00::1%5D:40000` | `fd00::1` | `fd00::/64` |
+| `unix:`, or anything else | None | `local` |
+"""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import Final
+
+from dledger.service.open_connections import peer_of
+
+# The network of an IPv6 address that counts as one client.
+_CLIENT_NETWORK_BITS: Final = 64
+
+
+def address_of_peer(peer: str) -> IPv4Address | IPv6Address | None:
+    """Return the address in a peer of gRPC, without the zone of IPv6; None: it has none."""
+    found = peer_of(peer)
+    if found is None:
+        return None
+    try:
+        address = ip_address(found.host.partition("%")[0])
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return mapped or address
+
+
+def client_of_address(address: IPv4Address | IPv6Address | None) -> str:
+    """Return the key by which requests of one client are counted."""
+    if isinstance(address, IPv6Address):
+        return str(ip_network((address, _CLIENT_NETWORK_BITS), strict=False))
+    return "local" if address is None else str(address)
