@@ -21,13 +21,13 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from cluster.api.gates.callers import Caller, caller_of_certificate, identity_of_call
+from cluster.api.gates.call_audit import RecordedCall
+from cluster.api.gates.callers import Caller, identity_of_call
 from cluster.api.rights import RIGHTS, Audience, MethodRights
 from dledger.authentication.tokens import SESSION_PREFIX, TokenRefused, digest_of_api_token, read_session_token
 from dledger.errors import CallRefused
 from dledger.security.errors import NoIdentity
 from dledger.security.identity import IdentityKind
-from dledger.service.call_gate import AllRights
 from dledger.service.client_addresses import address_of_peer
 
 if TYPE_CHECKING:
@@ -103,14 +103,13 @@ class AccessGate:
         return admission
 
 
-class CallAdmission(AllRights):
+class CallAdmission(RecordedCall):
     """The rights of one call: a `dledger.service.call_gate.CallRights`."""
 
     def __init__(self, gate: AccessGate, method: str, row: MethodRights, context: Context) -> None:
+        super().__init__(gate.audit, method, context)
         self._gate = gate
-        self._method = method
         self._row = row
-        self._context = context
         # Looked up with the user, so that it costs nothing while access control is off.
         self._address: Address | None = None
         # For which the user was looked up, compared by identity; there is another object after each change.
@@ -130,39 +129,21 @@ class CallAdmission(AllRights):
         """Whether the caller has proven that it is a node of this broker."""
         return self._is_node
 
-    def begin(self) -> None:
-        """Raise unless the caller may send some request.
+    def _begin(self) -> None:
+        access = self._gate.access()
+        if self._gate.is_open(self._row, access):
+            return
+        self._look_up(access)
+        if self._row.audience is not Audience.RIGHTS:
+            self._compare(access, None)
 
-        Raises:
-            CallRefused: it may not.
-        """
-        try:
-            access = self._gate.access()
-            if self._gate.is_open(self._row, access):
-                return
+    def _check(self, request: Message) -> None:
+        access = self._gate.access()
+        if self._gate.is_open(self._row, access):
+            return
+        if self._rules is not access.rules or self._gate.clock_s() >= self._expires_s:
             self._look_up(access)
-            if self._row.audience is not Audience.RIGHTS:
-                self._compare(access, None)
-        except CallRefused as refused:
-            self._record_refusal(None, refused)
-            raise
-
-    def check(self, request: Message) -> None:
-        """Raise unless the caller may send this request now.
-
-        Raises:
-            CallRefused: it may not.
-        """
-        try:
-            access = self._gate.access()
-            if self._gate.is_open(self._row, access):
-                return
-            if self._rules is not access.rules or self._gate.clock_s() >= self._expires_s:
-                self._look_up(access)
-            self._compare(access, request)
-        except CallRefused as refused:
-            self._record_refusal(request, refused)
-            raise
+        self._compare(access, request)
 
     def check_again(self, request: Message) -> None:
         """Raise unless the caller may still get responses to this request.
@@ -173,26 +154,10 @@ class CallAdmission(AllRights):
         if self._rules is not self._gate.access().rules or self._gate.clock_s() >= self._expires_s:
             self.check(request)
 
-    def done(self, request: Message, response: Message | None) -> None:
-        """Record how a call ended whose only request was admitted; None: without a response."""
-        audit = self._gate.audit
-        if audit is not None and audit.records(self._method):
-            audit.done(self._method, request, response, self._caller())
-
-    def admitted(self, request: Message) -> None:
-        """Record a request of a stream, or one whose responses are streamed."""
-        audit = self._gate.audit
-        if audit is not None and audit.records(self._method):
-            audit.admitted(self._method, request, self._caller())
-
-    def _record_refusal(self, request: Message | None, refused: CallRefused) -> None:
-        if self._gate.audit is not None:
-            self._gate.audit.refused(self._method, request, self._caller(), refused)
-
     def _caller(self) -> Caller:
         """Return the caller; while access control is off, by its certificate, if it has one."""
         if not self._user and not self._gate.access().rules.is_enforced:
-            return caller_of_certificate(self._context)
+            return super()._caller()
         return Caller(self._user, self._via, self._context.peer())
 
     def _compare(self, access: AccessState, request: Message | None) -> None:

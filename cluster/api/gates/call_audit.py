@@ -1,4 +1,4 @@
-"""Records of calls: what the gate of access control knows of the caller, and how the call ended.
+"""Records of calls: callers, refusals of access control, and results.
 
 Not here: which methods are recorded (`cluster.api.audited`), and the files (`cluster.audit`).
 """
@@ -11,7 +11,7 @@ from cluster.api.audited import AUDITED, Recorded, resources_of
 from cluster.api.gates.callers import caller_of_certificate
 from cluster.audit.record import ADMITTED, OK, UNKNOWN, AuditRecord, RecordKind
 from cluster.protocol.errors import Reason
-from dledger.errors import ResponseCode
+from dledger.errors import CallRefused, ResponseCode
 from dledger.service.call_gate import EVERYTHING, AllRights
 from dledger.service.client_addresses import address_of_peer, client_of_address
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from cluster.api.gates.callers import Caller
     from cluster.api.rights import Scope
     from cluster.audit.log import AuditLog
-    from dledger.errors import CallRefused
     from dledger.service.call_gate import CallRights, Context
 
 _LOGIN: Final = "AccessService/FinishLogin"
@@ -117,6 +116,70 @@ class CallAudit:
         )
 
 
+class RecordedCall(AllRights):
+    """The rights of a call whose refusals and results are recorded; as it is, it admits every request.
+
+    Gates that refuse calls derive from it, and override `_begin`, `_check` and `_caller`.
+
+    Args:
+        audit: records calls; None: nothing is recorded.
+        method: path of the call.
+        context: of the call.
+    """
+
+    def __init__(self, audit: CallAudit | None, method: str, context: Context) -> None:
+        self._audit = audit
+        self._method = method
+        self._context = context
+
+    def begin(self) -> None:
+        """Raise unless the caller may send some request.
+
+        Raises:
+            dledger.errors.CallRefused: it may not.
+        """
+        try:
+            self._begin()
+        except CallRefused as refused:
+            self._record_refusal(None, refused)
+            raise
+
+    def check(self, request: Message) -> None:
+        """Raise unless the caller may send this request now.
+
+        Raises:
+            dledger.errors.CallRefused: it may not.
+        """
+        try:
+            self._check(request)
+        except CallRefused as refused:
+            self._record_refusal(request, refused)
+            raise
+
+    def done(self, request: Message, response: Message | None) -> None:
+        """Record how a call ended whose only request was admitted; None: without a response."""
+        if self._audit is not None and self._audit.records(self._method):
+            self._audit.done(self._method, request, response, self._caller())
+
+    def admitted(self, request: Message) -> None:
+        """Record a request of a stream, or one whose responses are streamed."""
+        if self._audit is not None and self._audit.records(self._method):
+            self._audit.admitted(self._method, request, self._caller())
+
+    def _begin(self) -> None:
+        """Refuse a call whatever its request, as `begin`."""
+
+    def _check(self, request: Message) -> None:
+        """Refuse a request, as `check`."""
+
+    def _caller(self) -> Caller:
+        return caller_of_certificate(self._context)
+
+    def _record_refusal(self, request: Message | None, refused: CallRefused) -> None:
+        if self._audit is not None:
+            self._audit.refused(self._method, request, self._caller(), refused)
+
+
 class AuditGate:
     """A `dledger.service.call_gate.CallGate` that admits everything, and records it: of a server without certificates.
 
@@ -131,22 +194,7 @@ class AuditGate:
         """Return all rights; calls that are not recorded have no cost."""
         if self._audit is None or not self._audit.records(method):
             return EVERYTHING
-        return _RecordedCall(self._audit, method, context)
-
-
-class _RecordedCall(AllRights):
-    """A call that is admitted and recorded."""
-
-    def __init__(self, audit: CallAudit, method: str, context: Context) -> None:
-        self._audit = audit
-        self._method = method
-        self._context = context
-
-    def done(self, request: Message, response: Message | None) -> None:
-        self._audit.done(self._method, request, response, caller_of_certificate(self._context))
-
-    def admitted(self, request: Message) -> None:
-        self._audit.admitted(self._method, request, caller_of_certificate(self._context))
+        return RecordedCall(self._audit, method, context)
 
 
 def _result_of(response: Any) -> str:

@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from cluster.api.gates.call_audit import RecordedCall
 from cluster.api.gates.callers import Caller, names_of_certificate
 from cluster.api.rights import Audience, MethodRights
 from dledger.errors import CallRefused
 from dledger.security.errors import NoIdentity
 from dledger.security.identity import identity_among
-from dledger.service.call_gate import AllRights
 from dledger.service.client_addresses import address_of_peer
 
 if TYPE_CHECKING:
@@ -101,13 +101,12 @@ class CertificateGate:
         return call
 
 
-class CertifiedCall(AllRights):
+class CertifiedCall(RecordedCall):
     """The rights of one call: they never change, so only requests are checked."""
 
     def __init__(self, gate: CertificateGate, method: str, context: Context) -> None:
+        super().__init__(gate.audit, method, context)
         self._gate = gate
-        self._method = method
-        self._context = context
         self._row = gate.policy.rows.get(method, MethodRights(Audience.SUPER))
         self._identity: CertificateIdentity | None = None
         self._names: tuple[str, ...] = ()
@@ -123,45 +122,15 @@ class CertifiedCall(AllRights):
         """Whether the caller is a node without quotas."""
         return self._identity is not None and self._gate.policy.is_node(self._identity)
 
-    def begin(self) -> None:
-        """Raise unless the caller may send some request.
-
-        Raises:
-            CallRefused: it may not.
-        """
+    def _begin(self) -> None:
         if self._row.audience is Audience.PUBLIC:
             return
-        try:
-            self._look_up()
-            if self._row.audience is Audience.SUPER:
-                self._compare(None)
-        except CallRefused as refused:
-            self._record_refusal(None, refused)
-            raise
+        self._look_up()
+        if self._row.audience is Audience.SUPER:
+            self._compare(None)
 
-    def check(self, request: Message) -> None:
-        """Raise unless the caller may send this request.
-
-        Raises:
-            CallRefused: it may not.
-        """
-        try:
-            self._compare(request)
-        except CallRefused as refused:
-            self._record_refusal(request, refused)
-            raise
-
-    def done(self, request: Message, response: Message | None) -> None:
-        """Record how a call ended whose only request was admitted."""
-        audit = self._gate.audit
-        if audit is not None and audit.records(self._method):
-            audit.done(self._method, request, response, self._caller())
-
-    def admitted(self, request: Message) -> None:
-        """Record a request of a stream, or one whose responses are streamed."""
-        audit = self._gate.audit
-        if audit is not None and audit.records(self._method):
-            audit.admitted(self._method, request, self._caller())
+    def _check(self, request: Message) -> None:
+        self._compare(request)
 
     def _look_up(self) -> None:
         policy = self._gate.policy
@@ -198,5 +167,4 @@ class CertifiedCall(AllRights):
 
     def _record_refusal(self, request: Message | None, refused: CallRefused) -> None:
         self._gate.count_refused(refused.code.name)
-        if self._gate.audit is not None:
-            self._gate.audit.refused(self._method, request, self._caller(), refused)
+        super()._record_refusal(request, refused)
