@@ -1,4 +1,4 @@
-"""Common code of `dledger topic` and `dledger group`: calls to several brokers, and their answers.
+"""Common code of commands for topics, groups, users and policies: calls to several brokers, and their answers.
 
 With name servers a change is applied to all brokers of a cluster, or to chosen ones, one after another, as by
 RocketMQ's `updateTopic -c CLUSTER` and `-b BROKER`. A failure at one broker does not affect the others; changes are
@@ -15,10 +15,12 @@ from rich.markup import escape
 
 from cluster.cli.common import fail, notes
 from cluster.cli.message_common import targets_of
+from cluster.cli.rows import print_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from cluster.cli.rows import Row
     from cluster.cli.targets import BrokerTarget
     from cluster.client.broker_calls import BrokerCalls
 
@@ -121,6 +123,38 @@ def read_each(
             notes.print(f"{escape(target.broker)}: {escape(failure.message)}", highlight=False, soft_wrap=True)
             silent.append(target.broker)
     return answers, silent
+
+
+def list_chosen(
+    context: typer.Context,
+    choice: Choice,
+    read: Callable[[BrokerCalls], Answer],
+    rows_of: Callable[[BrokerTarget, Answer], Iterable[Row]],
+    columns: Mapping[str, str],
+    *,
+    as_json: bool,
+    order: Sequence[str] = (),
+) -> None:
+    """Print rows of each chosen broker; exit with 1 if one did not answer.
+
+    Args:
+        context: of the command.
+        choice: the brokers.
+        read: asks one of them.
+        rows_of: makes rows of its answer.
+        columns: as for `print_rows`; `broker` is left out of a table where brokers are not known by name.
+        as_json: print JSON.
+        order: names of texts by which rows are ordered; without: by broker, as answered.
+    """
+    with chosen_brokers(context, choice, is_change=False) as targets:
+        answers, silent = read_each(targets, read)
+    rows = [row for target, answer in answers for row in rows_of(target, answer)]
+    if order:
+        rows.sort(key=lambda row: [row[name] for name in order])
+    if not any(target.broker for target in targets):
+        columns = {name: heading for name, heading in columns.items() if name != "broker"}
+    print_rows(columns, rows, as_json=as_json)
+    end_if_silent(silent)
 
 
 def end_if_silent(silent: Sequence[str]) -> None:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cluster.cli.common import EXIT_USAGE, NameServers, fail, help_of, output
-from cluster.cli.each_broker import Choice, change_chosen, chosen_brokers, end_if_silent, read_each
+from cluster.cli.each_broker import Choice, change_chosen, chosen_brokers, end_if_silent, list_chosen, read_each
 from cluster.cli.message_common import Broker, BrokerNames, Cluster
-from cluster.cli.messages.users import all_users, broker_of, where_of
-from cluster.cli.rows import AsJson, print_rows
+from cluster.cli.messages.users import all_users, broker_of
+from cluster.cli.rows import AsJson
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -107,19 +107,15 @@ def list_policies(
     Examples:
         dledger acl list
     """
-    with chosen_brokers(context, Choice(broker, name_servers, broker_names, cluster), is_change=False) as targets:
-        answers, silent = read_each(targets, lambda calls: list(_rows(calls)))
-    rows = [{**broker_of(target), **row} for target, found in answers for row in found]
-    columns = {
-        "of": "of",
-        "name": "name",
-        "effect": "effect",
-        "resource": "resource",
-        "actions": "actions",
-        "sources": "from",
-    }
-    print_rows(where_of(targets) | columns, rows, as_json=as_json)
-    end_if_silent(silent)
+    columns = {name: name for name in ("broker", "of", "name", "effect", "resource", "actions")}
+    list_chosen(
+        context,
+        Choice(broker, name_servers, broker_names, cluster),
+        lambda calls: list(_rows(calls)),
+        lambda target, rows: ({**broker_of(target), **row} for row in rows),
+        {**columns, "sources": "from"},
+        as_json=as_json,
+    )
 
 
 def explain(

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cluster.cli.common import EXIT_USAGE, NameServers, fail, help_of
-from cluster.cli.each_broker import (
-    Choice,
-    change_chosen,
-    change_each,
-    chosen_brokers,
-    end_if_silent,
-    read_each,
-)
+from cluster.cli.each_broker import Choice, change_chosen, change_each, chosen_brokers, list_chosen
 from cluster.cli.message_common import Broker, BrokerNames, Cluster, Topic
-from cluster.cli.rows import AsJson, print_rows
+from cluster.cli.rows import AsJson
 
 if TYPE_CHECKING:
+    from cluster.cli.targets import BrokerTarget
     from cluster.client.broker_calls import BrokerCalls
     from cluster.v1 import broker_pb2 as pb
 
@@ -157,28 +151,28 @@ def list_groups(
     """
     from cluster.v1 import broker_pb2 as pb
 
-    with chosen_brokers(context, Choice(broker, name_servers, broker_names, cluster), is_change=False) as targets:
-        answers, silent = read_each(
-            targets, lambda calls: calls.ask(lambda stub: stub.ListGroups, pb.ListGroupsRequest()).groups
-        )
-        rows = [
-            {
-                "group": each.group.name,
-                "broker": target.broker,
-                "consumers": len(each.client_ids),
-                "client_ids": list(each.client_ids),
-                "is_enabled": each.group.is_consume_enabled,
-                "is_orderly": each.group.is_orderly,
-                "topics": list(each.topics),
-            }
-            for target, groups in answers
-            for each in groups
-        ]
-        are_named = any(target.broker for target in targets)
-    columns = {"group": "group", **({"broker": "broker"} if are_named else {}), "consumers": "consumers"}
-    columns |= {"is_enabled": "enabled", "topics": "topics"}
-    print_rows(columns, sorted(rows, key=lambda row: (str(row["group"]), str(row["broker"]))), as_json=as_json)
-    end_if_silent(silent)
+    columns = {"group": "group", "broker": "broker", "consumers": "consumers"}
+    list_chosen(
+        context,
+        Choice(broker, name_servers, broker_names, cluster),
+        lambda calls: calls.ask(lambda stub: stub.ListGroups, pb.ListGroupsRequest()).groups,
+        lambda target, groups: (_row(target, each) for each in groups),
+        {**columns, "is_enabled": "enabled", "topics": "topics"},
+        as_json=as_json,
+        order=("group", "broker"),
+    )
+
+
+def _row(target: BrokerTarget, state: pb.GroupState) -> dict[str, Any]:
+    return {
+        "group": state.group.name,
+        "broker": target.broker,
+        "consumers": len(state.client_ids),
+        "client_ids": list(state.client_ids),
+        "is_enabled": state.group.is_consume_enabled,
+        "is_orderly": state.group.is_orderly,
+        "topics": list(state.topics),
+    }
 
 
 def delete_group(

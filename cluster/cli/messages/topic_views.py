@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cluster.cli.common import NameServers, notes
-from cluster.cli.each_broker import Choice, chosen_brokers, end_if_silent, read_each
+from cluster.cli.each_broker import Choice, end_if_silent, list_chosen, read_each
 from cluster.cli.message_common import Broker, BrokerNames, Cluster, Topic, moment, targets_of
 from cluster.cli.rows import AsJson, print_rows
 
@@ -41,16 +41,16 @@ def list_topics(
     """
     from cluster.v1 import broker_pb2 as pb
 
-    with chosen_brokers(context, Choice(broker, name_servers, broker_names, cluster), is_change=False) as targets:
-        answers, silent = read_each(
-            targets, lambda calls: calls.ask(lambda stub: stub.ListTopics, pb.ListTopicsRequest()).topics
-        )
-        rows = [_row(target, topic) for target, topics in answers for topic in topics]
-        are_named = any(target.broker for target in targets)
-    columns = {"topic": "topic", **_where(are_named), "read_queues": "queues read", "write_queues": "written"}
-    columns["permission"] = "permission"
-    print_rows(columns, sorted(rows, key=lambda row: (row["topic"], row["broker"])), as_json=as_json)
-    end_if_silent(silent)
+    columns = {"topic": "topic", "broker": "broker", "read_queues": "queues read", "write_queues": "written"}
+    list_chosen(
+        context,
+        Choice(broker, name_servers, broker_names, cluster),
+        lambda calls: calls.ask(lambda stub: stub.ListTopics, pb.ListTopicsRequest()).topics,
+        lambda target, topics: (_row(target, topic) for topic in topics),
+        {**columns, "permission": "permission"},
+        as_json=as_json,
+        order=("topic", "broker"),
+    )
 
 
 def _where(are_named: bool) -> dict[str, str]:

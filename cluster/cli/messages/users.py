@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cluster.cli.common import EXIT_FAILED, EXIT_USAGE, NameServers, fail, help_of, notes
-from cluster.cli.each_broker import Choice, change_chosen, change_each, chosen_brokers, end_if_silent, read_each
+from cluster.cli.each_broker import Choice, change_chosen, change_each, chosen_brokers, list_chosen
 from cluster.cli.message_common import Broker, BrokerNames, Cluster
-from cluster.cli.rows import AsJson, print_rows
+from cluster.cli.rows import AsJson
 from cluster.cli.tls import ignore_token
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from cluster.cli.targets import BrokerTarget
     from cluster.client.broker_calls import BrokerCalls
@@ -215,12 +215,14 @@ def list_users(
         dledger user list
         dledger user list --json
     """
-    with chosen_brokers(context, Choice(broker, name_servers, broker_names, cluster), is_change=False) as targets:
-        answers, silent = read_each(targets, lambda calls: list(all_users(calls)))
-    rows = [{**broker_of(target), **_row_of(each)} for target, users in answers for each in users]
-    columns = {"user": "user", "kind": "kind", "roles": "roles", "policies": "policies", "credentials": "credentials"}
-    print_rows(where_of(targets) | columns, rows, as_json=as_json)
-    end_if_silent(silent)
+    list_chosen(
+        context,
+        Choice(broker, name_servers, broker_names, cluster),
+        lambda calls: list(all_users(calls)),
+        lambda target, users: ({**broker_of(target), **_row_of(each)} for each in users),
+        {name: name for name in ("broker", "user", "kind", "roles", "policies", "credentials")},
+        as_json=as_json,
+    )
 
 
 def create_token(
@@ -298,11 +300,6 @@ def all_users(calls: BrokerCalls) -> Iterator[Any]:
         if not page.has_more:
             return
         after = page.users[-1].user.name
-
-
-def where_of(targets: Sequence[BrokerTarget]) -> dict[str, str]:
-    """Return the column of the broker's name, if brokers are known by name."""
-    return {"broker": "broker"} if any(target.broker for target in targets) else {}
 
 
 def broker_of(target: BrokerTarget) -> dict[str, str]:
