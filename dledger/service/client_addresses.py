@@ -10,15 +10,19 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Final
 
 from dledger.service.open_connections import peer_of
 
+# Gates ask for each call, some for each request: of the connections that are in use, each is parsed once.
+_PEERS_MAX: Final = 4_096
 # The network of an IPv6 address that counts as one client.
 _CLIENT_NETWORK_BITS: Final = 64
 
 
+@lru_cache(maxsize=_PEERS_MAX)
 def address_of_peer(peer: str) -> IPv4Address | IPv6Address | None:
     """Return the address in a peer of gRPC, without the zone of IPv6; None: it has none."""
     found = peer_of(peer)
@@ -32,6 +36,7 @@ def address_of_peer(peer: str) -> IPv4Address | IPv6Address | None:
     return mapped or address
 
 
+@lru_cache(maxsize=_PEERS_MAX)
 def client_of_address(address: IPv4Address | IPv6Address | None) -> str:
     """Return the key by which requests of one client are counted."""
     if isinstance(address, IPv6Address):
