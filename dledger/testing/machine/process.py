@@ -167,12 +167,24 @@ class SimProcess:
 
     def run(self) -> None:
         """Start the timers."""
-        options, after = self._world.options, self._world.scheduler.after
-        after(int(self._random.random() * options.tick_us), self._tick)
-        after(options.checkpoint_interval_us, self._begin_checkpoint)
-        after(RETENTION_INTERVAL_US, self._look_for_old_files)
+        options = self._world.options
+        self._repeat(options.tick_us, self._tick, first_us=int(self._random.random() * options.tick_us))
+        self._repeat(options.checkpoint_interval_us, self._begin_checkpoint)
+        self._repeat(RETENTION_INTERVAL_US, lambda: self._guard(self._delete_old_files))
         if not options.is_flush_sync:
-            after(FLUSH_INTERVAL_US, self._flush)
+            self._repeat(FLUSH_INTERVAL_US, lambda: self._guard(self._driver.begin_sync))
+
+    def _repeat(self, interval_us: int, work: Callable[[], None], first_us: int | None = None) -> None:
+        """Do `work` after each interval until the process is dead; a paused process leaves it out."""
+        after = self._world.scheduler.after
+
+        def due() -> None:
+            if not self.is_dead:
+                after(interval_us, due)
+                if not self.is_paused:
+                    work()
+
+        after(interval_us if first_us is None else first_us, due)
 
     # ---------------------------------------------------------------------------------------------- input
 
@@ -266,13 +278,9 @@ class SimProcess:
     # --------------------------------------------------------------------------------------- event batches
 
     def _tick(self) -> None:
-        if self.is_dead:
-            return
-        self._world.scheduler.after(self._world.options.tick_us, self._tick)
-        if not self.is_paused:
-            self._observer.expire()
-            self._inbox.append(Tick(self._clock.now_ms()))
-            self._turn()
+        self._observer.expire()
+        self._inbox.append(Tick(self._clock.now_ms()))
+        self._turn()
 
     def _turn(self) -> None:
         self._has_turn = False
@@ -329,32 +337,14 @@ class SimProcess:
         self._world.checks.machine.applied(self.node_id, applier.applied_index, self._state_machine.digest)
 
     def _begin_checkpoint(self) -> None:
-        if self.is_dead:
-            return
-        after = self._world.scheduler.after
-        after(self._world.options.checkpoint_interval_us, self._begin_checkpoint)
-        if not self.is_paused:
-            # It is saved in another thread while event batches continue, so log and term may change before it is saved.
-            ticket = self.store.begin_checkpoint(self.raft.commit_index)
-            after(int(self._random.random() * self._world.options.sync_max_us), self._save_checkpoint, ticket)
+        # It is saved in another thread while event batches continue, so log and term may change before it is saved.
+        ticket = self.store.begin_checkpoint(self.raft.commit_index)
+        delay_us = int(self._random.random() * self._world.options.sync_max_us)
+        self._world.scheduler.after(delay_us, self._save_checkpoint, ticket)
 
     def _save_checkpoint(self, ticket: CheckpointTicket) -> None:
         if not self.is_dead and not self.is_paused:
             self._guard(ticket.save)
-
-    def _flush(self) -> None:
-        if self.is_dead:
-            return
-        self._world.scheduler.after(FLUSH_INTERVAL_US, self._flush)
-        if not self.is_paused:
-            self._guard(self._driver.begin_sync)
-
-    def _look_for_old_files(self) -> None:
-        if self.is_dead:
-            return
-        self._world.scheduler.after(RETENTION_INTERVAL_US, self._look_for_old_files)
-        if not self.is_paused:
-            self._guard(self._delete_old_files)
 
     def _delete_old_files(self) -> None:
         for index in self._retention.look(self.retention_floor):
