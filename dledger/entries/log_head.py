@@ -18,14 +18,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
-from dledger.entries.format.entry import BLANK_SIZE_MIN, INDEX_UNIT_SIZE, encode_blank
+from dledger.entries.format.entry import BLANK_SIZE_MIN, HEADER_SIZE, INDEX_UNIT_SIZE, encode_blank
 from dledger.entries.format.walk import UNKNOWN, chain_before
 from dledger.storage.properties import format_checked, parse_checked, what_is_wrong
 from dledger.types import NO_TERM, decoded_term, encoded_term
 from store.errors import CorruptData, DiskFull, StoreError
 
 if TYPE_CHECKING:
-    from dledger.entries.aside import Aside
+    from dledger.entries.aside import Aside, AsideRecord
     from store.fs.mapped_file_queue import MappedFileQueue
     from store.fs.ports import Files
 
@@ -133,6 +133,45 @@ class LogHeadFile:
         elif self._files.exists(self._path):
             self._files.remove(self._path)
             self._files.sync_directory(self._directory)
+
+
+def is_begin_position(position: int, file_size: int) -> bool:
+    """Return whether a log may begin at a position: of a file's begin, or with a header before and a blank after it."""
+    offset = position % file_size
+    return offset == 0 or HEADER_SIZE <= offset <= file_size - BLANK_SIZE_MIN
+
+
+def replace_log(
+    head_file: LogHeadFile,
+    data: MappedFileQueue,
+    index: MappedFileQueue,
+    head: LogHead,
+    aside: Aside,
+    kept: AsideRecord | None,
+) -> None:
+    """Begin an empty log at `head` in place of the one that is there.
+
+    Args:
+        head_file: of this log.
+        data: its data files.
+        index: its index files.
+        head: of the empty log.
+        aside: of this node.
+        kept: the entries that are to be set aside; None: there are none.
+
+    Raises:
+        store.errors.DiskFull: as `restart_log`; if there were no files, nothing was changed.
+        store.errors.StorageFailed: the node must stop.
+    """
+    is_without_files, old_head = not data.mapped_files, head_file.load()
+    if kept is not None:
+        aside.prepare(kept, old_head)
+    try:
+        restart_log(head_file, data, index, head, aside)
+    except DiskFull:
+        if is_without_files:
+            head_file.restore(old_head)
+        raise
 
 
 def restart_log(

@@ -22,16 +22,14 @@ from dledger.entries.errors import CorruptPush, EntryNotFound, EntryTooLarge
 from dledger.entries.flush import EntriesFlushProgress, EntriesTicket
 from dledger.entries.format.codec import RAW_ENTRY_CODEC, EntryCodec
 from dledger.entries.format.entry import (
-    BLANK_SIZE_MIN,
     ENTRY_NORMAL,
-    HEADER_SIZE,
     INDEX_UNIT_SIZE,
     encode_batch,
     encode_blank,
 )
 from dledger.entries.format.walk import UNKNOWN
 from dledger.entries.index import IndexUnit
-from dledger.entries.log_head import LogHead, restart_log
+from dledger.entries.log_head import LogHead, is_begin_position, replace_log
 from dledger.entries.next_write import NextWrite
 from dledger.entries.opening import OpenLog, open_log
 from dledger.entries.push_check import Predecessor
@@ -39,7 +37,7 @@ from dledger.entries.reader import EntryReader, decode_all
 from dledger.entries.room import EntryRoom
 from dledger.storage.checkpoint import Checkpoint, CheckpointTicket
 from dledger.types import NO_INDEX, NO_TERM, UNKNOWN_TERM, LogState, MembershipEntry, Span, TermRun
-from store.errors import CorruptData, DiskFull
+from store.errors import CorruptData
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -535,20 +533,12 @@ class EntryStore:
             store.errors.StorageFailed: the node must stop; the same holds.
         """
         assert begin_index >= 0
-        offset = begin_position % self.data_file_size
-        assert offset == 0 or HEADER_SIZE <= offset <= self.data_file_size - BLANK_SIZE_MIN, begin_position
+        assert is_begin_position(begin_position, self.data_file_size), begin_position
         self._parts.checkpoint_file.withdraw(0)
         head = LogHead(begin_index, begin_position, prev_term, prev_chain_crc=prev_chain_crc)
-        is_without_files, head_file = not self._data.mapped_files, self._parts.head_file
-        old_head = head_file.load()
-        if self.last_index >= self.begin_index:
-            self.aside.prepare(AsideRecord(self.begin_index, self.last_index, caught_up_index), old_head)
-        try:
-            restart_log(head_file, self._data, self._index.queue, head, self.aside)
-        except DiskFull:
-            if is_without_files:
-                head_file.restore(old_head)
-            raise
+        is_empty = self.last_index < self.begin_index
+        kept = None if is_empty else AsideRecord(self.begin_index, self.last_index, caught_up_index)
+        replace_log(self._parts.head_file, self._data, self._index.queue, head, self.aside, kept)
         self._begin_at(head)
         self._flush.reset(begin_index - 1)
         self._rolled_index = self._flushed_index = begin_index
