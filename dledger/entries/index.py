@@ -187,11 +187,22 @@ class EntryIndex:
         """Return the last index of `[first_index, last_index]` for which `holds` is true, else `first_index - 1`.
 
         `holds` is called with position, size and term of an entry; it must be true up to some entry and false after it.
+        Raises as `fields`.
         """
         low, high = first_index - 1, last_index
+        file, view = None, memoryview(b"")
         while low < high:
             middle = (low + high + 1) // 2
-            _, position, size, _, term = self.fields(middle)
+            offset = middle * INDEX_UNIT_SIZE
+            # Nearly always one file has all of these units, so it is looked up once.
+            if file is None or not file.begin_offset <= offset < file.end_offset:
+                file = self._queue.find(offset)
+                if file is None:
+                    raise self.corrupt(middle)
+                view = file.file.view()
+            _, position, size, index, term = INDEX_UNIT.unpack_from(view, offset - file.begin_offset)
+            if index != middle:
+                raise self.corrupt(middle)
             if holds(position, size, term):
                 low = middle
             else:
