@@ -23,6 +23,8 @@ STATUS_OF: Final = {
     ResponseCode.DISK_FULL: PutStatus.SERVICE_NOT_AVAILABLE,
     ResponseCode.LEADER_NOT_READY: PutStatus.SERVICE_NOT_AVAILABLE,
     ResponseCode.LEADER_TRANSFERRING: PutStatus.SERVICE_NOT_AVAILABLE,
+    # Another leader's entries replaced the message: a producer repeats it there.
+    ResponseCode.TERM_CHANGED: PutStatus.SERVICE_NOT_AVAILABLE,
     ResponseCode.LEADER_PENDING_FULL: PutStatus.OS_PAGE_CACHE_BUSY,
     ResponseCode.WAIT_QUORUM_ACK_TIMEOUT: PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH,
     ResponseCode.UNEXPECTED_ARGUMENT: PutStatus.MESSAGE_ILLEGAL,

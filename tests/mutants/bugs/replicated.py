@@ -5,6 +5,7 @@ import cluster.nameserver.registration_checks
 import cluster.replica.bootstrap
 import cluster.replica.local_base_log
 import commitlog.replicated.commit_log
+import commitlog.replicated.put_outcomes
 import store.access.dedupe
 from cluster.client.consumer.progress import QueueProgress
 from cluster.nameserver.registered_brokers import RouteTable
@@ -18,6 +19,7 @@ from commitlog.conversion.base_log_files import BaseLogFetch
 from commitlog.conversion.old_config import find_config
 from commitlog.replicated.commit_log import DLedgerCommitLog
 from commitlog.replicated.leadership import Leadership
+from dledger.errors import ResponseCode
 from dledger.types import NO_INDEX
 from store.access.dedupe import DedupeWindow
 from store.access.message_store import MessageStore
@@ -49,6 +51,11 @@ def recreated_topic_has_its_old_offsets(patch):
             self._removed_topics.append((name, self._topics[name]))
 
     patch.setattr(KeptOffsets, "remove_topic", remove_topic)
+
+
+def put_replaced_by_another_leaders_entry_fails(patch):
+    """It is not appended for certain, and the producer must repeat it."""
+    patch.delitem(commitlog.replicated.put_outcomes.STATUS_OF, ResponseCode.TERM_CHANGED)
 
 
 def messages_are_dispatched_before_they_are_committed(patch):
@@ -238,6 +245,11 @@ MUTANTS = (
         queue_is_handed_over_while_messages_are_processed,
         "a change of members repeats nothing",
         Tests(HAND_OVER + "test_a_queue_moves_when_its_messages_are_processed_and_committed"),
+    ),
+    Mutant(
+        put_replaced_by_another_leaders_entry_fails,
+        "what may be repeated is repeated",
+        Tests("tests/unit/cluster/protocol/test_errors.py::test_put_is_worth_trying_again_whenever_the_append_is"),
     ),
     Mutant(
         messages_are_dispatched_before_they_are_committed,

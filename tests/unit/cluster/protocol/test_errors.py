@@ -15,6 +15,7 @@ from cluster.protocol.route_table import (
 )
 from cluster.protocol.wire.answers import answer_of, check_answer, failure_of_call
 from cluster.v1 import answer_pb2
+from commitlog.replicated.put_outcomes import put_outcome
 from dledger.errors import DLedgerError, InvariantBroken, ResponseCode, outcome_of
 from dledger.pending.reads import RequestRefused
 from dledger.v1.log_pb2 import LeaderHint
@@ -119,3 +120,13 @@ def test_a_broken_call_was_certainly_not_executed_only_if_no_node_was_reached(
 
 def test_a_successful_answer_raises_no_error() -> None:
     check_answer(answer_pb2.Answer())
+
+
+@pytest.mark.parametrize("code", [code for code in ResponseCode if code is not ResponseCode.SUCCESS])
+def test_put_is_worth_trying_again_whenever_the_append_is(code: ResponseCode) -> None:
+    status, certainty = put_outcome(code)
+    put = RequestFailed(reason_of_put(status), "refused", certainty=certainty)
+
+    # Quotas are checked before the append: the log refuses none for them.
+    is_by_the_log = code is not ResponseCode.OVER_QUOTA
+    assert put.is_worth_trying or not (is_by_the_log and failure_of_code(code, "refused").is_worth_trying)
