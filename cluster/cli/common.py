@@ -132,16 +132,21 @@ def help_if_unreachable(error: str, endpoints: str) -> str:
     )
 
 
-def check_exposure(option: str, address: Address, *, is_insecure: bool) -> None:
-    """End the command if other machines can reach a plain port and this is not meant; else print a note about it.
+def check_exposure(
+    option: str, address: Address, *, is_insecure: bool, is_plain: bool = True, remedy: str = ""
+) -> None:
+    """End the command if strangers on other machines can use a port and this is not meant; else print a note about it.
 
     Args:
         option: which names the address.
         address: where the process would listen.
         is_insecure: `--insecure` was given.
+        is_plain: the port has no TLS; False: it has, but does not authenticate its clients.
+        remedy: what to set instead.
     """
     if is_loopback(address):
         return
     if not is_insecure:
-        fail(f"{option}: {exposure_of(address)}: {HOW_TO_LISTEN}", EXIT_USAGE)
-    print_note(exposure_of(address))
+        advice = f"{remedy}, or {HOW_TO_LISTEN}" if remedy else HOW_TO_LISTEN
+        fail(f"{option}: {exposure_of(address, is_plain=is_plain)}: {advice}", EXIT_USAGE)
+    print_note(exposure_of(address, is_plain=is_plain))

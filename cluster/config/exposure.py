@@ -1,7 +1,8 @@
 """Which ports of a process other machines can reach, and whether they are secured.
 
 A process refuses to listen on such an address without TLS, or a secret between nodes, unless its settings say that this
-is meant. Names are not resolved: only `localhost` is known to be this machine.
+is meant; also with TLS that authenticates only the server, if every client may then do everything. Names are
+not resolved: only `localhost` is known to be this machine.
 """
 
 from __future__ import annotations
@@ -20,25 +21,28 @@ HOW_TO_LISTEN: Final = "listen on 127.0.0.1, or confirm with --insecure that all
 
 @dataclass(frozen=True, slots=True)
 class ExposedPort:
-    """A port that is plain and that other machines can reach.
+    """A port that strangers on other machines can use.
 
     Attributes:
         option: which sets its address.
         address: where it listens.
         remedy: what to set instead.
+        is_plain: it has no TLS; False: it has, but does not authenticate its clients.
     """
 
     option: str
     address: Address
     remedy: str
+    is_plain: bool = True
 
     def __str__(self) -> str:
-        return exposure_of(self.address)
+        return exposure_of(self.address, is_plain=self.is_plain)
 
 
-def exposure_of(address: Address) -> str:
-    """Return in words what is wrong with a plain port at this address."""
-    return f"other machines can reach {address}, which has neither TLS nor another protection"
+def exposure_of(address: Address, *, is_plain: bool) -> str:
+    """Return in words what is wrong with a port at this address: it is plain, or does not authenticate its clients."""
+    lacks = "has neither TLS nor another protection" if is_plain else "has TLS, but does not authenticate its clients"
+    return f"other machines can reach {address}, which {lacks}"
 
 
 def is_loopback(address: Address) -> bool:
@@ -47,7 +51,9 @@ def is_loopback(address: Address) -> bool:
 
 
 def exposed_ports(options: ServerOptions) -> tuple[ExposedPort, ...]:
-    """Return the ports of a node that are plain and that other machines can reach.
+    """Return the ports of a node that strangers on other machines can use.
+
+    A page of metrics has no commands and no secrets, so TLS without certificates of scrapers is enough for it.
 
     Args:
         options: filled; `self_id` is one of `peers`.
@@ -57,6 +63,11 @@ def exposed_ports(options: ServerOptions) -> tuple[ExposedPort, ...]:
     ports = [ExposedPort("peers", address, "set peer_security") for address in peers if is_peer_port_plain]
     if options.client_tls == "off":
         ports.append(ExposedPort("client_address", options.client_address, "set client_tls"))
+    elif options.client_tls == "on" and not options.broker:
+        ports.append(ExposedPort("client_address", options.client_address, "set client_tls = mutual", is_plain=False))
+    elif options.client_tls == "on" and not options.first_user_file:
+        remedy = "set first_user_file (it stays set), or client_tls = mutual"
+        ports.append(ExposedPort("client_address", options.client_address, remedy, is_plain=False))
     if options.metrics_tls == "off":
         remedy = "set metrics_tls, or insecure = metrics"
         ports.append(ExposedPort("metrics_address", options.metrics_address, remedy))

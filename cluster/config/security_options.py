@@ -30,8 +30,9 @@ class SecurityOptions(BaseModel):
     )
     insecure: Literal["none", "metrics", "all"] = Field(
         default="none",
-        description="Which ports may be plain on an address that other machines can reach. none: the node refuses to "
-        "start. metrics: metrics_address. all, or --insecure: every port, for a network in which all are trusted.",
+        description="Which ports strangers may use on an address that other machines can reach, because they are plain "
+        "or do not authenticate clients. none: the node refuses to start. metrics: metrics_address. all, or "
+        "--insecure: every port, for a network in which all are trusted.",
     )
     peer_security: Literal["off", "secret", "tls"] = Field(
         default="off",

@@ -23,6 +23,7 @@ from dledger.security.errors import (
     CertificateFileUnreadable,
     PrivateKeyExposed,
 )
+from dledger.security.secret_files import is_exposed
 from store.fs.linux.regular_files import open_with_status
 
 # A certificate has about 1 KiB. A bundle of all public authorities has 250 KiB.
@@ -76,7 +77,7 @@ def read_certificates(path: str) -> PemFile:
 
 
 def read_key(path: str) -> PemFile:
-    """Read a file of one private key that has no password and that no other user may read.
+    """Read a file of one private key without a password, of the same modes as `read_secret`.
 
     Raises:
         CertificateFault: its subclasses name the fault.
@@ -94,7 +95,9 @@ def read_key(path: str) -> PemFile:
 
 
 def read_secret(path: str) -> PemFile:
-    """Read a file of a secret that no other user may read; its content is not judged.
+    """Read a file of a secret; its content is not judged.
+
+    Its mode must be 0600, or 0640 if root owns it (`secret_files.is_exposed`).
 
     Raises:
         CertificateFault: as `read_certificates`; `PrivateKeyExposed`: others may read it.
@@ -130,9 +133,8 @@ def _read(path: str, what: str, *, is_secret: bool) -> PemFile:
 
 
 def _check_owner(path: str, status: os.stat_result, what: str) -> None:
-    """Refuse a key or secret that others may read, by the rule of PostgreSQL: 0600, or 0640 if it is root's."""
-    allowed = 0o640 if status.st_uid == 0 else 0o600
-    if stat.S_IMODE(status.st_mode) & 0o077 & ~allowed:
+    """Refuse a key or secret that others may read."""
+    if is_exposed(status):
         mode = f"{stat.S_IMODE(status.st_mode):04o}"
         raise PrivateKeyExposed(
             f"{path}: expected {what} of mode 0600, found mode {mode}: other users may read it. "

@@ -1,6 +1,9 @@
-"""Reads small files with a secret: regular files that only their owner may read.
+"""Which modes a file with a secret may have, and a reader of small ones.
 
-Not here: private keys, which may also be readable by the group if root owns them (`dledger.security.pem_files`).
+The rule is that of PostgreSQL for private keys: only its owner may read the file (0600); if root owns it, so may its
+group (0640), which is that of the service that runs without root's rights.
+
+Not here: private keys and secrets of certificates' folders, which have errors of their own (`pem_files`).
 """
 
 from __future__ import annotations
@@ -8,11 +11,14 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import Final
 
 from store.fs.linux.regular_files import open_with_status
 
-_FOREIGN_BITS: Final = stat.S_IRWXG | stat.S_IRWXO
+
+def is_exposed(status: os.stat_result) -> bool:
+    """Return whether others than the users that a secret is for may read or change its file."""
+    allowed = 0o640 if status.st_uid == 0 else 0o600
+    return bool(stat.S_IMODE(status.st_mode) & 0o077 & ~allowed)
 
 
 def read_secret_file(path: str, size_bytes_max: int) -> bytes:
@@ -28,7 +34,7 @@ def read_secret_file(path: str, size_bytes_max: int) -> bytes:
     """
     descriptor, status = open_with_status(path, os.O_RDONLY)
     with os.fdopen(descriptor, "rb") as file:
-        if status.st_mode & _FOREIGN_BITS:
+        if is_exposed(status):
             text = f"found mode {stat.filemode(status.st_mode)}: only its owner may read it (chmod 600)"
             raise PermissionError(errno.EPERM, text, path)
         return file.read(size_bytes_max + 1)

@@ -128,7 +128,7 @@ def broker(
         dledger consume orders --from begin
         dledger broker --standalone store --listen 10.0.0.5:10911 --name-servers 10.0.0.9:9876 --insecure
     """
-    address = _address("--listen", listen, is_plain=client_tls == "off", is_insecure=insecure)
+    address = _client_address(listen, client_tls, first_user, is_insecure=insecure)
     check_metrics(metrics, metrics_tls)
     metrics_address = metrics and _address("--metrics", metrics, is_plain=metrics_tls == "off", is_insecure=insecure)
     modes = _Modes(client_tls, metrics_tls, name_server_tls)
@@ -152,6 +152,14 @@ def broker(
         tls=tls,
     )
     raise typer.Exit(run_broker(config))
+
+
+def _client_address(text: str, client_tls: str, first_user: str, *, is_insecure: bool) -> Address:
+    address = _address("--listen", text, is_plain=client_tls == "off", is_insecure=is_insecure)
+    if client_tls == "on" and not first_user:
+        remedy = "set --first-user, or --client-tls mutual"
+        check_exposure("--listen", address, is_insecure=is_insecure, is_plain=False, remedy=remedy)
+    return address
 
 
 def _address(option: str, text: str, *, is_plain: bool, is_insecure: bool) -> Address:

@@ -90,7 +90,7 @@ def nameserver(
         fail("--administrator and --plain-listen are for a name server with --client-tls", EXIT_USAGE)
     if client_tls != "mutual" and administrators:
         fail("--administrator: expected --client-tls mutual, which shows users by their certificates", EXIT_USAGE)
-    address = _address("--listen", listen, is_plain=client_tls == "off", is_insecure=insecure)
+    address = _client_address(listen, client_tls, is_insecure=insecure)
     plain_address = plain_listen and _address("--plain-listen", plain_listen, is_insecure=insecure)
     metrics_address = metrics and _address("--metrics", metrics, is_plain=metrics_tls == "off", is_insecure=insecure)
     modes = {"--client-tls": client_tls, "--metrics-tls": metrics_tls}
@@ -127,6 +127,14 @@ def _quotas(texts: list[str]) -> QuotaSettings:
         if name.endswith("_bytes_per_s") and 0 < values[name] < BYTES_PER_S_MIN:
             fail(f"--set {text}: expected 0 or at least {BYTES_PER_S_MIN}: one answer may have 4 MiB", EXIT_USAGE)
     return QuotaSettings(**values)
+
+
+def _client_address(text: str, client_tls: str, *, is_insecure: bool) -> Address:
+    address = _address("--listen", text, is_plain=client_tls == "off", is_insecure=is_insecure)
+    if client_tls == "on":
+        remedy = "set --client-tls mutual"
+        check_exposure("--listen", address, is_insecure=is_insecure, is_plain=False, remedy=remedy)
+    return address
 
 
 def _address(option: str, text: str, *, is_plain: bool = True, is_insecure: bool) -> Address:

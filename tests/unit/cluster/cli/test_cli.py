@@ -311,10 +311,19 @@ def test_a_server_prints_what_it_starts_before_slow_imports(arguments: list[str]
         ["broker", "--standalone", "store", "--listen", "10.0.0.1:1"],
         ["broker", "--standalone", "store", "--metrics", "n0:1"],
         ["nameserver", "--listen", "names:1"],
+        ["nameserver", "--listen=names:1", "--client-tls=on", "--tls-certificate-file=c", "--tls-key-file=k"],
+        [
+            "broker",
+            "--standalone=store",
+            "--listen=n0:1",
+            "--client-tls=on",
+            "--tls-certificate-file=c",
+            "--tls-key-file=k",
+        ],
         ["server", *(f"--set={setting}" for setting in NODE.split()), "--set=client_address=n0:4"],
     ],
 )
-def test_server_refuses_a_plain_port_that_other_machines_can_reach(
+def test_server_refuses_a_port_that_strangers_on_other_machines_can_use(
     arguments: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started = []
@@ -333,23 +342,28 @@ def test_server_refuses_a_plain_port_that_other_machines_can_reach(
 
 
 FILES = ["--tls-certificate-file=c", "--tls-key-file=k"]
+USER = ["--first-user=u"]
 
 
 @pytest.mark.parametrize(
     ("options", "fault"),
     [
-        (["--client-tls=on", *FILES], ""),
-        (["--client-tls=on", "--metrics=n0:2", *FILES], "other machines can reach n0:2"),
-        (["--client-tls=on", "--metrics=n0:2", "--metrics-tls=on", *FILES], ""),
-        (["--client-tls=on"], "--tls-certificate-file, --tls-key-file: must be set for --client-tls on"),
+        (["--client-tls=on", *FILES, *USER], ""),
+        (["--client-tls=on", *FILES], "does not authenticate its clients: set --first-user, or --client-tls mutual"),
+        (["--client-tls=on", "--metrics=n0:2", *FILES, *USER], "other machines can reach n0:2"),
+        (["--client-tls=on", "--metrics=n0:2", "--metrics-tls=on", *FILES, *USER], ""),
+        (["--client-tls=on", *USER], "--tls-certificate-file, --tls-key-file: must be set for --client-tls on"),
         (
-            ["--client-tls=on", "--metrics=n0:2", "--metrics-tls=mutual", *FILES],
+            ["--client-tls=on", "--metrics=n0:2", "--metrics-tls=mutual", *FILES, *USER],
             "--tls-authority-file: must be set for --client-tls on and",
         ),
-        (["--client-tls=on", "--name-server-tls=on", *FILES], "--tls-authority-file: must be set for"),
-        (["--client-tls=on", "--name-servers=n1:1", *FILES], "--name-server-tls: expected on with --name-servers"),
+        (["--client-tls=on", "--name-server-tls=on", *FILES, *USER], "--tls-authority-file: must be set for"),
+        (
+            ["--client-tls=on", "--name-servers=n1:1", *FILES, *USER],
+            "--name-server-tls: expected on with --name-servers",
+        ),
         (["--metrics=n0:2", "--metrics-tls=on", *FILES], "other machines can reach 10.0.0.1:1"),
-        (["--client-tls=on", "--metrics-tls=on", *FILES], "--metrics-tls on: expected --metrics HOST:PORT"),
+        (["--client-tls=on", "--metrics-tls=on", *FILES, *USER], "--metrics-tls on: expected --metrics HOST:PORT"),
     ],
 )
 def test_standalone_broker_needs_no_confirmation_for_ports_with_tls(

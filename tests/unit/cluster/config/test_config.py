@@ -317,17 +317,21 @@ FILES = {"tls_certificate_file": "c", "tls_key_file": "k", "tls_authority_file":
     [
         ({}, ["peers", "client_address", "metrics_address"]),
         ({"insecure": "metrics"}, ["peers", "client_address"]),
-        ({"peer_security": "tls", "client_tls": "on"}, ["metrics_address"]),
-        ({"peer_security": "tls", "client_tls": "on", "metrics_tls": "on"}, []),
+        ({"peer_security": "tls", "client_tls": "mutual"}, ["metrics_address"]),
+        ({"peer_security": "tls", "client_tls": "mutual", "metrics_tls": "on"}, []),
+        ({"peer_security": "tls", "client_tls": "on", "metrics_tls": "on"}, ["client_address"]),
         ({"metrics_tls": "mutual"}, ["peers", "client_address"]),
         ({"peer_security": "secret", "client_tls": "mutual", "insecure": "metrics"}, []),
-        ({"peer_security": "tls", "peer_security_also": "off", "client_tls": "on", "insecure": "metrics"}, ["peers"]),
-        ({"peer_security": "tls", "peer_security_also": "secret", "client_tls": "on", "insecure": "metrics"}, []),
+        (
+            {"peer_security": "tls", "peer_security_also": "off", "client_tls": "mutual", "insecure": "metrics"},
+            ["peers"],
+        ),
+        ({"peer_security": "tls", "peer_security_also": "secret", "client_tls": "mutual", "insecure": "metrics"}, []),
         ({"insecure": "all"}, []),
         ({"peers": "n0-127.0.0.2:1", "client_address": "LocalHost:2", "metrics_address": "127.0.0.1:3"}, []),
     ],
 )
-def test_plain_port_that_other_machines_can_reach_is_refused(settings: dict[str, str], exposed: list[str]) -> None:
+def test_port_that_strangers_on_other_machines_can_use_is_refused(settings: dict[str, str], exposed: list[str]) -> None:
     flags = GOOD | ELSEWHERE | FILES | settings
     if exposed:
         with pytest.raises(ConfigError, match="confirm with --insecure") as refused:
@@ -337,6 +341,27 @@ def test_plain_port_that_other_machines_can_reach_is_refused(settings: dict[str,
         loaded = load_config(None, {}, flags)
         count = 3 if settings.get("insecure") == "all" else int(settings.get("insecure") == "metrics")
         assert len(loaded.exposed_ports) == count
+
+
+@pytest.mark.parametrize(
+    ("settings", "fault"),
+    [
+        ({"client_tls": "on"}, "n0:2, which has TLS, but does not authenticate its clients: set client_tls = mutual"),
+        ({"client_tls": "on", "broker": "b0"}, "does not authenticate its clients: set first_user_file"),
+        ({"client_tls": "on", "broker": "b0", "first_user_file": "first-user"}, ""),
+        ({"client_tls": "mutual", "broker": "b0"}, ""),
+    ],
+    ids=["raw log", "broker without users", "broker with users", "broker with certificates"],
+)
+def test_clients_of_other_machines_are_authenticated(settings: dict[str, str], fault: str) -> None:
+    flags = GOOD | ELSEWHERE | FILES | {"peer_security": "tls", "metrics_tls": "on"} | settings
+    if fault:
+        with pytest.raises(ConfigError, match=fault):
+            load_config(None, {}, flags)
+        (port,) = load_config(None, {}, flags | {"insecure": "all"}).exposed_ports
+        assert (port.option, port.is_plain) == ("client_address", False)
+    else:
+        assert load_config(None, {}, flags).exposed_ports == ()
 
 
 def test_kinds_of_peer_connections_are_in_order_of_preference() -> None:

@@ -75,7 +75,7 @@ def test_other_files_are_refused_and_their_content_is_not_shown(tmp_path: Path) 
             read_first_user(written(path, text))
         assert "password" not in str(refused.value)
     with pytest.raises(FirstUserUnusable, match="chmod 600"):
-        read_first_user(written(path, good, 0o640))
+        read_first_user(written(path, good, 0o644))
     with pytest.raises(FirstUserUnusable, match="No such file"):
         read_first_user(str(tmp_path / "nothing"))
     os.mkfifo(tmp_path / "fifo", 0o600)
