@@ -53,7 +53,7 @@ COMPUTING_TIMEOUT_S := 2400
 
 # Tests make and delete some hundred thousand small files; in memory that costs a third of the processor's time that it
 # costs on a disk. Empty, which is the usual place, where there is little memory.
-IN_MEMORY = $(shell scripts/room_in_memory.sh)
+IN_MEMORY = $(shell scripts/space_in_memory.sh)
 
 # Compiled modules are kept (in __pycache__) even where the environment says otherwise, as images of build servers do: the
 # tests start hundreds of processes, and each would compile the project anew.

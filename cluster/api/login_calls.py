@@ -1,6 +1,6 @@
 """StartLogin and FinishLogin: SCRAM-SHA-256 in two calls, and a session token at the end.
 
-The calls refuse malformed messages, unknown users, wrong passwords, expired dialogs, and logins from an address with
+The calls refuse malformed messages, unknown users, wrong passwords, expired exchanges, and logins from an address with
 too many failures: NOT_AUTHENTICATED, with the same text for every cause that depends on user and password, delayed by
 0.1 to 0.5 s. No part of a password or a token is logged.
 """
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final
 
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.v1 import access_pb2 as pb
-from dledger.authentication.dialogs import DialogTable
+from dledger.authentication.exchanges import ExchangeTable
 from dledger.authentication.failures import LoginFailures
-from dledger.authentication.scram import LoginRefused, begin_dialog, nonce_of
+from dledger.authentication.scram import LoginRefused, begin_exchange, nonce_of
 from dledger.authentication.tokens import SESSION_S, Session, session_token
 from dledger.service.client_addresses import address_of_peer, client_of_address
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cluster.state.access_state import AccessState
-    from dledger.authentication.scram import ScramDialog
+    from dledger.authentication.scram import ScramExchange
 
 _NONCE_SIZE: Final = 24
 
@@ -55,7 +55,7 @@ class LoginCalls:
         self._access = access
         self._wall_clock_s = wall_clock_s
         self._clock_s = clock_s
-        self._dialogs = DialogTable()
+        self._exchanges = ExchangeTable()
         self._failures = LoginFailures()
         self._is_closed = is_closed
         self._audit = audit
@@ -75,11 +75,11 @@ class LoginCalls:
         address = self._check_failures(peer)
         try:
             nonce = secrets.token_urlsafe(_NONCE_SIZE)
-            dialog = begin_dialog(request.client_first, nonce, access.verifier_of, access.salt_key)
+            exchange = begin_exchange(request.client_first, nonce, access.verifier_of, access.salt_key)
         except LoginRefused as error:
             raise await self._failed(peer, None, error) from error
-        self._dialogs.add(dialog, address, self._clock_s())
-        return pb.StartLoginResponse(server_first=dialog.server_first)
+        self._exchanges.add(exchange, address, self._clock_s())
+        return pb.StartLoginResponse(server_first=exchange.server_first)
 
     async def finish(self, request: pb.FinishLoginRequest, peer: str) -> pb.FinishLoginResponse:
         """Return the server's last message, and a token.
@@ -88,16 +88,16 @@ class LoginCalls:
             RequestFailed: NOT_AUTHENTICATED.
         """
         access, address = self._access(), self._check_failures(peer)
-        dialog = self._dialogs.take(nonce_of(request.client_final), self._clock_s())
+        exchange = self._exchanges.take(nonce_of(request.client_final), self._clock_s())
         try:
-            server_final, epoch = _finished(dialog, request.client_final, access)
+            server_final, epoch = _finished(exchange, request.client_final, access)
         except LoginRefused as error:
-            raise await self._failed(peer, dialog, error) from error
-        assert dialog is not None
+            raise await self._failed(peer, exchange, error) from error
+        assert exchange is not None
         expires_s = self._wall_clock_s() + SESSION_S
-        token = session_token(Session(dialog.user, epoch, expires_s), access.token_keys[0])
-        logger.info("logged_in user=%s address=%s", dialog.user, address)
-        self._audit(dialog.user, peer, "")
+        token = session_token(Session(exchange.user, epoch, expires_s), access.token_keys[0])
+        logger.info("logged_in user=%s address=%s", exchange.user, address)
+        self._audit(exchange.user, peer, "")
         return pb.FinishLoginResponse(server_final=server_final, token=token, expires_s=expires_s)
 
     def _check_failures(self, peer: str) -> str:
@@ -113,11 +113,11 @@ class LoginCalls:
             raise RequestFailed(Reason.NOT_AUTHENTICATED, text)
         return address
 
-    async def _failed(self, peer: str, dialog: ScramDialog | None, error: LoginRefused) -> RequestFailed:
+    async def _failed(self, peer: str, exchange: ScramExchange | None, error: LoginRefused) -> RequestFailed:
         """Return the refusal of a login, after a delay."""
-        address, tried = client_of_address(address_of_peer(peer)), "" if dialog is None else dialog.user
+        address, tried = client_of_address(address_of_peer(peer)), "" if exchange is None else exchange.user
         # An unknown name is not recorded: people type passwords there.
-        user = tried if dialog is not None and dialog.is_known else ""
+        user = tried if exchange is not None and exchange.is_known else ""
         delay_s = self._failures.note(address, tried, self._clock_s())
         logger.warning("login_refused user=%s address=%s cause=%r", user, address, error.cause)
         self._audit(user, peer, error.cause)
@@ -125,15 +125,15 @@ class LoginCalls:
         return RequestFailed(Reason.NOT_AUTHENTICATED, str(error))
 
 
-def _finished(dialog: ScramDialog | None, client_final: str, access: AccessState) -> tuple[str, int]:
+def _finished(exchange: ScramExchange | None, client_final: str, access: AccessState) -> tuple[str, int]:
     """Return the server's last message, and the epoch of the user's credentials.
 
     Raises:
         LoginRefused: the user has not proven to know its password as it is now.
     """
-    if dialog is None:
-        raise LoginRefused("no dialog")
-    server_final = dialog.finish(client_final)
-    if access.verifier_of(dialog.user) != dialog.verifier:
+    if exchange is None:
+        raise LoginRefused("no exchange")
+    server_final = exchange.finish(client_final)
+    if access.verifier_of(exchange.user) != exchange.verifier:
         raise LoginRefused("the password was changed meanwhile")
-    return server_final, access.users[dialog.user].epoch
+    return server_final, access.users[exchange.user].epoch

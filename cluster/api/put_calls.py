@@ -96,7 +96,7 @@ class PutCalls:
         begin_s = time.monotonic()
         name = holder()
         try:
-            if not self._pending.has_room(name):
+            if not self._pending.has_space(name):
                 raise self._overloaded(name)
             self._check_bounds(request)
             # Checked before the topic: a node that does not lead may not know a new or changed topic yet.

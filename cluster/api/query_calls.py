@@ -113,8 +113,8 @@ class QueryCalls:
             while True:
                 if len(found) >= count or size_bytes >= _SIZE_BYTES_MAX or reads >= _READS_MAX:
                     return _time_response(response, found, request.form, _CURSOR.pack(queue_id, offset))
-                room = _SIZE_BYTES_MAX - size_bytes
-                result = self._store.get(request.topic, queue_id, offset, count - len(found), room)
+                space = _SIZE_BYTES_MAX - size_bytes
+                result = self._store.get(request.topic, queue_id, offset, count - len(found), space)
                 reads += 1
                 meant = [each for each in result.messages if request.begin_ms <= each.store_timestamp < end_ms]
                 found += meant

@@ -2,7 +2,7 @@
 
 | when | what happens |
 | --- | --- |
-| more than `WAITING_MAX` records wait | those of data, logins and refusals are lost; others have more room |
+| more than `WAITING_MAX` records wait | those of data, logins and refusals are lost; others have more space |
 | a file cannot be written (disk full) | its records are lost; calls are served, and later records are tried again |
 | records were lost | counted by kind; logged at most once a minute; the next line that is written has their number |
 | the process ends | what waits is written |
@@ -161,8 +161,8 @@ class AuditLog:
             series.file.close()
 
     def _put(self, record: AuditRecord) -> None:
-        room = WAITING_MAX + (_RESERVED if record.kind is RecordKind.ADMIN else 0)
-        if len(self._waiting) < room:
+        space = WAITING_MAX + (_RESERVED if record.kind is RecordKind.ADMIN else 0)
+        if len(self._waiting) < space:
             self._waiting.append(record)
             self._changed.notify()
         else:

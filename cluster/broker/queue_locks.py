@@ -43,7 +43,7 @@ class QueueLocks:
             holder, until_ms = self._locks.get((group, queue), ("", 0))
             if holder not in ("", client_id) and until_ms > now_ms:
                 continue
-            if not holder and not self._has_room(now_ms):
+            if not holder and not self._has_space(now_ms):
                 continue
             if holder not in ("", client_id):
                 self._remove(group, queue)
@@ -75,7 +75,7 @@ class QueueLocks:
         if not of_holder:
             del self._held[group, holder]
 
-    def _has_room(self, now_ms: int) -> bool:
+    def _has_space(self, now_ms: int) -> bool:
         if len(self._locks) >= LOCKS_MAX:
             for group, queue in [key for key, lock in self._locks.items() if lock[1] <= now_ms]:
                 self._remove(group, queue)

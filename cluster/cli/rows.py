@@ -62,10 +62,10 @@ def show_table(table: Table) -> None:
         output.print(table)
         return
     headings = [str(column.header) for column in table.columns]
-    room = max(map(len, headings))
+    width = max(map(len, headings))
     for row in zip(*(column.cells for column in table.columns), strict=True):
         for heading, cell in zip(headings, row, strict=True):
-            output.print(f"{heading:<{room}}  ", cell, sep="", soft_wrap=True, highlight=False)
+            output.print(f"{heading:<{width}}  ", cell, sep="", soft_wrap=True, highlight=False)
         output.print()
 
 

@@ -139,7 +139,7 @@ class RouteTable:
         if known.registration.life != head.life:
             return RegisterResult.WANTS_ALL
         new_count = len(topics.keys() - known.topics.keys())
-        self._check_room(len(known.topics) + new_count, new_count)
+        self._check_space(len(known.topics) + new_count, new_count)
         before = len(known.topics)
         known.topics.update(topics)
         for name in extent.deleted:
@@ -161,7 +161,7 @@ class RouteTable:
             return RegisterResult.WANTS_ALL
         new_count = len(topics.keys() - pieces.topics.keys())
         try:
-            self._check_room(len(pieces.topics) + new_count, new_count)
+            self._check_space(len(pieces.topics) + new_count, new_count)
         except (IllegalRegistration, TooManyTopics):
             self._drop_pieces(head.broker)
             raise
@@ -185,7 +185,7 @@ class RouteTable:
             known.last_message_ms = now_ms
             return RegisterResult.UNCHANGED
         before = 0 if known is None else len(known.topics)
-        self._check_room(len(topics), len(topics) - before)
+        self._check_space(len(topics), len(topics) - before)
         self.topics_count += len(topics) - before
         self._dropped.pop(head.broker, None)
         self._brokers[head.broker] = _Entry(head, topics, now_ms, known is None or known.is_writable)
@@ -193,7 +193,7 @@ class RouteTable:
             self._brokers = dict(sorted(self._brokers.items()))
         return RegisterResult.CHANGED
 
-    def _check_room(self, count: int, new_count: int) -> None:
+    def _check_space(self, count: int, new_count: int) -> None:
         """Check the limits on topics: `count` of one broker, `new_count` of them new.
 
         Raises:

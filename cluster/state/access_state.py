@@ -178,16 +178,16 @@ class AccessState:
         if known is not None and command.is_new:
             return Applied(CommandVerdict.USER_EXISTS, f"user {settings.name!r} exists, with other settings")
         more = len(settings.policies) - (0 if known is None else len(known.settings.policies))
-        is_room = known is not None or len(self._users) < USERS_MAX
-        no_room = self._no_room(more) if is_room else too_much("users", USERS_MAX)
-        refused = self._refused(command) or no_room or self._fault_of(settings)
+        is_space = known is not None or len(self._users) < USERS_MAX
+        no_space = self._no_space(more) if is_space else too_much("users", USERS_MAX)
+        refused = self._refused(command) or no_space or self._fault_of(settings)
         if refused is not None:
             return refused
         self._put(User(settings, *self._kept_of(known, settings)))
         self._policies_count += more
         return CHANGED
 
-    def _no_room(self, policies: int) -> Applied | None:
+    def _no_space(self, policies: int) -> Applied | None:
         return too_much("policies", POLICIES_MAX) if self._policies_count + policies > POLICIES_MAX else None
 
     def _fault_of(self, settings: UserSettings) -> Applied | None:
@@ -229,9 +229,9 @@ class AccessState:
         if known is not None and command.is_new:
             return Applied(CommandVerdict.ROLE_EXISTS, f"role {role.name!r} exists, with other policies")
         more = len(role.policies) - (0 if known is None else len(known.policies))
-        is_room = known is not None or len(self._roles) < ROLES_MAX
-        no_room = self._no_room(more) if is_room else too_much("roles", ROLES_MAX)
-        refused = self._refused(command) or no_room
+        is_space = known is not None or len(self._roles) < ROLES_MAX
+        no_space = self._no_space(more) if is_space else too_much("roles", ROLES_MAX)
+        refused = self._refused(command) or no_space
         if refused is not None:
             return refused
         self._put_role(role)

@@ -187,11 +187,11 @@ class LogWalk:
 
     def _after_blank(self, view: memoryview, file: LogFileInfo, position: int) -> int:
         """Return the end of a blank: the end of its file, except for DLedger's blank at the begin of a file."""
-        size, room = blank_size(view, position, file.header_size), len(view) - position
-        end = position + size if position == 0 and file.header_size and size < room else len(view)
+        size, space = blank_size(view, position, file.header_size), len(view) - position
+        end = position + size if position == 0 and file.header_size and size < space else len(view)
         offset = file.begin_offset + position
-        if end == len(view) and size != room:
-            self.leftovers[offset] = Skipped(file.path, position, offset, room, f"a blank of {room} bytes", f"{size}")
+        if end == len(view) and size != space:
+            self.leftovers[offset] = Skipped(file.path, position, offset, space, f"a blank of {space} bytes", f"{size}")
         data = self._find_data(file, position + HEAD.size)
         if data < end:
             self.leftovers[offset + HEAD.size] = Skipped(

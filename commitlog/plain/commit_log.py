@@ -200,7 +200,7 @@ class PlainCommitLog(PlainLogReader):
             raise self._failure
         prepared = self._encoder.prepare(messages)
         size = prepared.total_size
-        begin = self._make_room(size)
+        begin = self._make_space(size)
         store_timestamp = max(self._clock(), self._last_store_timestamp)
         self._write(begin, memoryview(prepared.encode(begin, queue_offsets, store_timestamp)))
         self._last_store_timestamp = store_timestamp
@@ -216,7 +216,7 @@ class PlainCommitLog(PlainLogReader):
         self._flush.wait(self._written_offset, pending, outcome)
         return pending
 
-    def _make_room(self, size: int) -> int:
+    def _make_space(self, size: int) -> int:
         """Return the position for `size` bytes of records: after the last one, or at the begin of the next file.
 
         Raises:
@@ -225,16 +225,16 @@ class PlainCommitLog(PlainLogReader):
         """
         file_size = self._queue.file_size
         begin = self._written_offset
-        room = file_size - begin % file_size
-        if size + END_SIZE_MIN <= room:
+        space = file_size - begin % file_size
+        if size + END_SIZE_MIN <= space:
             self._queue.reserve(begin, begin + size + END_SIZE_MIN)
             return begin
         if size + END_SIZE_MIN > file_size:
             raise IllegalMessage("batch", f"records of at most {file_size - END_SIZE_MIN} bytes", f"{size} bytes")
         # The next file is created first: on a full disk this one is not changed, and a smaller batch still fits.
-        begin += room
+        begin += space
         self._queue.reserve(begin, begin + size + END_SIZE_MIN)
-        self._write(self._written_offset, HEAD.pack(room, BLANK_MAGIC))
+        self._write(self._written_offset, HEAD.pack(space, BLANK_MAGIC))
         self._written_offset = begin
         return begin
 
@@ -295,7 +295,7 @@ class PlainCommitLog(PlainLogReader):
         if offset == self._written_offset:
             return
         store_timestamp = self._timestamp_before(offset)
-        self._flush.cut(offset, store_timestamp)
+        self._flush.truncate(offset, store_timestamp)
         self._queue.truncate(offset, self._written_offset, is_durable=True)
         self._written_offset, self._last_store_timestamp = offset, store_timestamp
 

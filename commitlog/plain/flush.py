@@ -80,7 +80,7 @@ class LogFlushProgress:
             _, pending, outcome = waiting.popleft()
             pending.end(outcome)
 
-    def cut(self, end_offset: int, store_timestamp: int) -> None:
+    def truncate(self, end_offset: int, store_timestamp: int) -> None:
         """Treat the log from `end_offset` on as not durable, also for open tickets; no caller may wait for it.
 
         Args:

@@ -48,8 +48,8 @@ class BatchProperties:
         """Join the properties at these ranges of `view`; a byte precedes each of them."""
         size_max = int((ends - begins).max()) if len(begins) else 0
         width = size_max + 2
-        room = width * len(begins)
-        is_even = room <= 2 * int((ends - begins).sum() + len(begins)) and room + len(PADDING) <= TEXTS_SIZE_MAX
+        space = width * len(begins)
+        is_even = space <= 2 * int((ends - begins).sum() + len(begins)) and space + len(PADDING) <= TEXTS_SIZE_MAX
         if len(begins) and is_even and begins[-1] - 1 + width <= len(view):
             return cls._in_rows(np.frombuffer(view, np.uint8), begins, ends, width)
         return cls._joined(view, begins, ends)

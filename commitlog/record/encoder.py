@@ -49,7 +49,7 @@ _INT64: Final = range(-(1 << 63), 1 << 63)
 # Names and hosts whose bytes an encoder caches; a full cache is cleared.
 _KEPT_MAX: Final = 4096
 _PROPERTY_END: Final = b"\x02"
-_CRC_ROOM: Final = bytes(CRC_SIZE)
+_CRC_SPACE: Final = bytes(CRC_SIZE)
 
 
 class _Topic(NamedTuple):
@@ -174,7 +174,7 @@ class RecordEncoder:
             host = born_hosts.get(born_host) or self._keep_born_host(born_host)
             raw = encode_properties(properties)
             if has_property_crc:
-                raw = _with_room_for_crc(raw)
+                raw = _with_space_for_crc(raw)
             tail = name + _LENGTH.pack(len(raw)) + raw
             body_size = len(body)
             if body_size > size_max or queue_id < 0:
@@ -256,11 +256,11 @@ def _encode_host(host: Host, field: str) -> bytes:
     return address + _PORT.pack(port)
 
 
-def _with_room_for_crc(raw: bytes) -> bytes:
+def _with_space_for_crc(raw: bytes) -> bytes:
     """Return properties with 20 bytes after them for the property CRC."""
     if raw and not raw.endswith(_PROPERTY_END):
         raw += _PROPERTY_END
     if len(raw) + CRC_SIZE > PROPERTIES_SIZE_MAX:
         expected = f"at most {PROPERTIES_SIZE_MAX - CRC_SIZE} bytes, because a property CRC is added"
         raise IllegalMessage("properties size", expected, f"{len(raw)}")
-    return raw + _CRC_ROOM
+    return raw + _CRC_SPACE

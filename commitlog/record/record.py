@@ -386,15 +386,15 @@ def _structural_fault(view: memoryview, position: int, end: int, fields: _Fields
     if not RECORD_SIZE_MIN <= size <= end - position:
         return RecordFault(position, f"a size from {RECORD_SIZE_MIN} to {end - position}", f"{size}")
     record_end = position + size
-    room = record_end - body_position
-    if not 0 <= body_size <= room - 3:
-        return RecordFault(body_position - 4, f"a body length from 0 to {room - 3}", f"{body_size}")
+    space = record_end - body_position
+    if not 0 <= body_size <= space - 3:
+        return RecordFault(body_position - 4, f"a body length from 0 to {space - 3}", f"{body_size}")
     topic_position = body_position + body_size
     width = 1 if magic == MAGIC_V1 else 2
     topic_size = int.from_bytes(view[topic_position : topic_position + width], "big", signed=True)
-    room = record_end - topic_position - width - 2
-    if not 0 <= topic_size <= room:
-        return RecordFault(topic_position, f"a topic length from 0 to {room}", f"{topic_size}")
+    space = record_end - topic_position - width - 2
+    if not 0 <= topic_size <= space:
+        return RecordFault(topic_position, f"a topic length from 0 to {space}", f"{topic_size}")
     length_position = topic_position + width + topic_size
     found = int(_SHORT.unpack_from(view, length_position)[0])
     expected = record_end - length_position - 2

@@ -232,10 +232,10 @@ def blank_size(view: memoryview, position: int, header_size: int) -> int:
 
 
 def _why_stopped(view: memoryview, position: int, end: int, header_size: int) -> tuple[Stop, RecordFault | None]:
-    room = end - position
-    if room < HEAD.size:
+    space = end - position
+    if space < HEAD.size:
         if any(view[position:end]):
-            return Stop.BAD, RecordFault(position, f"zeros, for {room} bytes hold nothing", view[position:end].hex())
+            return Stop.BAD, RecordFault(position, f"zeros, for {space} bytes hold nothing", view[position:end].hex())
         return Stop.ZEROS, None
     first, second = HEAD.unpack_from(view, position)
     if first == 0 and second == 0:

@@ -74,14 +74,14 @@ class ServerRefused(DLedgerError):
 
 
 @dataclass(frozen=True, slots=True)
-class ScramDialog:
+class ScramExchange:
     """A login between messages 2 and 3, on the server.
 
     Attributes:
         user: the name that the client gave; not proven yet.
         nonce: of both sides; the client repeats it in message 3.
         server_first: message 2.
-        verifier: of the user when the dialog began, or a made-up one.
+        verifier: of the user when the exchange began, or a made-up one.
         is_known: whether there is such a user.
     """
 
@@ -121,10 +121,10 @@ class ScramDialog:
         return f"v={_encoded(keyed(self.verifier.server_key, message))}"
 
 
-def begin_dialog(
+def begin_exchange(
     client_first: str, server_nonce: str, verifier_of: Callable[[str], Verifier | None], salt_key: bytes
-) -> ScramDialog:
-    """Return the dialog that message 1 begins; its `server_first` is message 2.
+) -> ScramExchange:
+    """Return the exchange that message 1 begins; its `server_first` is message 2.
 
     Args:
         client_first: message 1.
@@ -152,11 +152,11 @@ def begin_dialog(
         verifier = found
     nonce = client_nonce + server_nonce
     server_first = f"r={nonce},s={_encoded(verifier.salt)},i={verifier.rounds}"
-    return ScramDialog(user, nonce, server_first, verifier, found is not None, header, bare)
+    return ScramExchange(user, nonce, server_first, verifier, found is not None, header, bare)
 
 
 def nonce_of(client_final: str) -> str:
-    """Return the nonce in message 3, by which the server finds the dialog; empty: there is none."""
+    """Return the nonce in message 3, by which the server finds the exchange; empty: there is none."""
     parts = client_final[:MESSAGE_LENGTH_MAX].split(",", 2)
     return parts[1][2:] if len(parts) > 2 and parts[1].startswith("r=") else ""
 

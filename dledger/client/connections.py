@@ -53,7 +53,7 @@ class Connections(Generic[ChannelT, StubT]):
 
     @contextmanager
     def stream_stub(self, address: str) -> Iterator[StubT]:
-        """Lend a stub for one stream, on a connection that has room for it; the stream ends with the block."""
+        """Lend a stub for one stream, on a connection that has space for it; the stream ends with the block."""
         with self._lock:
             counts = self._streams.setdefault(address, [])
             full = STREAMS_PER_CONNECTION_MAX

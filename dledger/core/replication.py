@@ -46,11 +46,11 @@ def push(state: State, peer: str) -> None:
         if not progress.is_waiting:
             _send_probe(state, peer, progress)
         return
-    while progress.next_index <= state.written_index and _has_room(state, progress):
+    while progress.next_index <= state.written_index and _has_space(state, progress):
         _send_push(state, peer, progress)
 
 
-def _has_room(state: State, progress: Progress) -> bool:
+def _has_space(state: State, progress: Progress) -> bool:
     """Return whether the bounds for this peer and for all peers, and the catch-up quota, allow another push."""
     config = state.config
     in_flight = progress.in_flight

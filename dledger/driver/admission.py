@@ -39,17 +39,17 @@ class Admission:
     """Decides which events are passed to the core.
 
     Args:
-        raft, store, observer, room: the driver's.
+        raft, store, observer, space: the driver's.
         has_snapshots: chunks of snapshots can be stored.
     """
 
     def __init__(
-        self, raft: Raft, store: EntryStore, observer: Observer, room: SpaceWatch, *, has_snapshots: bool
+        self, raft: Raft, store: EntryStore, observer: Observer, space: SpaceWatch, *, has_snapshots: bool
     ) -> None:
         self._raft = raft
         self._store = store
         self._observer = observer
-        self._room = room
+        self._space = space
         self._has_snapshots = has_snapshots
         # Voters whose readmission does not fit into an entry, each logged once by this process.
         self._too_large: set[str] = set()
@@ -76,7 +76,7 @@ class Admission:
                 f"the membership with {event.member_id} takes up to {size} bytes, and an entry of this log holds at "
                 f"most {size_max}; remove a member first, or use shorter addresses"
             )
-        elif not self._has_room(size):
+        elif not self._has_space(size):
             code = ResponseCode.DISK_FULL
             message = "no space for the entry on the leader's disk; free some and retry"
         else:
@@ -126,8 +126,8 @@ class Admission:
         if self._raft.role is Role.LEADER:
             return True
         if self._raft.state.group_id == NO_GROUP:
-            return self._has_room(self._size_of(widest(self._raft.membership)))
-        return self._has_room(len(self._store.codec.no_op().body))
+            return self._has_space(self._size_of(widest(self._raft.membership)))
+        return self._has_space(len(self._store.codec.no_op().body))
 
     def _can_readmit(self, peer: str, incarnation: int) -> bool:
         current = self._raft.membership
@@ -137,7 +137,7 @@ class Admission:
         readmitted = current.with_member(replace(member, incarnation=incarnation))
         size, size_max = self._size_of(readmitted), self._store.max_body_bytes
         if size <= size_max:
-            return self._has_room(size)
+            return self._has_space(size)
         # Possible only if an older version admitted more members than fit into a data file.
         if peer not in self._too_large:
             self._too_large.add(peer)
@@ -149,14 +149,14 @@ class Admission:
             )
         return False
 
-    def _has_room(self, size_bytes: int) -> bool:
+    def _has_space(self, size_bytes: int) -> bool:
         sizes = (min(size_bytes, self._store.max_body_bytes),)
         try:
             self._store.reserve(sizes)
         except DiskFull:
-            self._room.lacked(sizes, self._raft.now_ms)
+            self._space.lacked(sizes, self._raft.now_ms)
             return False
-        self._room.found(sizes)
+        self._space.found(sizes)
         return True
 
     def _admit_push(self, event: Received, push: Push, span: Span) -> Event | None:
@@ -171,6 +171,6 @@ class Admission:
             self._observer.on_corrupt_push(event.sender, error)
             return PushNotTaken(event.sender, push, is_corrupt=True)
         except DiskFull:
-            self._room.lacked((min(span.length, self._store.max_body_bytes),), self._raft.now_ms)
+            self._space.lacked((min(span.length, self._store.max_body_bytes),), self._raft.now_ms)
             return PushNotTaken(event.sender, push)
         return event

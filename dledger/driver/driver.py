@@ -116,8 +116,8 @@ class Driver:
         # Snapshots of which chunks are sent in this step.
         self._gone: list[SentSnapshotGone] = []
         self._disk = DiskWatch(raft.state.config.max_election_timeout_ms)
-        self._room = SpaceWatch(store.reserve, raft.state.config.max_election_timeout_ms)
-        self._admission = Admission(raft, store, observer, self._room, has_snapshots=snapshots is not None)
+        self._space = SpaceWatch(store.reserve, raft.state.config.max_election_timeout_ms)
+        self._admission = Admission(raft, store, observer, self._space, has_snapshots=snapshots is not None)
         self._is_nearly_full = is_nearly_full
         # The last span that was read, for all peers that need the same one; cleared when entries are removed.
         self._last_read: tuple[Span, bytes] | None = None
@@ -148,7 +148,7 @@ class Driver:
 
     def _check_disk(self, now_ms: int) -> None:
         disk, raft = self._disk, self.raft
-        is_full = self._room.is_full(now_ms) or self._is_nearly_full()
+        is_full = self._space.is_full(now_ms) or self._is_nearly_full()
         health = (disk.is_stalled(now_ms), disk.is_stalling(now_ms), is_full)
         if health != (raft.is_disk_stalled, raft.is_disk_stalling, raft.is_disk_full):
             self._step(DiskHealth(*health))
@@ -173,7 +173,7 @@ class Driver:
             try:
                 self._store.reserve(sizes)
             except DiskFull:
-                self._room.lacked(sizes, self.raft.now_ms)
+                self._space.lacked(sizes, self.raft.now_ms)
                 self._check_disk(self.raft.now_ms)
                 # If another voter has free space, it becomes leader, and the client's retry succeeds there.
                 is_leaving = self.raft.is_transferring
@@ -181,7 +181,7 @@ class Driver:
                     code = ResponseCode.LEADER_TRANSFERRING if is_leaving else ResponseCode.DISK_FULL
                     self._observer.on_refused(proposal, code)
                 return
-            self._room.found(sizes)
+            self._space.found(sizes)
         self.process([Propose(proposals, sum(len(proposal.bodies) for proposal in proposals))])
 
     def begin_sync(self) -> None:

@@ -43,7 +43,7 @@ class EntriesFlushProgress:
         for done in self._open.take_back(ticket):
             self._durable_index = max(self._durable_index, done.last_index)
 
-    def cut(self, first_index: int) -> None:
+    def truncate(self, first_index: int) -> None:
         """Treat entries from `first_index` on as not durable, even if an open ticket is synced later."""
         self._durable_index = min(self._durable_index, first_index - 1)
         for ticket in self._open:

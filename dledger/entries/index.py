@@ -86,8 +86,8 @@ class EntryIndex:
         """Write consecutive units into the page cache; space for them was reserved."""
         self._newest = _NONE
         queue, offset = self._queue, first_index * INDEX_UNIT_SIZE
-        room = queue.file_size - offset % queue.file_size
-        if len(units) <= room:
+        space = queue.file_size - offset % queue.file_size
+        if len(units) <= space:
             queue.write(offset, units)
             return
         done = 0

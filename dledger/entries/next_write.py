@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from dledger.entries.format.codec import EntryCodec
-    from dledger.entries.room import EntryRoom
+    from dledger.entries.space import EntrySpace
     from dledger.types import MembershipEntry, Span
 
 
@@ -25,7 +25,7 @@ class NextWrite:
     """Checks pushes and reserves space for one log, and keeps the results until the log's end changes.
 
     Args:
-        room: of the log's files.
+        space: of the log's files.
         codec: distinguishes a leader's own entries from those of clients.
         data_file_size: bytes of each data file.
         max_body_bytes: the largest body of an entry of this log.
@@ -39,11 +39,11 @@ class NextWrite:
         "_max_body_bytes",
         "_reserved",
         "_reserved_span",
-        "_room",
+        "_space",
     )
 
-    def __init__(self, room: EntryRoom, codec: EntryCodec, data_file_size: int, max_body_bytes: int) -> None:
-        self._room = room
+    def __init__(self, space: EntrySpace, codec: EntryCodec, data_file_size: int, max_body_bytes: int) -> None:
+        self._space = space
         self._codec = codec
         self._data_file_size = data_file_size
         self._max_body_bytes = max_body_bytes
@@ -69,7 +69,7 @@ class NextWrite:
         if (size_max := max(sizes_of_bodies)) > self._max_body_bytes:
             raise EntryTooLarge(size_max, self._max_body_bytes)
         runs = lay_out(sizes_of_bodies, end_position, self._data_file_size)
-        self._room.reserve(end_position, runs[-1].end_position, last_index + 1, last_index + len(sizes_of_bodies))
+        self._space.reserve(end_position, runs[-1].end_position, last_index + 1, last_index + len(sizes_of_bodies))
         self._reserved = sizes_of_bodies, runs
         return runs
 
@@ -137,10 +137,10 @@ class NextWrite:
         Raises:
             store.errors.DiskFull: refuse the push; the log is unchanged.
         """
-        self._room.reserve_span(span, log_begin, log_end)
+        self._space.reserve_span(span, log_begin, log_end)
         self._reserved_span = span
 
-    def has_room_for(self, span: Span) -> bool:
+    def has_space_for(self, span: Span) -> bool:
         """Return whether `reserve_span` was called with this span."""
         return span is self._reserved_span
 

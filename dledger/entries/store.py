@@ -34,7 +34,7 @@ from dledger.entries.next_write import NextWrite
 from dledger.entries.opening import OpenLog, open_log
 from dledger.entries.push_check import Predecessor
 from dledger.entries.reader import EntryReader, decode_all
-from dledger.entries.room import EntryRoom
+from dledger.entries.space import EntrySpace
 from dledger.storage.checkpoint import Checkpoint, CheckpointTicket
 from dledger.types import NO_INDEX, NO_TERM, UNKNOWN_TERM, LogState, MembershipEntry, Span, TermRun
 from store.errors import CorruptData
@@ -91,9 +91,9 @@ class EntryStore:
         self.recovery_notes, self.recovered_checkpoint = parts.notes, parts.checkpoint
         self._parts = parts
         self.aside = parts.aside
-        room = EntryRoom(parts.data, parts.index, parts.aside)
+        space = EntrySpace(parts.data, parts.index, parts.aside)
         # Every change of the log's end drops its results (`drop`).
-        self._next = NextWrite(room, codec, parts.data.file_size, config.max_body_bytes)
+        self._next = NextWrite(space, codec, parts.data.file_size, config.max_body_bytes)
         # Of the last entry, as `last_index`: the four change together (`_write`, `truncate`, `reset`). In an empty log
         # the term is `NO_TERM`, and the others are the values that the first entry will follow.
         self.last_term = log.last_term
@@ -434,7 +434,7 @@ class EntryStore:
         assert span.first_index <= first_index <= span.last_index, (span, first_index)
         assert span.term >= self.last_term, (span.term, self.last_term)
         push = self._next.pushed(span, payload, first_index, self.predecessor(self.last_index))
-        if not self._next.has_room_for(span):
+        if not self._next.has_space_for(span):
             self.reserve_span(span)
         position, done = push.position_of(first_index), first_index - span.first_index
         data = memoryview(payload)[position - span.position :]
@@ -477,7 +477,7 @@ class EntryStore:
         last_term = NO_TERM if first_index == self.begin_index else self.term_at(first_index - 1)
         before = self.predecessor(first_index - 1)
         self._parts.checkpoint_file.withdraw(first_index)
-        self._flush.cut(first_index)
+        self._flush.truncate(first_index)
         self._data.truncate(before.end_position, self.end_position, is_durable=True)
         self._index.truncate(first_index, self.last_index)
         self._rolled_index = min(self._rolled_index, first_index)

@@ -132,9 +132,9 @@ def compose(setup: NodeSetup, opened: NodeFiles, waiters: Waiters) -> NodeParts:
     syncer = GroupSyncer(event_batches, worker, now_s=now_s)
     retention = _retention_of(setup, opened, raft, machine, event_batches)
     driver = _driver_of(
-        setup, opened, raft, transport, syncer=syncer, observer=observer, machine=machine, room=retention
+        setup, opened, raft, transport, syncer=syncer, observer=observer, machine=machine, space=retention
     )
-    gate = _gate_of(setup, opened, waiters, event_batches, leadership=leadership, room=retention)
+    gate = _gate_of(setup, opened, waiters, event_batches, leadership=leadership, space=retention)
     view = NodeView(
         config,
         raft,
@@ -241,7 +241,7 @@ def _driver_of(
     syncer: GroupSyncer,
     observer: NodeObserver,
     machine: NodeMachine | None,
-    room: NodeRetention,
+    space: NodeRetention,
 ) -> Driver:
     return Driver(
         raft,
@@ -253,7 +253,7 @@ def _driver_of(
         observer=observer,
         snapshots=machine,
         is_flush_sync=setup.config.is_flush_sync,
-        is_nearly_full=lambda: room.is_disk_full,
+        is_nearly_full=lambda: space.is_disk_full,
     )
 
 
@@ -264,7 +264,7 @@ def _gate_of(
     event_batches: EventBatches,
     *,
     leadership: NodeLeadership,
-    room: NodeRetention,
+    space: NodeRetention,
 ) -> AppendGate:
     return AppendGate(
         setup.config,
@@ -272,7 +272,7 @@ def _gate_of(
         waiters.appends,
         proposals=event_batches,
         leadership=leadership,
-        room=room,
+        space=space,
         max_body_bytes=opened.store.max_body_bytes,
         now_s=setup.host.now_s,
     )

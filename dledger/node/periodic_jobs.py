@@ -74,4 +74,4 @@ class FullDiskLog:
         is_full = self._raft.is_disk_full
         if is_full != self._is_full:
             self._is_full = is_full
-            logger.warning("%s self_id=%s", "disk_full" if is_full else "disk_has_room", self._self_id)
+            logger.warning("%s self_id=%s", "disk_full" if is_full else "disk_has_space", self._self_id)

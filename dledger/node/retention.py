@@ -90,7 +90,7 @@ class NodeRetention:
         if not self._to_delete and not self._core.is_disk_stalled:
             was_full = self.is_disk_full
             self._to_delete = list(self._policy.look(self._clocks(), self._floor.index()))
-            if self._policy.is_short_of_room and self._free_aside():
+            if self._policy.is_short_of_space and self._free_aside():
                 # No guarantee depends on a replaced log, so it is deleted before any file of the current log.
                 self._to_delete.clear()
                 self._steps.soon(self._look_again)

@@ -37,7 +37,7 @@ class FrameBuffer:
 
     def __init__(self) -> None:
         # Received and not yet returned: `_view[_begin:_end]`, always less than one frame after `received`. `_end` is
-        # below the view's length, so that `room` is never empty: asyncio treats an empty buffer as an error.
+        # below the view's length, so that `free_part` is never empty: asyncio treats an empty buffer as an error.
         self._view = memoryview(bytearray(HELLO_FRAME_SIZE_BYTES_MAX))
         self._begin = 0
         self._end = 0
@@ -67,23 +67,23 @@ class FrameBuffer:
         """Whether the buffer is larger than the size that every connection may have."""
         return len(self._view) > _USUAL_SIZE_BYTES
 
-    def room(self) -> memoryview:
+    def free_part(self) -> memoryview:
         """Return the free part of the buffer for the next read; never empty."""
         return self._view[self._end :]
 
     def received(self, size: int) -> list[Frame]:
-        """Record that `size` bytes were read into `room()`; return the frames (control, payload) now complete.
+        """Record that `size` bytes were read into `free_part()`; return the frames (control, payload) now complete.
 
         Raises:
             BadFrame: a frame's head is out of bounds, or was damaged in transit; close the connection.
         """
         self._end += size
         frames: list[Frame] = []
-        wanted = self._cut(frames)
-        self._make_room(wanted)
+        wanted = self._split(frames)
+        self._make_space(wanted)
         return frames
 
-    def _cut(self, frames: list[Frame]) -> int:
+    def _split(self, frames: list[Frame]) -> int:
         """Move complete frames to `frames`; return the size of the incomplete frame that is left (0 = not known)."""
         view, begin, end = self._view, self._begin, self._end
         unpack_head, head_size, size_max = FRAME_HEAD.unpack_from, FRAME_HEAD.size, self._frame_size_bytes_max
@@ -110,7 +110,7 @@ class FrameBuffer:
         self._begin = begin
         return wanted
 
-    def _make_room(self, wanted: int) -> None:
+    def _make_space(self, wanted: int) -> None:
         """Make space for the rest of the incomplete frame: move it to the front, or into a larger buffer."""
         begin, end, capacity = self._begin, self._end, len(self._view)
         left = end - begin

@@ -184,7 +184,7 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  (asyncio's signature; the buffer knows better)
         """Return a buffer for the next read."""
-        return self._buffer.room()
+        return self._buffer.free_part()
 
     def buffer_updated(self, nbytes: int) -> None:
         """Split the received bytes into frames and pass them on together."""

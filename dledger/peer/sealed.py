@@ -168,7 +168,7 @@ class SealedProtocol(asyncio.BufferedProtocol, Generic[Owner]):
         return True
 
     def _pieces(self) -> list[bytes]:
-        """Open all records that are complete, and make room for the next one."""
+        """Open all records that are complete, and make space for the next one."""
         assert self._session is not None
         opener, view, begin, end = self._session.opener, self._view, self._begin, self._end
         pieces = []
@@ -195,9 +195,9 @@ class SealedProtocol(asyncio.BufferedProtocol, Generic[Owner]):
             if not isinstance(owner, asyncio.BufferedProtocol):
                 cast("asyncio.Protocol", owner).data_received(bytes(left))
                 return
-            room = memoryview(owner.get_buffer(len(left)))
-            size = min(len(room), len(left))
-            room[:size] = left[:size]
+            space = memoryview(owner.get_buffer(len(left)))
+            size = min(len(space), len(left))
+            space[:size] = left[:size]
             owner.buffer_updated(size)
             left = left[size:]
 

@@ -28,7 +28,7 @@ class AppendGate:
         appends: stores the accepted appends.
         proposals: receives their bodies.
         leadership: reports whether this node leads.
-        room: reports whether the disk is so full that appends are refused in advance.
+        space: reports whether the disk is so full that appends are refused in advance.
         max_body_bytes: the size of the largest body that the store accepts.
         now_s: the clock of latencies and deadlines.
 
@@ -44,7 +44,7 @@ class AppendGate:
         *,
         proposals: Proposals,
         leadership: LeadershipGate,
-        room: Room,
+        space: DiskSpace,
         max_body_bytes: int,
         now_s: Callable[[], float],
     ) -> None:
@@ -55,7 +55,7 @@ class AppendGate:
         self._appends = appends
         self._proposals = proposals
         self._leadership = leadership
-        self._room = room
+        self._space = space
         self._max_body_bytes = max_body_bytes
         self._now_s = now_s
         self._loop = asyncio.get_running_loop()
@@ -90,10 +90,10 @@ class AppendGate:
         not_leading = self._leadership.refusal()
         if not_leading is not None:
             return AppendResult(ResponseCode.NOT_LEADER, not_leading)
-        if self._room.is_disk_full:
+        if self._space.is_disk_full:
             message = "the leader's disk is too full; appends continue when there is space"
             return AppendResult(ResponseCode.DISK_FULL, message)
-        if not self._appends.has_room(len(sizes), size_bytes):
+        if not self._appends.has_space(len(sizes), size_bytes):
             message = f"{self._appends.entries_count} entries of {self._appends.size_bytes} bytes are not committed yet"
             return AppendResult(ResponseCode.LEADER_PENDING_FULL, f"{message}; {self._bounds()}")
         return None
@@ -123,7 +123,7 @@ class LeadershipGate(Protocol):
         """Return, for people, why this node does not accept appends; None while it leads."""
 
 
-class Room(Protocol):
+class DiskSpace(Protocol):
     """Reports whether the disk is full."""
 
     @property

@@ -82,7 +82,7 @@ class PendingAppends:
         self, entries_max: int, size_bytes_max: int, timeout_s: float, observe_latency: Callable[[float], None]
     ) -> None:
         # Of all accepted appends that are not refused, committed or truncated, answered or not. The gate
-        # calls `has_room` before each `take`, so that the first two never exceed their bounds.
+        # calls `has_space` before each `take`, so that the first two never exceed their bounds.
         self.entries_count = 0
         self.size_bytes = 0
         self.appends_count = 0
@@ -93,11 +93,11 @@ class PendingAppends:
         # In this node's log: ascending in index, without overlap, and their terms never decrease.
         self._waiting: deque[PendingAppend] = deque()
         # Truncated, so they do not count against the bounds; a commit at their indexes decides their outcome.
-        self._cut: list[PendingAppend] = []
+        self._truncated: list[PendingAppend] = []
         # Every append without an answer, oldest first. Answered ones are removed when they reach the front.
         self._by_age: deque[PendingAppend] = deque()
 
-    def has_room(self, entries_count: int, size_bytes: int) -> bool:
+    def has_space(self, entries_count: int, size_bytes: int) -> bool:
         """Return whether an append of this size may be accepted now."""
         return (
             self.entries_count + entries_count <= self._entries_max
@@ -131,7 +131,7 @@ class PendingAppends:
             pending = waiting.pop()
             self._release(pending)
             if not pending.future.done():
-                self._cut.append(pending)
+                self._truncated.append(pending)
 
     def committed(
         self,
@@ -168,8 +168,8 @@ class PendingAppends:
             if not pending.future.done():
                 pending.future.set_result(_success(pending, results))
                 self._observe_latency(now_s - pending.taken_s)
-        if self._cut:
-            self._settle_cut(commit_index, term_at)
+        if self._truncated:
+            self._resolve_truncated(commit_index, term_at)
 
     def expire(self, now_s: float) -> None:
         """Answer appends that have waited too long: they may still be committed."""
@@ -184,15 +184,15 @@ class PendingAppends:
             pending.answer(result)
         self._by_age.clear()
         self._waiting.clear()
-        self._cut.clear()
+        self._truncated.clear()
 
     def futures(self) -> list[asyncio.Future[AppendResult]]:
         """Return the futures that are not resolved yet."""
         return [pending.future for pending in self._by_age if not pending.future.done()]
 
-    def _settle_cut(self, commit_index: int, term_at: Callable[[int], int]) -> None:
+    def _resolve_truncated(self, commit_index: int, term_at: Callable[[int], int]) -> None:
         undecided = []
-        for pending in self._cut:
+        for pending in self._truncated:
             if pending.future.done():
                 continue
             try:
@@ -201,7 +201,7 @@ class PendingAppends:
             except EntryNotFound:
                 # The log now begins after it, so its outcome cannot be determined: it is answered at its deadline.
                 continue
-        self._cut = undecided
+        self._truncated = undecided
 
     def _is_settled(self, pending: PendingAppend, commit_index: int, term_at: Callable[[int], int]) -> bool:
         """Answer an append that was truncated here, if committed entries decide its outcome; return whether they do."""

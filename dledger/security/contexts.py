@@ -21,7 +21,7 @@ from dledger.security.errors import CertificateFileForeign, CertificateFileUnrea
 if TYPE_CHECKING:
     from dledger.security.settings import Tls
 
-# Messages that each side of a handshake sends, with room to spare.
+# Messages that each side of a handshake sends, with space to spare.
 _ROUNDS_MAX: Final = 10
 _OPTIONS: Final = ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_IGNORE_UNEXPECTED_EOF
 

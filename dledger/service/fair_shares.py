@@ -38,7 +38,7 @@ class FairShares:
         """Return the amount that a holder has."""
         return self._held.get(holder, 0)
 
-    def has_room(self, holder: str) -> bool:
+    def has_space(self, holder: str) -> bool:
         """Return whether a holder may have more."""
         return self._held.get(holder, 0) < self.size - self.used
 

@@ -56,7 +56,7 @@ class PipelinedCall(Generic[Request, Result, Response]):
         # The first request that ended without an outcome: no more are accepted, and the stream ends with this error.
         self._failure: RequestUndecided | None = None
         self._answer_wanted: asyncio.Future[None] | None = None
-        self._room_wanted: asyncio.Future[None] | None = None
+        self._space_wanted: asyncio.Future[None] | None = None
         self._taking: asyncio.Task[None] | None = None
 
     async def run(self, requests: AsyncIterator[Request]) -> AsyncIterator[Response]:
@@ -73,7 +73,7 @@ class PipelinedCall(Generic[Request, Result, Response]):
                 while self._results:
                     # Counted until its answer is sent, so that a client that does not read answers is also delayed.
                     self._in_flight -= 1
-                    _wake(self._room_wanted)
+                    _wake(self._space_wanted)
                     yield self._answer(*self._results.popleft())
                 if self._has_more or self._in_flight:
                     self._answer_wanted = self._loop.create_future()
@@ -88,8 +88,8 @@ class PipelinedCall(Generic[Request, Result, Response]):
         try:
             async for request in requests:
                 while self._in_flight >= IN_FLIGHT_MAX:
-                    self._room_wanted = self._loop.create_future()
-                    await self._room_wanted
+                    self._space_wanted = self._loop.create_future()
+                    await self._space_wanted
                 future = self._begin(request)
                 # Only now: a request that raises has no answer, and its error ends the stream.
                 self._in_flight += 1

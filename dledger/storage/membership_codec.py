@@ -54,7 +54,7 @@ class MembershipTooLarge(StoreError):
     def __init__(self, members_count: int, size: int, size_max: int) -> None:
         super().__init__(
             f"first membership: expected data files that hold the entry with {members_count} members, which takes up "
-            f"to {size} bytes, found room for {size_max}. Give the group larger data files "
+            f"to {size} bytes, found space for {size_max}. Give the group larger data files "
             "(mapped_file_size_for_entry_data, with a new directory on every node), fewer members or shorter addresses"
         )
         self.size = size

@@ -178,15 +178,15 @@ def _places(view: memoryview, file: LogFileInfo, window: DigestWindow) -> _Place
 
 def _size_at(view: memoryview, position: int, header_size: int) -> int:
     """Return the size of the apparent entry, record or blank at `position`; 0: none."""
-    room = len(view) - position
-    if room < HEAD.size:
-        return room
+    space = len(view) - position
+    if space < HEAD.size:
+        return space
     one, other = HEAD.unpack_from(view, position)
     magic, size = (one, other) if header_size else (other, one)
     if magic == (ENTRY_BLANK_MAGIC if header_size else BLANK_MAGIC):
-        return min(size, room) if size >= HEAD.size else 0
+        return min(size, space) if size >= HEAD.size else 0
     is_kind, size_min = (magic in ENTRY_MAGICS, HEADER_SIZE) if header_size else (magic in MAGICS, RECORD_SIZE_MIN)
-    return size if is_kind and size_min <= size <= room else 0
+    return size if is_kind and size_min <= size <= space else 0
 
 
 def _bad(sides: Sequence[_Side]) -> Iterator[AuditFinding]:

@@ -76,12 +76,12 @@ def decode_rows(
 
 def raw_topics(view: memoryview, rows: RecordRows) -> pa.Array:
     """Return the stored topics of records; arguments as for `decode_rows`."""
-    return _Decoding(view, rows, 0).cut(_TOPIC)
+    return _Decoding(view, rows, 0).part(_TOPIC)
 
 
 def raw_properties(view: memoryview, rows: RecordRows) -> pa.Array:
     """Return the stored properties of records; arguments as for `decode_rows`."""
-    return _Decoding(view, rows, 0).cut(_PROPERTIES)
+    return _Decoding(view, rows, 0).part(_PROPERTIES)
 
 
 def cut_out(view: memoryview, begins: Int64s, ends: Int64s) -> pa.Array:
@@ -98,10 +98,10 @@ class _Decoding:
     rows: RecordRows
     header_size: int
 
-    def cut(self, part: int) -> pa.Array:
+    def part(self, number: int) -> pa.Array:
         if not len(self.rows):
             return pa.array([], pa.binary())
-        places = pa.array(np.arange(part, _PARTS * len(self.rows), _PARTS, dtype=np.int32))
+        places = pa.array(np.arange(number, _PARTS * len(self.rows), _PARTS, dtype=np.int32))
         return pc.take(self._parts, places, boundscheck=False)
 
     def column(self, name: str) -> pa.Array:
@@ -123,9 +123,9 @@ class _Decoding:
 
     def _variable(self, name: str) -> pa.Array:
         if name == "body":
-            return self.cut(_BODY)
+            return self.part(_BODY)
         if name == "topic":
-            return _texts(self.cut(_TOPIC))
+            return _texts(self.part(_TOPIC))
         if name == "propertiesRaw":
             return self._raw_properties
         assert name == "properties", name
@@ -144,7 +144,7 @@ class _Decoding:
 
     @cached_property
     def _raw_properties(self) -> pa.Array:
-        return self.cut(_PROPERTIES)
+        return self.part(_PROPERTIES)
 
     @cached_property
     def _properties(self) -> PropertyColumns:

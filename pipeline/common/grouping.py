@@ -23,11 +23,11 @@ _Piece = TypeVar("_Piece", bound=Sized)
 def grouped(pieces: Iterable[_Piece], size_bytes: int) -> list[list[_Piece]]:
     """Return groups of pieces of about this size, in order; a larger piece is a separate group."""
     groups: list[list[_Piece]] = []
-    room = 0
+    space = 0
     for piece in pieces:
-        if piece.size_bytes > room:
+        if piece.size_bytes > space:
             groups.append([])
-            room = size_bytes
+            space = size_bytes
         groups[-1].append(piece)
-        room -= piece.size_bytes
+        space -= piece.size_bytes
     return groups

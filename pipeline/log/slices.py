@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pipeline.common.errors import DataLost, LostRange, UnknownTopic
-from pipeline.log.cutting import LogCutting
 from pipeline.log.queue_search import first_at
 from pipeline.log.selection import EVERYTHING, Selection
 from pipeline.log.slice import Slice
+from pipeline.log.slicing import LogSlicer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,7 +87,7 @@ class _Plan:
         self._partitions_min = partitions_min
         self._rows_max = rows_max
         self._fails = fail_on_data_loss
-        self._cutting = LogCutting(store)
+        self._slicer = LogSlicer(store)
 
     def slices(self) -> list[Slice]:
         lost: list[LostRange] = []
@@ -120,8 +120,8 @@ class _Plan:
                 _note_lost(lost, "entries", wanted, (0, 0))
                 return begin, begin
             _note_lost(lost, "entries", wanted, (store.begin_index, store.end_index))
-            begin = max(begin, self._cutting.offset_of(wanted[0]))
-            end = min(end, self._cutting.offset_of(wanted[1]))
+            begin = max(begin, self._slicer.offset_of(wanted[0]))
+            end = min(end, self._slicer.offset_of(wanted[1]))
         if selection.begin_ms is not None:
             begin = max(begin, store.offset_at_time(selection.begin_ms - _CLOCK_STEP_MS))
         if selection.end_ms is not None:
@@ -144,7 +144,7 @@ class _Plan:
         if size > QUEUED_SHARE_MAX * (span[1] - span[0]):
             return list(self._of_log(span[0], end if is_behind else span[1], lost))
         target = self._target_size(size)
-        found = [cut for part in parts for cut in self._cut_queue(part, target)]
+        found = [each for part in parts for each in self._queue_slices(part, target)]
         return [*found, *self._of_log(certain, end, lost)] if is_behind else found
 
     def _wanted(self, lost: list[LostRange]) -> Iterator[tuple[QueueKey, int, int]]:
@@ -194,7 +194,7 @@ class _Plan:
         lasts = [part.view.unit(part.end - 1) for part in parts]
         return min(begins, default=0), max((unit.offset + unit.size for unit in lasts), default=0)
 
-    def _cut_queue(self, part: _QueuePart, target: int) -> Iterator[Slice]:
+    def _queue_slices(self, part: _QueuePart, target: int) -> Iterator[Slice]:
         count = part.end - part.begin
         pieces = max(math.ceil(part.size_bytes / target), math.ceil(count / (self._rows_max or count)))
         pieces = min(pieces, count)
@@ -224,7 +224,7 @@ class _Plan:
                 continue
             _note_gap(lost, after, file.begin_offset)
             after = file.end_offset
-            yield from self._cutting.cut(
+            yield from self._slicer.slices(
                 file, max(begin, file.begin_offset), min(end, file.end_offset), target, self._rows_max
             )
         if begin < end:

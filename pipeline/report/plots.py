@@ -214,8 +214,8 @@ def _bars(
     axes.tick_params(axis="y", labelcolor=_INK)
     axes.invert_yaxis()
     # Long labels leave a narrow plot, in which the figures need a larger share.
-    room = 1.42 if max(map(len, labels), default=0) <= _NAME_MAX - _PAIR_NAME_MAX // 2 else 2.0
-    axes.set_xlim(0, max([*values, 1]) * room)
+    space = 1.42 if max(map(len, labels), default=0) <= _NAME_MAX - _PAIR_NAME_MAX // 2 else 2.0
+    axes.set_xlim(0, max([*values, 1]) * space)
     axes.set_xticks([])
     axes.grid(visible=False)
     axes.spines["bottom"].set_visible(False)

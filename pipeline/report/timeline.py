@@ -60,7 +60,7 @@ class Timeline:
         """
         if not len(times_ms):
             return
-        self._make_room(topic_count, int(times_ms.min()), int(times_ms.max()))
+        self._make_space(topic_count, int(times_ms.min()), int(times_ms.max()))
         places = topics * self.steps + (times_ms // self.width_ms - self.first)
         size = self.values.shape[0] * self.steps
         shape = self.values.shape[:2]
@@ -72,7 +72,7 @@ class Timeline:
         if not other.steps:
             return
         begin, end = other.first * other.width_ms, (other.first + other.steps) * other.width_ms - 1
-        self._make_room(topic_count, begin, end, other.width_ms)
+        self._make_space(topic_count, begin, end, other.width_ms)
         joined = other.values
         first = other.first
         if other.width_ms != self.width_ms:
@@ -92,7 +92,7 @@ class Timeline:
         timeline.values = np.array(content["values"], np.int64).reshape(topic_count, content["steps"], _MEASURES)
         return timeline
 
-    def _make_room(self, topic_count: int, begin_ms: int, end_ms: int, width_ms: int = 0) -> None:
+    def _make_space(self, topic_count: int, begin_ms: int, end_ms: int, width_ms: int = 0) -> None:
         """Widen or add steps so that the times from `begin_ms` to `end_ms` (inclusive) are covered."""
         if self.steps:
             begin_ms = min(begin_ms, self.first * self.width_ms)

@@ -121,10 +121,10 @@ def header_of(view: memoryview) -> IndexHeader:
 
 def find_slot_count(view: memoryview) -> int | None:
     """Return the number of slots of a file, derived from its size and content; None if no number fits."""
-    room = len(view) - HEADER_SIZE
-    usual = room // (SLOT_SIZE + _USUAL_ITEMS_PER_SLOT * ITEM_SIZE)
-    is_usual_size = room > 0 and room % (SLOT_SIZE + _USUAL_ITEMS_PER_SLOT * ITEM_SIZE) == 0
-    header = header_of(view) if room >= SLOT_SIZE + 2 * ITEM_SIZE else None
+    space = len(view) - HEADER_SIZE
+    usual = space // (SLOT_SIZE + _USUAL_ITEMS_PER_SLOT * ITEM_SIZE)
+    is_usual_size = space > 0 and space % (SLOT_SIZE + _USUAL_ITEMS_PER_SLOT * ITEM_SIZE) == 0
+    header = header_of(view) if space >= SLOT_SIZE + 2 * ITEM_SIZE else None
     if is_usual_size and (header is None or header.index_count <= 1 or _fits(view, usual)):
         return usual
     if header is None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from store.dispatch.checkpoint import NO_DIGEST
-from store.dispatch.recovery import CutRule, Evidence, LastState, certain_end, guaranteed_end, rule_for
+from store.dispatch.recovery import Evidence, LastState, TruncationRule, certain_end, guaranteed_end, rule_for
 from store.errors import CorruptData
 
 if TYPE_CHECKING:
@@ -60,14 +60,14 @@ class DerivedCatchUp:
                     queue.remove_all()
                     lost_queues.add(key)
 
-    def cut(self) -> None:
+    def truncate(self) -> None:
         """Cut queues and index to their certain parts, from which dispatch continues."""
         index = self._index
-        queues_end = self.queues_end = self._cut_queues()
+        queues_end = self.queues_end = self._queue_slicess()
         index_end = queues_end if index is None else self._cut_index(index)
         self._dispatcher.begin_at(queues_end, index_end)
 
-    def _cut_queues(self) -> int:
+    def _queue_slicess(self) -> int:
         """Cut the queues to their certain part; return its end in the log."""
         last, log, queues = self._last, self._log, self._queues
         evidence = Evidence(len(queues) > 0, last.is_clean, last.queues_timestamp, queues.max_physical_offset)
@@ -76,15 +76,15 @@ class DerivedCatchUp:
             evidence = replace(evidence, is_clean=False, store_timestamp=0)
         rule, end = rule_for(evidence), certain_end(evidence, log)
         certain = end
-        if evidence.has_files and not (rule is CutRule.OWN_END and evidence.own_end <= end):
+        if evidence.has_files and not (rule is TruncationRule.OWN_END and evidence.own_end <= end):
             queues.truncate(end, self._is_message)
-            if rule is CutRule.TIMESTAMP:
+            if rule is TruncationRule.TIMESTAMP:
                 # Every last unit is now verified. A checkpoint that is too high must not skip messages.
                 end = max(min(end, queues.max_physical_offset), log.begin_offset)
             self.notes.append(f"consume queues: cut to the certain part, log offset {end}")
         if last.queues_timestamp and end < log.end_offset:
             # If the checkpoint determined the cut, its log offset is already known.
-            guaranteed = certain if rule is CutRule.TIMESTAMP else guaranteed_end(last.queues_timestamp, log)
+            guaranteed = certain if rule is TruncationRule.TIMESTAMP else guaranteed_end(last.queues_timestamp, log)
             if end < guaranteed:
                 self._guarantee.withdraw()
         return end
@@ -102,9 +102,9 @@ class DerivedCatchUp:
         self.notes += index.prove_times(self._store_timestamp_of)
         evidence = self._index_evidence(index)
         rule, end = rule_for(evidence), certain_end(evidence, log)
-        if rule is CutRule.BEGIN and last.index_timestamp:
+        if rule is TruncationRule.BEGIN and last.index_timestamp:
             last.withdraw()
-        is_all_kept = rule is CutRule.OWN_END and evidence.own_end <= end and index.has_certain_begin
+        is_all_kept = rule is TruncationRule.OWN_END and evidence.own_end <= end and index.has_certain_begin
         if index.files and not is_all_kept:
             kept = max(index.truncate(end, self._store_timestamp_of), log.begin_offset)
             if kept < end:

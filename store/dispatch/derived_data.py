@@ -83,7 +83,7 @@ class DerivedData:
             dispatcher = Dispatcher(log, queues, index, waiters, config.dispatch_size_bytes)
             recovery = DerivedCatchUp(log, queues, index, dispatcher, last, guarantee, on_progress)
             recovery.find_headless(lost_queues)
-            recovery.cut()
+            recovery.truncate()
             recovery.catch_up(lost_queues)
             derived = cls(queues, index, dispatcher, log, [*notes, *recovery.notes])
             for _ in derived.expire_in_steps():

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 CLOCK_MARGIN_MS: Final = 3000
 
 
-class CutRule(Enum):
+class TruncationRule(Enum):
     """The end of the certain part of queues, or of the index."""
 
     BEGIN = "the log's begin"
@@ -119,13 +119,13 @@ class Evidence:
     own_end: int
 
 
-class CutCase(NamedTuple):
+class TruncationCase(NamedTuple):
     """A row of the table: the facts (None: any), and the rule."""
 
     has_files: bool | None
     is_clean: bool | None
     is_timestamp_known: bool | None
-    rule: CutRule
+    rule: TruncationRule
 
     def fits(self, evidence: Evidence) -> bool:
         """Return whether the row matches the facts."""
@@ -135,14 +135,14 @@ class CutCase(NamedTuple):
 
 # Exactly one row matches any facts.
 CASES: Final = (
-    CutCase(False, None, None, CutRule.BEGIN),
-    CutCase(True, True, None, CutRule.OWN_END),
-    CutCase(True, False, True, CutRule.TIMESTAMP),
-    CutCase(True, False, False, CutRule.BEGIN),
+    TruncationCase(False, None, None, TruncationRule.BEGIN),
+    TruncationCase(True, True, None, TruncationRule.OWN_END),
+    TruncationCase(True, False, True, TruncationRule.TIMESTAMP),
+    TruncationCase(True, False, False, TruncationRule.BEGIN),
 )
 
 
-def rule_for(evidence: Evidence) -> CutRule:
+def rule_for(evidence: Evidence) -> TruncationRule:
     """Return the rule of the matching row."""
     (rule,) = [case.rule for case in CASES if case.fits(evidence)]
     return rule
@@ -156,9 +156,9 @@ def guaranteed_end(store_timestamp: int, log: CommitLog) -> int:
 def certain_end(evidence: Evidence, log: CommitLog) -> int:
     """Return the log offset up to which queues, or index, are certain."""
     rule = rule_for(evidence)
-    if rule is CutRule.BEGIN:
+    if rule is TruncationRule.BEGIN:
         return log.begin_offset
     end = evidence.own_end
-    if rule is CutRule.TIMESTAMP:
+    if rule is TruncationRule.TIMESTAMP:
         end = guaranteed_end(evidence.store_timestamp, log)
     return min(max(end, log.begin_offset), log.end_offset)

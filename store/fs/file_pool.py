@@ -133,12 +133,12 @@ class FilePool:
 
     def create(self, path: str, size: int, *, is_sparse: bool = False) -> PooledFile:
         """Create a file of `size` bytes, sparse or with blocks; the least recently used file may be closed for it."""
-        file = self._with_room(lambda: self._files.create(path, size, is_sparse=is_sparse))
+        file = self._with_space(lambda: self._files.create(path, size, is_sparse=is_sparse))
         return self._admit(PooledFile(self, path, size, file))
 
     def open(self, path: str, *, is_cache_trusted: bool = False) -> PooledFile:
         """Open an existing file for reading and writing; the least recently used file may be closed for it."""
-        file = self._with_room(lambda: self._open_file(path, is_cache_trusted=is_cache_trusted))
+        file = self._with_space(lambda: self._open_file(path, is_cache_trusted=is_cache_trusted))
         return self._admit(PooledFile(self, path, file.size, file))
 
     def resting(self, path: str, size: int) -> PooledFile:
@@ -171,7 +171,7 @@ class FilePool:
 
         In a `synced_later` block the caller's sync detects failed writes.
         """
-        file = self._with_room(lambda: self._open_file(pooled.path, is_cache_trusted=True))
+        file = self._with_space(lambda: self._open_file(pooled.path, is_cache_trusted=True))
         self._admit(pooled)
         return file
 
@@ -195,7 +195,7 @@ class FilePool:
         self._open[id(pooled)] = pooled
         return pooled
 
-    def _with_room(self, make: Callable[[], File]) -> File:
+    def _with_space(self, make: Callable[[], File]) -> File:
         """Return the file that `make` opens; other files are closed first if no descriptor is free."""
         if len(self._open) >= self._open_files_max:
             # Several at once, because many syncs take little longer than one.

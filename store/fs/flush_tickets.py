@@ -99,7 +99,7 @@ class DerivedFlushProgress:
             if done.dispatched is not None:
                 self.flushed = done.dispatched
 
-    def cut(self, dispatched: Dispatched) -> None:
+    def truncate(self, dispatched: Dispatched) -> None:
         """Treat messages after an offset of the log as not durable, even if an open ticket is synced later."""
         self.flushed = min(self.flushed, dispatched)
         for ticket in self._open:

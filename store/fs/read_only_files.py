@@ -107,7 +107,7 @@ class ReadOnlyFiles(OsReading):
 
     def prepare_replace(self, path: str, size: int = SMALL_FILE_SIZE_BYTES) -> NoReturn:
         """Raise: the file system is read-only."""
-        raise AssertionError(f"read-only: no room of {size} bytes for {path}")
+        raise AssertionError(f"read-only: no space of {size} bytes for {path}")
 
     def replace(self, path: str, content: bytes) -> NoReturn:
         """Raise: the file system is read-only."""

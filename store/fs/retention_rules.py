@@ -212,7 +212,7 @@ class RetentionPolicy:
         return self._used_ratio
 
     @property
-    def is_short_of_room(self) -> bool:
+    def is_short_of_space(self) -> bool:
         """Whether at the last check the disk was fuller than `expire_ratio`."""
         return self._used_ratio > self._rules.expire_ratio
 

@@ -347,7 +347,7 @@ class KeyIndex:
         self._headers.clear()
         self._dispatched = min(self._dispatched, dispatched)
         self._sealed = min(self._sealed, dispatched)
-        self._progress.cut(dispatched)
+        self._progress.truncate(dispatched)
 
     # --------------------------------------------------------------------------------------------------- flushing
 

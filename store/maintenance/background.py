@@ -104,7 +104,7 @@ class BackgroundTasks:
         # Dispatch failed because the disk is full.
         self._is_held_up = False
         # A flush of queues failed because the disk is full.
-        self._is_short_of_room = False
+        self._is_short_of_space = False
         self._dispatching = Debouncer(self._dispatch, _DISPATCH_PACE_S, _DISPATCH_GAP_S)
         # Waiting readers, each with the log offset that must be dispatched.
         self._awaited: dict[asyncio.Future[None], int] = {}
@@ -393,12 +393,12 @@ class BackgroundTasks:
             self.store.end_flush(ticket)
         except DiskFull as error:
             # A later flush retries. The unwritten units are in memory and can be read.
-            if not self._is_short_of_room:
-                self._is_short_of_room = True
+            if not self._is_short_of_space:
+                self._is_short_of_space = True
                 logger.warning("cannot_flush_queues error=%r", str(error))
             return False
-        if self._is_short_of_room:
-            self._is_short_of_room = False
+        if self._is_short_of_space:
+            self._is_short_of_space = False
             logger.info("flushing_queues_again")
         # Dispatch may have waited for memory to be released.
         self.dispatch_soon()

@@ -269,7 +269,7 @@ class ConsumeQueue:
 
     # ---------------------------------------------------------------------------------------------------- cutting
 
-    def cut(self, queue_offset: int, *, is_durable: bool = True) -> None:
+    def truncate_at(self, queue_offset: int, *, is_durable: bool = True) -> None:
         """Remove, durably, the units from `queue_offset` on.
 
         If no units are left, a queue that began at 0 has no files; any other queue keeps its first file, whose name
@@ -342,7 +342,7 @@ class ConsumeQueue:
             physical_offset: at which dispatch will continue.
             is_message: called with (queue, queue offset, physical offset, size): returns whether that message exists;
                 needed to detect a torn last unit.
-            is_durable: see `cut`.
+            is_durable: see `truncate_at`.
         """
         self._units.settle(self.max_offset)
         if not self._queue.mapped_files:
@@ -354,7 +354,7 @@ class ConsumeQueue:
             last = self.message_before(last)
         # Blanks after the last message belong to a removed one; those before the first one are kept, because they show
         # the end of the queue.
-        self.cut(end if last is None else last + 1, is_durable=is_durable)
+        self.truncate_at(end if last is None else last + 1, is_durable=is_durable)
 
     @property
     def newest(self) -> UnitTail | None:

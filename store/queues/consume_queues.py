@@ -272,7 +272,7 @@ class ConsumeQueues:
         for queue in self._queues.values():
             queue.files.take_dirty()
         self._dispatched = min(self._dispatched, Dispatched(physical_offset))
-        self._progress.cut(self._dispatched)
+        self._progress.truncate(self._dispatched)
 
     def remove_unused(self) -> None:
         """Remove the files that `truncate` has left to queues without units, durably."""
@@ -297,7 +297,7 @@ class ConsumeQueues:
         self._queues.clear()
         self._pending.settled.clear()
         self._dispatched = Dispatched()
-        self._progress.cut(self._dispatched)
+        self._progress.truncate(self._dispatched)
 
     # --------------------------------------------------------------------------------------------------- flushing
 
@@ -340,12 +340,12 @@ class ConsumeQueues:
         Raises:
             store.errors.DiskFull: not all units fitted; none is lost, and a later ticket covers them again.
         """
-        self._pending.end_writing(is_written=ticket.no_room is None)
-        if self._pending.is_disturbed or ticket.no_room is not None:
+        self._pending.end_writing(is_written=ticket.no_space is None)
+        if self._pending.is_disturbed or ticket.no_space is not None:
             ticket.dispatched = None
         self._progress.end(ticket)
-        if ticket.no_room is not None:
-            raise ticket.no_room
+        if ticket.no_space is not None:
+            raise ticket.no_space
 
     def flush(self) -> None:
         """Make everything durable, in this thread.

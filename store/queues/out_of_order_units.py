@@ -100,7 +100,7 @@ def _move_to(queue: ConsumeQueue, queue_offset: int) -> None:
     if not queue.is_begun:
         queue.begin_at(queue_offset)
     elif queue_offset < queue.max_offset:
-        queue.cut(queue_offset)
+        queue.truncate_at(queue_offset)
     if not queue.is_begun:  # cut to length 0
         queue.begin_at(queue_offset)
     queue.fill_gap(queue_offset)

@@ -163,8 +163,8 @@ class QueueUnits:
     def _write(self, queue_offset: int, units: memoryview) -> None:
         queue, offset = self._queue, queue_offset * UNIT_SIZE
         size = len(units)
-        room = queue.file_size - offset % queue.file_size
-        if size <= room:
+        space = queue.file_size - offset % queue.file_size
+        if size <= space:
             queue.write(offset, units)
             return
         done = 0

@@ -142,7 +142,7 @@ class UnitWriter:
                 # This process has loaded the queues or created the file, and every sync of it since then has succeeded.
                 opened = self._files.open(path, is_cache_trusted=True)
             else:
-                self._make_room_for_name(directory, offset, group)
+                self._make_space_for_name(directory, offset, group)
                 opened = self._files.create(path, self._file_size, is_sparse=True)
                 group.names[directory] = None
             file = self._open[path] = MappedFile(opened, offset, is_allocated=False)
@@ -155,7 +155,7 @@ class UnitWriter:
         group.files[path] = file
         return file
 
-    def _make_room_for_name(self, directory: str, offset: int, group: _Group) -> None:
+    def _make_space_for_name(self, directory: str, offset: int, group: _Group) -> None:
         """Ensure that a file can be created in a directory, and that a crash leaves no gap before it."""
         if not self._files.is_directory(directory):
             self._files.make_directory(directory, is_durable=False)
@@ -177,10 +177,10 @@ class UnitsTicket(DerivedFilesTicket):
 
     Attributes:
         left_count: number of queues with unwritten units.
-        no_room: the error of a full disk; None: there was none.
+        no_space: the error of a full disk; None: there was none.
     """
 
-    __slots__ = ("_steps", "left_count", "no_room")
+    __slots__ = ("_steps", "left_count", "no_space")
 
     def __init__(
         self,
@@ -193,7 +193,7 @@ class UnitsTicket(DerivedFilesTicket):
     ) -> None:
         super().__init__(dispatched, files, synced_files, directories)
         self.left_count = len(tails)
-        self.no_room: DiskFull | None = None
+        self.no_space: DiskFull | None = None
         self._steps: Iterator[int] | None = writer.write_in_steps(tails)
 
     def step(self) -> bool:
@@ -206,7 +206,7 @@ class UnitsTicket(DerivedFilesTicket):
             try:
                 self.left_count = next(self._steps, 0)
             except DiskFull as error:
-                self.left_count, self.no_room = 0, error
+                self.left_count, self.no_space = 0, error
             if self.left_count:
                 return True
             self._steps = None
@@ -214,7 +214,7 @@ class UnitsTicket(DerivedFilesTicket):
         return False
 
     def sync(self) -> None:
-        """Write units, sync files and names; any thread may call it, once. `no_room` is set if the disk is full.
+        """Write units, sync files and names; any thread may call it, once. `no_space` is set if the disk is full.
 
         Raises:
             store.errors.StorageFailed: the store must stop; the ticket must not be retried.

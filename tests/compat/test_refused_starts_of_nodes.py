@@ -29,7 +29,7 @@ from tests.compat.test_verify_reports_all_damage import NOBODY, kinds_of
 
 __all__ = ("readable", "stores")  # fixtures
 NO_DESCRIPTOR = "raise the limit (`ulimit -n`), or close connections, then try again"
-NO_ROOM = "Free space on this file system, then try again"
+NO_SPACE = "Free space on this file system, then try again"
 # Far more than any of these starts needs.
 STEPS_MAX = 64
 
@@ -42,7 +42,7 @@ class FullFile(ForwardingFile):
         self._disk = disk
 
     def allocate(self, position, size):
-        self._disk.take_room(self.path, size)
+        self._disk.take_space(self.path, size)
         self._file.allocate(position, size)
 
 
@@ -53,24 +53,24 @@ class FullDisk(ForwardingFiles):
         super().__init__(OsFiles())
         self._left = left
 
-    def take_room(self, path, size):
+    def take_space(self, path, size):
         if not self._left:
             raise DiskFull(path, size)
         self._left -= 1
 
     def create(self, path, size, *, is_sparse=False):
         if not is_sparse:
-            self.take_room(path, size)
+            self.take_space(path, size)
         return FullFile(self, super().create(path, size, is_sparse=is_sparse))
 
     def create_from(self, path, chunks):
         content = b"".join(chunks)
-        self.take_room(path, len(content))
+        self.take_space(path, len(content))
         super().create_from(path, [content])
 
     def prepare_replace(self, path, *size):
         if not self.exists(f"{path}.spare"):
-            self.take_room(path, 1)
+            self.take_space(path, 1)
         super().prepare_replace(path, *size)
 
     def open(self, path, *, is_cache_trusted=False):
@@ -95,7 +95,7 @@ def test_replicated_broker_on_a_full_disk_keeps_its_log_and_starts_when_there_is
         outcomes.append(error is None)
         if error is not None:
             assert isinstance(error, DiskFull), error
-            assert NO_ROOM in str(error)
+            assert NO_SPACE in str(error)
             # What changed is derived, and noted: the next start builds it again.
             after = image(copy)
             assert log_of(after) == log_of(before), left
@@ -112,7 +112,7 @@ def test_node_without_space_to_adopt_a_directory_of_java_changes_no_entry(stores
     # One more file fits each second time, and each start uses the files of those before it.
     while refusals < 14 and (error := refusal(STARTS[store], copy, FullDisk(refusals % 2))) is not None:
         assert isinstance(error, DiskFull), error
-        assert NO_ROOM in str(error)
+        assert NO_SPACE in str(error)
         assert log_of(image(copy)) == whole, refusals
         refusals += 1
 

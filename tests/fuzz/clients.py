@@ -27,7 +27,7 @@ from dledger.authentication.scram import (
     LoginRefused,
     ScramClient,
     ServerRefused,
-    begin_dialog,
+    begin_exchange,
     nonce_of,
 )
 from dledger.authentication.tokens import (
@@ -120,14 +120,14 @@ def login(data: bytes) -> None:
     known: dict[str, Verifier] = {"alice": VERIFIER}
     nonce_of(final)
     try:
-        dialog = begin_dialog(first, "server-nonce-0123456789", known.get, KEY)
+        exchange = begin_exchange(first, "server-nonce-0123456789", known.get, KEY)
     except LoginRefused:
         return
     with suppress(LoginRefused):
-        dialog.finish(final)
+        exchange.finish(final)
         raise AssertionError(f"accepted {data!r}")
     with suppress(LoginRefused):
-        dialog.finish(f"c=biws,r={dialog.nonce},{final}")
+        exchange.finish(f"c=biws,r={exchange.nonce},{final}")
         raise AssertionError(f"accepted {data!r}")
 
 
@@ -231,8 +231,8 @@ def seed_routes() -> list[bytes]:
 def seed_login() -> list[bytes]:
     """Return the messages of an honest client."""
     client = ScramClient("alice", "correct horse battery", "client-nonce-0123456789")
-    dialog = begin_dialog(client.first, "server-nonce-0123456789", lambda _: VERIFIER, KEY)
-    final = client.final(dialog.server_first)
+    exchange = begin_exchange(client.first, "server-nonce-0123456789", lambda _: VERIFIER, KEY)
+    final = client.final(exchange.server_first)
     wrong = final[:-8] + "AAAAAAA="
     return [f"{client.first}\n{wrong}".encode(), f"n,,n=bob,r=client-nonce-0123456789\n{wrong}".encode()]
 

@@ -73,9 +73,9 @@ def frames(data: bytes) -> None:
         for begin in range(0, len(data), size):
             piece = data[begin : begin + size]
             while piece:
-                room = buffer.room()
-                taken = min(len(room), len(piece))
-                room[:taken] = piece[:taken]
+                space = buffer.free_part()
+                taken = min(len(space), len(piece))
+                space[:taken] = piece[:taken]
                 piece = piece[taken:]
                 for control, payload in buffer.received(taken):
                     if is_greeted:

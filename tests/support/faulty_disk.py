@@ -67,15 +67,15 @@ class FaultyDisk(ForwardingFiles):
         return self._files.disk_used_ratio(path) if self.used_ratio is None else self.used_ratio
 
     def create(self, path, size, *, is_sparse=False):
-        self._take_room(path, size)
+        self._take_space(path, size)
         return FaultyFile(self, self._files.create(path, size, is_sparse=is_sparse))
 
     def create_from(self, path, chunks):
         content = b"".join(chunks)
-        self._take_room(path, len(content))
+        self._take_space(path, len(content))
         self._files.create_from(path, [content])
 
-    def _take_room(self, path, size):
+    def _take_space(self, path, size):
         if self.full_part in path:
             if self.is_full:
                 self.counts["refused"] += 1

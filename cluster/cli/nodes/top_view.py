@@ -47,10 +47,10 @@ class Page:
     def __init__(self, console: Console, sample: Sample, first: int, status: str) -> None:
         width, height = console.size
         lines = console.render_lines(tables(sample, width), console.options.update(height=None))
-        room = max(height - 1, 1)
-        self.first = min(first, max(len(lines) - room, 0))
-        shown = lines[self.first : self.first + room]
-        shown += [[Segment(" " * width)]] * (room - len(shown))
+        space = max(height - 1, 1)
+        self.first = min(first, max(len(lines) - space, 0))
+        shown = lines[self.first : self.first + space]
+        shown += [[Segment(" " * width)]] * (space - len(shown))
         self._lines = SegmentLines(shown, new_lines=True)
         self._status = Text(status.ljust(width)[:width], style="reverse", no_wrap=True, end="")
 

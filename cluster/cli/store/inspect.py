@@ -167,9 +167,9 @@ def _entry_line(entry: Entry) -> str:
         f"{entry.index:>10} {entry.term:>6} {entry.position:>14} {entry.size:>8} {kind:<6} "
         f"{entry.chain_crc:>#10x} {entry.body_crc:>#10x}  "
     )
-    room = max(preview_width() - len(head), 8)
+    width = max(preview_width() - len(head), 8)
     # Unprintable characters are shown as dots, so that an entry cannot send control sequences to the terminal.
-    text = entry.body[:room].decode(errors="replace")
+    text = entry.body[:width].decode(errors="replace")
     return head + "".join(char if char.isprintable() else "." for char in text)
 
 

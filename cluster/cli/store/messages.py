@@ -257,15 +257,15 @@ def _table_line(message: ReadMessage) -> str:
         f"{record.physical_offset:>14} {record.size:>7} {_moment(record.store_timestamp):<19} "
         f"{_shortened(record.topic, width):<{width}} {record.queue_id:>5} {record.queue_offset:>9} {known}  "
     )
-    room = max(preview_width() - len(head), 8)
+    text_width = max(preview_width() - len(head), 8)
     words = [
         properties.get(TAGS, "-"),
         properties.get(KEYS, "-"),
-        bytes(record.body_view[:room]).decode(errors="replace"),
+        bytes(record.body_view[:text_width]).decode(errors="replace"),
     ]
     # What cannot be printed is shown as a dot, so that no message can play with the terminal.
     text = "".join(char if char.isprintable() else "." for char in "  ".join(words))
-    return head + text[:room]
+    return head + text[:text_width]
 
 
 def _shortened(text: str, width: int) -> str:

@@ -129,7 +129,7 @@ class QueueReader:
         self._taken_of_head = 0
         self._count = 0
         self._size_bytes = 0
-        self._room = asyncio.Event()
+        self._space = asyncio.Event()
         # Time and cause of the first failure since the last successful read; None while the broker serves the queue.
         self._refused: tuple[float, RequestFailed] | None = None
         self._opened_at = 0.0
@@ -151,7 +151,7 @@ class QueueReader:
     @property
     def silent_s(self) -> float:
         """Return how long the broker has sent nothing, in seconds; 0 while the buffer is full."""
-        return time.monotonic() - self._last_message_at if self._has_room() else 0.0
+        return time.monotonic() - self._last_message_at if self._has_space() else 0.0
 
     @property
     def refused(self) -> tuple[float, RequestFailed] | None:
@@ -174,7 +174,7 @@ class QueueReader:
             self._fetched.popleft()
             self._taken_of_head = 0
             self._size_bytes -= fetched.size_bytes
-            self._room.set()
+            self._space.set()
         self.progress.delivered([message.queue_offset for message in messages], end)
         return messages
 
@@ -249,7 +249,7 @@ class QueueReader:
             self.address, self._opened_at = address, time.monotonic()
             try:
                 while True:
-                    await self._wait_room()
+                    await self._wait_for_space()
                     response = await next_response(call, "the stream was silent for too long")
                     self._last_message_at = time.monotonic()
                     check_answer(response.answer, address)
@@ -321,7 +321,7 @@ class QueueReader:
         offset = lost = skipped.begin
         tag_filter = TagFilter.parse(self.tags)
         while skipped.cause is SkipCause.DAMAGED and others.has_nodes and offset < skipped.end:
-            await self._wait_room()
+            await self._wait_for_space()
             found = await others.read(offset, skipped.end)
             if found:
                 self._report_skipped(skipped, lost, offset)
@@ -350,11 +350,11 @@ class QueueReader:
     def _name(self) -> str:
         return f"{self.queue.broker}/{self.queue.topic}/{self.queue.queue_id}"
 
-    def _has_room(self) -> bool:
+    def _has_space(self) -> bool:
         return self._count < self._rules.prefetch_messages and self._size_bytes < self._rules.prefetch_size_bytes
 
-    async def _wait_room(self) -> None:
-        while not self._has_room():
-            self._room.clear()
-            await self._room.wait()
+    async def _wait_for_space(self) -> None:
+        while not self._has_space():
+            self._space.clear()
+            await self._space.wait()
             self._last_message_at = time.monotonic()

@@ -57,7 +57,7 @@ class AsyncProducer:
         self._pending: set[SendItem] = set()
         self._pending_messages = 0
         self._pending_bytes = 0
-        self._room = asyncio.Event()
+        self._space = asyncio.Event()
         self._sequence = 0
         self._flushes = 0
         self._submitted_failures: list[MessageNotAppended | MessageAppendUnknown] = []
@@ -163,8 +163,8 @@ class AsyncProducer:
         deadline = time.monotonic() + deadline_s
         item = SendItem(queue.topic, messages, tuple(unique_keys), deadline, self._sequence, future)
         self._check_size(item)
-        if not self._has_room(item):
-            await self._wait_room(item)
+        if not self._has_space(item):
+            await self._wait_for_space(item)
         self._admit(item)
         self._put(item, queue)
         return await future
@@ -180,7 +180,7 @@ class AsyncProducer:
             NotAppended: CLIENT_QUEUE_FULL: this client's queue is full; or the message is not allowed.
         """
         item = self._item((message,), None)
-        if not self._has_room(item):
+        if not self._has_space(item):
             raise not_appended(Reason.CLIENT_QUEUE_FULL, self._fullness())
         item.future.add_done_callback(self._submitted_ended)
         self._admit(item)
@@ -227,7 +227,7 @@ class AsyncProducer:
         if self._is_closed:
             return
         self._is_closed = True
-        self._room.set()
+        self._space.set()
         try:
             await self.flush()
         finally:
@@ -246,8 +246,8 @@ class AsyncProducer:
         deadline_s: float | None,
     ) -> list[MessageAppended]:
         item = self._item(messages, deadline_s)
-        if not self._has_room(item):
-            await self._wait_room(item)
+        if not self._has_space(item):
+            await self._wait_for_space(item)
         self._admit(item)
         try:
             self._place(item, queue_key, queue_id, self._connection.known(item.topic))
@@ -375,7 +375,7 @@ class AsyncProducer:
 
     # --------------------------------------------------------------------------------------------------------- bounds
 
-    def _has_room(self, item: SendItem) -> bool:
+    def _has_space(self, item: SendItem) -> bool:
         options = self._options
         if not self._pending:
             return True
@@ -384,14 +384,14 @@ class AsyncProducer:
             and self._pending_bytes + item.size_bytes <= options.queue_size_bytes_max
         )
 
-    async def _wait_room(self, item: SendItem) -> None:
-        while not self._has_room(item) or self._is_closed:
+    async def _wait_for_space(self, item: SendItem) -> None:
+        while not self._has_space(item) or self._is_closed:
             if self._is_closed:
                 raise not_appended(Reason.CLIENT_CLOSED, "the producer was closed")
-            self._room.clear()
+            self._space.clear()
             try:
                 async with asyncio.timeout(item.deadline - time.monotonic()):
-                    await self._room.wait()
+                    await self._space.wait()
             except TimeoutError:
                 raise not_appended(Reason.CLIENT_QUEUE_FULL, self._fullness()) from None
 
@@ -408,7 +408,7 @@ class AsyncProducer:
             self._pending.remove(item)
             self._pending_messages -= len(item.messages)
             self._pending_bytes -= item.size_bytes
-            self._room.set()
+            self._space.set()
 
 
 def _now_ms() -> float:

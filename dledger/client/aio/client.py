@@ -115,8 +115,8 @@ class AsyncLogClient:
         """
         size_bytes = check_bodies(bodies)
         deadline = self._host.now_s() + self._deadline_s
-        if not self._sender.has_room:
-            await self._sender.wait_room(deadline)
+        if not self._sender.has_space:
+            await self._sender.wait_for_space(deadline)
         return await self._sender.put(bodies, size_bytes, deadline)
 
     # ----------------------------------------------------------------------------------------------------- reading

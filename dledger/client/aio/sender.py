@@ -53,22 +53,22 @@ class AppendSender:
         self._sender = BatchingSender(queue, BATCHES_MAX, answer_timeout_s, host.now_s, Backoff(host.random))
 
     @property
-    def has_room(self) -> bool:
+    def has_space(self) -> bool:
         """Whether the queue has space for another item: `put` may be called."""
-        return self._queue.has_room
+        return self._queue.has_space
 
-    async def wait_room(self, deadline: float) -> None:
+    async def wait_for_space(self, deadline: float) -> None:
         """Wait until the queue has space.
 
         Raises:
             NotAppended: the queue was full until the deadline.
         """
         queue = self._queue
-        while not queue.has_room:
-            queue.room.clear()
+        while not queue.has_space:
+            queue.space.clear()
             try:
                 async with asyncio.timeout(deadline - self._now_s()):
-                    await queue.room.wait()
+                    await queue.space.wait()
             except TimeoutError:
                 raise NotAppended(ResponseCode.LEADER_PENDING_FULL, queue.fullness()) from None
 
@@ -109,12 +109,12 @@ class AppendQueue:
         self._queued_entries = 0
         self.queued_bytes = 0
         # Set whenever an item leaves the queue.
-        self.room = asyncio.Event()
+        self.space = asyncio.Event()
         # The last failure to send; part of the error of appends that time out.
         self._last_failure = "the leader accepted nothing"
 
     @property
-    def has_room(self) -> bool:
+    def has_space(self) -> bool:
         """Whether another item may be queued."""
         return self._queued_entries < QUEUE_ENTRIES_MAX and self.queued_bytes < QUEUE_SIZE_BYTES_MAX
 
@@ -239,7 +239,7 @@ class AppendQueue:
         item = self._items.popleft()
         self._queued_entries -= len(item.bodies)
         self.queued_bytes -= item.size_bytes
-        self.room.set()
+        self.space.set()
         return item
 
     def _put_back(self, batch: Batch) -> None:

@@ -43,7 +43,7 @@ _NAMES = (
     "entries.push_check",
     "entries.reader",
     "entries.recovery",
-    "entries.room",
+    "entries.space",
     "entries.store",
     "entries.tail",
     "entries.format.codec",

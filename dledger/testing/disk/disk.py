@@ -160,7 +160,7 @@ class SimDisk:
         """Total size of all files that have a name."""
         return sum(len(inode.cache) for directory in self.directories.values() for inode in directory.cached.values())
 
-    def has_room(self, size: int) -> bool:
+    def has_space(self, size: int) -> bool:
         """Whether a file of `size` bytes can be created."""
         return self.capacity_bytes >= UNLIMITED_BYTES or self.used_bytes + size <= self.capacity_bytes
 

@@ -157,7 +157,7 @@ class SimFiles:
             self._die_creating(directory, name, size)
         if self.is_write_refused():
             raise StorageFailed(path, "create", io_error())
-        if not self._disk.has_room(size):
+        if not self._disk.has_space(size):
             self._counts.add(Fault.DISK_FULL)
             raise DiskFull(path, size)
         inode = Inode(size, is_size_durable=not is_sparse)
@@ -200,7 +200,7 @@ class SimFiles:
             DiskFull: there is no space.
         """
         is_dying = self.crash_point.reach()
-        self._take_spare_room(path, size)
+        self._take_spare_space(path, size)
         if is_dying:
             raise SimulatedCrash
 
@@ -211,7 +211,7 @@ class SimFiles:
             DiskFull: no space was reserved and none is free.
             StorageFailed: the operation failed; the old content remains.
         """
-        self._take_spare_room(path, max(len(content), SMALL_FILE_SIZE_BYTES))
+        self._take_spare_space(path, max(len(content), SMALL_FILE_SIZE_BYTES))
         if self.crash_point.reach():
             raise SimulatedCrash
         if self.is_write_refused():
@@ -223,10 +223,10 @@ class SimFiles:
         directory.change(name, inode)
         self.sync_directory(posixpath.dirname(path))
 
-    def _take_spare_room(self, path: str, size: int) -> None:
+    def _take_spare_space(self, path: str, size: int) -> None:
         if path in self._disk.spares:
             return
-        if not self._disk.has_room(size):
+        if not self._disk.has_space(size):
             self._counts.add(Fault.DISK_FULL)
             raise DiskFull(path, size)
         self._disk.spares[path] = None

@@ -76,7 +76,7 @@ class SimObserver:
         size_bytes = sum(map(len, operation.bodies))
         future = cast("Future[AppendResult]", reply)
         pending = PendingAppend(future, len(operation.bodies), size_bytes, self._now_s())
-        if not self.appends.has_room(pending.entries_count, size_bytes):
+        if not self.appends.has_space(pending.entries_count, size_bytes):
             pending.answer(AppendResult(ResponseCode.LEADER_PENDING_FULL))
             return None
         self.appends.take(pending)

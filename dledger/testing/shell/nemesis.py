@@ -198,8 +198,8 @@ class ShellNemesis:
 
     def _fill_disk(self) -> None:
         machine = self._any()
-        room_bytes = self._random.randint(0, 2 * self._world.options.data_file_size_bytes)
-        machine.disk.capacity_bytes = machine.disk.used_bytes + room_bytes
+        free_bytes = self._random.randint(0, 2 * self._world.options.data_file_size_bytes)
+        machine.disk.capacity_bytes = machine.disk.used_bytes + free_bytes
         self._later(_FAULT_MAX_US, self._empty_disk, machine)
 
     def _empty_disk(self, machine: ShellMachine) -> None:

@@ -25,7 +25,7 @@ from store.fs.ports import SMALL_FILE_SIZE_BYTES, File
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 # Freeing a removed file of 1 GiB takes 0.3 s: too long for a thread that sends heartbeats.
 _DISCARDS = ThreadPoolExecutor(1, "discard")
 # Parallel syncs share a journal commit; sequential ones would each wait for their own.
@@ -64,7 +64,7 @@ class OsFile(OsFileMap):
         try:
             os.posix_fallocate(self._descriptor, position, size)
         except OSError as error:
-            raise _no_room_or_failed(self.path, size, "allocate", error) from error
+            raise _no_space_or_failed(self.path, size, "allocate", error) from error
 
     def data_ranges(self, position: int) -> list[tuple[int, int]]:
         """Return the ranges [begin, end) after `position`, ascending, outside of which all bytes are zero."""
@@ -163,7 +163,7 @@ class OsFiles(OsReading):
         except OSError as error:
             os.close(descriptor)
             self.remove(path)
-            raise _no_room_or_failed(path, size, "create", error) from error
+            raise _no_space_or_failed(path, size, "create", error) from error
 
     def create_from(self, path: str, chunks: Iterable[bytes]) -> None:
         """Create a file with these chunks and sync it; its name is not durable yet. On failure no file remains."""
@@ -176,7 +176,7 @@ class OsFiles(OsReading):
             os.fsync(descriptor)
         except OSError as error:
             self.remove(path)
-            raise _no_room_or_failed(path, size, "create", error) from error
+            raise _no_space_or_failed(path, size, "create", error) from error
         except BaseException:  # the iterator `chunks` failed: no partial file may remain
             self.remove(path)
             raise
@@ -216,7 +216,7 @@ class OsFiles(OsReading):
             os.ftruncate(descriptor, len(content))
             os.fsync(descriptor)
         except OSError as error:
-            raise _no_room_or_failed(spare, len(content), "write", error) from error
+            raise _no_space_or_failed(spare, len(content), "write", error) from error
         finally:
             os.close(descriptor)
         target, kept = Path(path), Path(path + ".kept")
@@ -317,7 +317,7 @@ class OsFiles(OsReading):
             os.close(descriptor)
             if error.errno in _IS_LOCKED:
                 raise DirectoryLocked(path, "unknown") from None
-            raise _no_room_or_failed(path, len(content), "lock", error) from error
+            raise _no_space_or_failed(path, len(content), "lock", error) from error
         return OsDirectoryLock(descriptor)
 
 
@@ -338,7 +338,7 @@ def _prepare_spare(spare: str, size: int) -> None:
             _write_all(descriptor, bytes(size))
             os.fsync(descriptor)
     except OSError as error:
-        raise _no_room_or_failed(spare, size, "write", error) from error
+        raise _no_space_or_failed(spare, size, "write", error) from error
     finally:
         os.close(descriptor)
 
@@ -381,10 +381,10 @@ def _open(path: str, flags: int, operation: str) -> int:
     except IsADirectoryError as error:
         raise ForeignFile(path, "a file, found a directory") from error
     except OSError as error:
-        raise _no_room_or_failed(path, 0, operation, error) from error
+        raise _no_space_or_failed(path, 0, operation, error) from error
 
 
-def _no_room_or_failed(path: str, needed_bytes: int, operation: str, error: OSError) -> DiskFull | StorageFailed:
-    if error.errno in _NO_ROOM:
+def _no_space_or_failed(path: str, needed_bytes: int, operation: str, error: OSError) -> DiskFull | StorageFailed:
+    if error.errno in _NO_SPACE:
         return DiskFull(path, needed_bytes)
     return StorageFailed(path, operation, error)

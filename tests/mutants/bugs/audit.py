@@ -82,8 +82,8 @@ def audit_log_loses_old_files_when_a_rotation_fails(patch):
 def audit_log_has_unknown_names_of_logins(patch):
     failed = LoginCalls._failed
 
-    async def known(self, peer, dialog, error):
-        return await failed(self, peer, dialog and dataclasses.replace(dialog, is_known=True), error)
+    async def known(self, peer, exchange, error):
+        return await failed(self, peer, exchange and dataclasses.replace(exchange, is_known=True), error)
 
     patch.setattr(LoginCalls, "_failed", known)
 

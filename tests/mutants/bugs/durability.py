@@ -94,7 +94,7 @@ def sync_covers_entries_written_during_it(patch):
 
 
 def truncation_does_not_lower_the_tickets(patch):
-    patch.setattr(EntriesFlushProgress, "cut", lambda self, first_index: None)
+    patch.setattr(EntriesFlushProgress, "truncate", lambda self, first_index: None)
 
 
 def truncation_does_not_lower_the_persisted_index(patch):

@@ -169,12 +169,12 @@ MUTANTS = (
     Mutant(
         queues_that_look_intact_are_not_compared_with_the_log,
         RULE,
-        Tests(LOOKS + "test_cutting_many_queues_at_once_has_the_result_of_cutting_each"),
+        Tests(LOOKS + "test_truncating_many_queues_at_once_has_the_result_of_truncating_each"),
     ),
     Mutant(
         units_out_of_order_count_as_intact,
         RULE,
-        Tests(LOOKS + "test_cutting_many_queues_at_once_has_the_result_of_cutting_each"),
+        Tests(LOOKS + "test_truncating_many_queues_at_once_has_the_result_of_truncating_each"),
     ),
     Mutant(
         page_cache_is_trusted_after_a_kill,

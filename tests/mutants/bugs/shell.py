@@ -205,15 +205,15 @@ def iteration_loses_events_that_arrived_while_the_driver_worked(patch):
 
 
 def begin_of_a_frame_is_lost_between_two_reads(patch):
-    original = FrameBuffer._make_room
+    original = FrameBuffer._make_space
 
-    def make_room(self, wanted):
+    def make_space(self, wanted):
         if not wanted:
             # An incomplete header.
             self._begin = self._end
         original(self, wanted)
 
-    patch.setattr(FrameBuffer, "_make_room", make_room)
+    patch.setattr(FrameBuffer, "_make_space", make_space)
 
 
 def handshake_confuses_the_dialling_peer_with_the_dialled_one(patch):

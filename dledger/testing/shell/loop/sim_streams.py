@@ -194,9 +194,9 @@ class SimTransport(asyncio.Transport):
         if not isinstance(protocol, asyncio.BufferedProtocol):
             cast("asyncio.Protocol", protocol).data_received(received)
             return b""
-        room = cast("memoryview[Any]", protocol.get_buffer(-1))
-        size = min(len(room), len(received))
-        room[:size] = received[:size]
+        space = cast("memoryview[Any]", protocol.get_buffer(-1))
+        size = min(len(space), len(received))
+        space[:size] = received[:size]
         protocol.buffer_updated(size)
         return received[size:]
 

@@ -19,7 +19,7 @@ from tests.support.faulty_disk import FaultyDisk
 from tests.support.waiting import PATIENCE_S, run, until
 
 
-async def put_until_no_disk_has_room(group, first, size=20_000):
+async def put_until_no_disk_has_space(group, first, size=20_000):
     """Put messages one by one until no node has space; return (the leader then, the number refused, the refusal).
 
     A leader without space transfers its leadership to a node that may have some, until all are known to be full.
@@ -50,7 +50,7 @@ def test_full_disk_refuses_puts_while_reads_continue_and_recovers_automatically(
             async with group.steady_leader():
                 await group.level()
                 disk.is_full = True
-                leader, count, refusal = await put_until_no_disk_has_room(group, 3)
+                leader, count, refusal = await put_until_no_disk_has_space(group, 3)
                 # RocketMQ's status; the text names what is full.
                 assert (refusal.reason, refusal.certainty) == (Reason.SERVICE_NOT_AVAILABLE, Certainty.NOT_APPENDED)
                 # Another node may have space, or a smaller message fit: so each put is tried, and refused alone.
@@ -359,5 +359,5 @@ def test_base_log_is_deleted_first_then_entries_and_queue_offsets_continue(tmp_p
         replica.node._event_batches.soon(lambda _: replica.node._retention.look())
         return replica.parts.entries.begin_index > 0 and not replica.parts.log.has_base_log
 
-    assert OsFiles().disk_used_ratio(str(tmp_path)) < 0.85, "this test needs room on the disk"
+    assert OsFiles().disk_used_ratio(str(tmp_path)) < 0.85, "this test needs space on the disk"
     run(story())

@@ -341,7 +341,7 @@ def test_full_queue_makes_the_caller_wait_until_its_deadline(
         client = AsyncLogClient(node.address, deadline_s=STORY_S)
         try:
             first = asyncio.ensure_future(client.append(b"a"))
-            await until(lambda: not client._sender.has_room, "the queue is full")
+            await until(lambda: not client._sender.has_space, "the queue is full")
             # The previous one must not free space at the same moment.
             client._deadline_s = 0.3
             second = await asyncio.gather(client.append(b"b"), return_exceptions=True)

@@ -64,7 +64,7 @@ def test_full_disks_refuse_appends_while_reads_continue_and_recover_automaticall
     run(main())
 
 
-def test_leader_whose_disk_alone_is_full_hands_over_to_one_with_room(run: Run, cluster: Cluster) -> None:
+def test_leader_whose_disk_alone_is_full_hands_over_to_one_with_space(run: Run, cluster: Cluster) -> None:
     async def main() -> None:
         disks = {node_id: FaultyDisk() for node_id in cluster.configs}
         for node_id, disk in disks.items():

@@ -177,7 +177,7 @@ class Kept:
 # ---------------------------------------------------------------------------------------------------- connections
 
 
-def test_connections_of_one_address_leave_room_for_those_of_another(monkeypatch):
+def test_connections_of_one_address_leave_space_for_those_of_another(monkeypatch):
     monkeypatch.setattr(dledger.service.grpc_server, "connections_max", lambda: 16)
     monkeypatch.setattr(dledger.service.connections_by_address, "INTERVAL_S", 0.05)
 

@@ -62,13 +62,13 @@ def test_a_line_that_a_crash_cut_is_ended(tmp_path: Path) -> None:
 def test_a_line_that_a_full_disk_cut_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = opened(tmp_path)
     file.append(LINE)
-    write, room = os.write, [40]
+    write, space = os.write, [40]
 
     def full(descriptor: int, data: bytes) -> int:
-        if not room[0]:
+        if not space[0]:
             raise OSError(errno.ENOSPC, "no space")
-        done = write(descriptor, data[: room[0]])
-        room[0] -= done
+        done = write(descriptor, data[: space[0]])
+        space[0] -= done
         return done
 
     with monkeypatch.context() as patch:

@@ -145,7 +145,7 @@ def test_key_ends_the_live_view_and_restores_the_terminal() -> None:
         while b"q quit" not in seen:
             seen += os.read(ours, 4096)
         os.write(ours, b"+- jkq")
-        # What it writes must be read, or it waits for room.
+        # What it writes must be read, or it waits for space.
         while b"\x1b[?1049l" not in seen:
             seen += os.read(ours, 4096)
         assert 0 == process.wait(PATIENCE_S)

@@ -29,7 +29,7 @@ def test_an_except_with_either_import_catches_the_outcomes_of_both_clients(packa
 
 def test_outcome_of_a_message_has_the_cause_of_the_failed_request() -> None:
     lost = outcome_of_failure(RequestFailed(Reason.ANSWER_LOST, "why"), ("key",), is_open=False)
-    refused = not_appended(Reason.DISK_FULL, "no room")
+    refused = not_appended(Reason.DISK_FULL, "no space")
 
     assert isinstance(lost, cluster.MessageAppendUnknown)
     assert (str(lost), lost.reason, lost.unique_keys) == ("ANSWER_LOST: why", Reason.ANSWER_LOST, ("key",))
@@ -37,9 +37,9 @@ def test_outcome_of_a_message_has_the_cause_of_the_failed_request() -> None:
     assert isinstance(refused, RequestFailed)
     assert not isinstance(refused, cluster.AppendUnknown)
     assert (str(refused), refused.certainty, refused.message) == (
-        "DISK_FULL: no room",
+        "DISK_FULL: no space",
         Certainty.NOT_APPENDED,
-        "no room",
+        "no space",
     )
 
 

@@ -298,7 +298,7 @@ def test_all_topics_together_are_bounded_also_those_of_pieces(monkeypatch: pytes
         table.register(registration("b2", topics=topics(0, 1)), 0)
     with pytest.raises(TooManyTopics):
         table.register(registration("b0", sequence=1, topics=topics(6, 7)), 0, Extent(since_sequence=0))
-    # Pieces that are not followed by others make room again.
+    # Pieces that are not followed by others free space again.
     assert table.scan(registered_brokers.PIECES_MS_MAX) == []
     assert table.register(registration("b2", topics=topics(0, 4)), 0) is RegisterResult.CHANGED
     table.unregister("b0", 1, 0)

@@ -35,8 +35,8 @@ def test_batch_that_does_not_fit_goes_to_the_next_file_as_a_whole(machine, log):
 
     machine.append(100, 800, 100)
 
-    room = FILE_SIZE - begin
-    assert struct.unpack_from(">iI", machine.inode().cache, begin) == (room, BLANK_MAGIC)
+    space = FILE_SIZE - begin
+    assert struct.unpack_from(">iI", machine.inode().cache, begin) == (space, BLANK_MAGIC)
     assert not any(machine.inode().cache[begin + 8 :])
     assert [offset for offset, _ in sizes_of(log)[0]] == [0, FILE_SIZE, FILE_SIZE + 192, FILE_SIZE + 192 + 892]
 

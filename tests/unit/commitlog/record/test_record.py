@@ -288,7 +288,7 @@ def test_the_largest_body_is_taken_and_the_limit_can_be_set(encoded):
         encoded([Message("T", bytes(11))], max_message_size=10)
 
 
-def test_a_property_crc_needs_its_room(encoded):
+def test_a_property_crc_needs_its_space(encoded):
     value = "b" * (32_767 - 20 - 3)
     encoded([Message("T", b"", properties={"a": value})], has_property_crc=True)
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dledger.authentication import failures
-from dledger.authentication.dialogs import DialogTable
+from dledger.authentication.exchanges import ExchangeTable
 from dledger.authentication.failures import LoginFailures
-from dledger.authentication.scram import ScramDialog, begin_dialog
+from dledger.authentication.scram import ScramExchange, begin_exchange
 
 if TYPE_CHECKING:
     import pytest
 
 
-def dialog(number: int) -> ScramDialog:
-    return begin_dialog(f"n,,n=alice,r=client-nonce-{number:08}", "server", lambda _: None, b"k" * 32)
+def exchange(number: int) -> ScramExchange:
+    return begin_exchange(f"n,,n=alice,r=client-nonce-{number:08}", "server", lambda _: None, b"k" * 32)
 
 
-def test_a_dialog_is_taken_once_and_in_time() -> None:
-    table = DialogTable(lifetime_s=10)
-    one, two = dialog(1), dialog(2)
+def test_an_exchange_is_taken_once_and_in_time() -> None:
+    table = ExchangeTable(lifetime_s=10)
+    one, two = exchange(1), exchange(2)
     table.add(one, "a", 0)
     table.add(two, "a", 5)
 
@@ -30,34 +30,34 @@ def test_a_dialog_is_taken_once_and_in_time() -> None:
     assert len(table) == 0
 
 
-def test_a_flood_of_one_address_ends_its_own_dialogs() -> None:
-    table = DialogTable(dialogs_max=100, per_address_max=3)
-    honest = dialog(0)
+def test_a_flood_of_one_address_ends_its_own_exchanges() -> None:
+    table = ExchangeTable(exchanges_max=100, per_address_max=3)
+    honest = exchange(0)
     table.add(honest, "honest", 0)
     for number in range(1, 50):
-        table.add(dialog(number), "attacker", 0)
+        table.add(exchange(number), "attacker", 0)
 
     assert len(table) == 4
     assert table.take(honest.nonce, 1) is honest
-    assert table.take(dialog(49).nonce, 1) is not None
-    assert table.take(dialog(46).nonce, 1) is None
+    assert table.take(exchange(49).nonce, 1) is not None
+    assert table.take(exchange(46).nonce, 1) is None
 
 
 def test_a_flood_of_many_addresses_ends_the_oldest() -> None:
-    table = DialogTable(dialogs_max=10)
+    table = ExchangeTable(exchanges_max=10)
     for number in range(30):
-        table.add(dialog(number), f"address {number}", 0)
+        table.add(exchange(number), f"address {number}", 0)
 
     assert len(table) == 10 == len(table._of_address)
-    assert table.take(dialog(19).nonce, 1) is None
-    assert table.take(dialog(20).nonce, 1) is not None
+    assert table.take(exchange(19).nonce, 1) is None
+    assert table.take(exchange(20).nonce, 1) is not None
 
 
-def test_expired_dialogs_are_removed_for_new_ones() -> None:
-    table = DialogTable(dialogs_max=10, lifetime_s=10)
+def test_expired_exchanges_are_removed_for_new_ones() -> None:
+    table = ExchangeTable(exchanges_max=10, lifetime_s=10)
     for number in range(10):
-        table.add(dialog(number), "a", number)
-    table.add(dialog(10), "b", 15)
+        table.add(exchange(number), "a", number)
+    table.add(exchange(10), "b", 15)
 
     assert len(table) == 5
 

@@ -14,9 +14,9 @@ from dledger.authentication.scram import (
     MESSAGE_LENGTH_MAX,
     LoginRefused,
     ScramClient,
-    ScramDialog,
+    ScramExchange,
     ServerRefused,
-    begin_dialog,
+    begin_exchange,
     nonce_of,
 )
 from dledger.authentication.verifier import (
@@ -37,14 +37,14 @@ ALICE = make_verifier("correct horse", SALT, ROUNDS_MIN)
 USERS = {"alice": ALICE}
 
 
-def begun(client_first: str, server_nonce: str = SERVER_NONCE) -> ScramDialog:
-    return begin_dialog(client_first, server_nonce, USERS.get, SALT_KEY)
+def begun(client_first: str, server_nonce: str = SERVER_NONCE) -> ScramExchange:
+    return begin_exchange(client_first, server_nonce, USERS.get, SALT_KEY)
 
 
 def logged_in(user: str, password: str) -> None:
     client = ScramClient(user, password, CLIENT_NONCE)
-    dialog = begun(client.first)
-    client.check(dialog.finish(client.final(dialog.server_first)))
+    exchange = begun(client.first)
+    client.check(exchange.finish(client.final(exchange.server_first)))
 
 
 def test_vector_of_rfc_7677() -> None:
@@ -53,17 +53,17 @@ def test_vector_of_rfc_7677() -> None:
     salted = salted_password("pencil", SALT, 4096)
     verifier = Verifier(SALT, 4096, sha256(keyed(salted, b"Client Key")).digest(), keyed(salted, b"Server Key"))
 
-    dialog = begin_dialog(client.first, SERVER_NONCE, {"user": verifier}.get, SALT_KEY)
-    final = client.final(dialog.server_first)
-    server_final = dialog.finish(final)
+    exchange = begin_exchange(client.first, SERVER_NONCE, {"user": verifier}.get, SALT_KEY)
+    final = client.final(exchange.server_first)
+    server_final = exchange.finish(final)
     client.check(server_final)
 
     assert "n,,n=user,r=rOprNGfwEbeRWgbNEkqO" == client.first
     nonce = "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
-    assert f"r={nonce},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096" == dialog.server_first
+    assert f"r={nonce},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096" == exchange.server_first
     assert f"c=biws,r={nonce},p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=" == final
     assert "v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=" == server_final
-    assert nonce == nonce_of(final) == dialog.nonce
+    assert nonce == nonce_of(final) == exchange.nonce
 
 
 def test_the_password_decides() -> None:
@@ -79,7 +79,7 @@ def test_the_password_decides() -> None:
 
 def test_an_unknown_user_looks_like_a_known_one() -> None:
     first, again = (begun(f"n,,n=bob,r={CLIENT_NONCE}{number}") for number in range(2))
-    other_key = begin_dialog(f"n,,n=bob,r={CLIENT_NONCE}", SERVER_NONCE, USERS.get, b"o" * 32)
+    other_key = begin_exchange(f"n,,n=bob,r={CLIENT_NONCE}", SERVER_NONCE, USERS.get, b"o" * 32)
 
     # The same salt at each attempt, of the usual length; another cluster has another one.
     assert first.server_first.split(",")[1:] == again.server_first.split(",")[1:]
@@ -99,16 +99,16 @@ def test_the_server_needs_the_verifier() -> None:
             client.check(final)
 
 
-def test_an_answer_of_another_dialog_is_refused() -> None:
+def test_an_answer_of_another_exchange_is_refused() -> None:
     client = ScramClient("alice", "correct horse", CLIENT_NONCE)
-    dialog = begun(client.first)
-    final = client.final(dialog.server_first)
+    exchange = begun(client.first)
+    final = client.final(exchange.server_first)
 
     with pytest.raises(LoginRefused):
         begun(client.first, "another nonce").finish(final)
     for changed in (final.replace("c=biws", "c=eSws"), final.replace(",p=", ",x=1,p="), final[:-4] + "AAA="):
         with pytest.raises(LoginRefused):
-            dialog.finish(changed)
+            exchange.finish(changed)
 
 
 @pytest.mark.parametrize(
@@ -166,16 +166,16 @@ NEAR = st.lists(
 
 @given(st.one_of(st.text(max_size=50), NEAR))
 @example("," * MESSAGE_LENGTH_MAX)
-def test_arbitrary_messages_are_refused_or_begin_a_dialog(text: str) -> None:
+def test_arbitrary_messages_are_refused_or_begin_an_exchange(text: str) -> None:
     try:
-        dialog = begun(text)
+        exchange = begun(text)
     except LoginRefused:
-        dialog = begun(f"n,,n=alice,r={CLIENT_NONCE}")
+        exchange = begun(f"n,,n=alice,r={CLIENT_NONCE}")
     else:
-        assert len(dialog.server_first) < MESSAGE_LENGTH_MAX
+        assert len(exchange.server_first) < MESSAGE_LENGTH_MAX
     assert isinstance(nonce_of(text), str)
     with pytest.raises(LoginRefused):
-        dialog.finish(text)
+        exchange.finish(text)
     with pytest.raises(ServerRefused):
         ScramClient("alice", "correct horse", CLIENT_NONCE).final(text)
 

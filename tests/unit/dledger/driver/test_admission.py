@@ -58,7 +58,7 @@ def test_rejected_push_is_neither_verified_nor_given_space():
     node, raft = follower.node, follower.node.raft
     done = []
     node.store.check_push = lambda *_: done.append("check")
-    node.store.reserve_span = lambda *_: done.append("room")
+    node.store.reserve_span = lambda *_: done.append("space")
     span = Span(1, 1, raft.term, 1 << 40, 10)
     false = Push(raft.term, 0, raft.term, 0, span, b"0123456789", group_id=raft.state.group_id + 1)
     old = replace(false, term=raft.term - 1, group_id=raft.state.group_id)
@@ -129,7 +129,7 @@ def test_follower_answers_not_leader_before_it_checks_sizes():
     assert code == ResponseCode.NOT_LEADER
 
 
-def test_group_that_was_founded_has_room_to_readmit_and_promote_every_member():
+def test_group_that_was_founded_has_space_to_readmit_and_promote_every_member():
     cluster, leader = begun(512)
     assert asked(cluster, leader, MembershipAction.ADD, "n4")[0] == ResponseCode.SUCCESS
     store, members = leader.node.store, leader.node.raft.membership.members

@@ -6,12 +6,12 @@ from store.errors import DiskFull
 
 class Disk:
     def __init__(self):
-        self.room = 0
+        self.space = 0
         self.asked = []
 
     def reserve(self, sizes):
         self.asked.append(tuple(sizes))
-        if sum(sizes) > self.room:
+        if sum(sizes) > self.space:
             raise DiskFull("/n0", sum(sizes))
 
 
@@ -24,7 +24,7 @@ def test_disk_is_full_until_the_refused_size_would_fit():
 
     assert [watch.is_full(now_ms) for now_ms in (10, 109, 110, 111, 209, 210)] == [True] * 6
     assert disk.asked == [(300, 50)] * 2, "it is asked once in an interval"
-    disk.room = 350
+    disk.space = 350
     assert watch.is_full(309)
     assert not watch.is_full(310)
     assert not watch.is_full(1000)
@@ -49,6 +49,6 @@ def test_continuing_refusals_do_not_delay_the_next_check():
     watch = SpaceWatch(disk.reserve, interval_ms=100)
     for now_ms in range(0, 100, 10):
         watch.lacked([300], now_ms)
-    disk.room = 300
+    disk.space = 300
 
     assert not watch.is_full(100)

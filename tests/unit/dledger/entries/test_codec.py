@@ -94,7 +94,7 @@ def test_stamp_is_the_physical_offset_and_is_under_the_checksum():
     assert second.body_crc == crc32c(second.body)
 
 
-def test_largest_entry_leaves_room_for_a_blank_in_a_file_of_four_mebibytes():
+def test_largest_entry_leaves_space_for_a_blank_in_a_file_of_four_mebibytes():
     assert ENTRY_SIZE_MAX + 8 == 4 * 1024 * 1024
     assert MAX_BODY_BYTES == 4_194_248
     assert MAX_BODY_BYTES <= 4_194_256  # the largest body that DLedger can encode

@@ -33,7 +33,7 @@ def test_truncation_lowers_the_durable_index_and_that_of_running_flushes():
     progress = EntriesFlushProgress(10)
     ticket = progress.begin(20, [])
 
-    progress.cut(8)
+    progress.truncate(8)
     assert progress.durable_index == 7
     assert ticket.last_index == 7
     ticket.sync()
@@ -45,7 +45,7 @@ def test_truncation_lowers_the_durable_index_and_that_of_running_flushes():
 def test_entries_rewritten_after_a_truncation_need_their_own_sync():
     progress = EntriesFlushProgress(4)
     under_way = progress.begin(9, [])
-    progress.cut(6)
+    progress.truncate(6)
     again = progress.begin(9, [])
     under_way.sync()
     progress.end(under_way)

@@ -7,7 +7,7 @@ import pytest
 
 from dledger.entries import next_write as module
 from dledger.entries.format.entry import ENTRY_NOOP, HEADER
-from dledger.entries.room import EntryRoom
+from dledger.entries.space import EntrySpace
 from dledger.entries.store import CorruptPush
 from dledger.types import Span
 from store.errors import DiskFull
@@ -230,13 +230,13 @@ def test_push_is_checked_and_gets_its_space_once(monkeypatch, leader, follower):
     take(follower, leader, 0, 9)
     span, payload = leader.span_of(10, 19), leader.read_span(leader.span_of(10, 19))
     checks = [counted(monkeypatch, module, name) for name in ("check_payload", "check_follows")]
-    rooms = counted(monkeypatch, EntryRoom, "reserve_span")
+    spaces = counted(monkeypatch, EntrySpace, "reserve_span")
 
     follower.check_push(span, payload, 1)
     follower.reserve_span(span)
     follower.append_encoded(span, payload, 10)
 
-    assert [["check_payload"], ["check_follows"], ["reserve_span"]] == [*checks, rooms]
+    assert [["check_payload"], ["check_follows"], ["reserve_span"]] == [*checks, spaces]
     assert content(follower)[0][: follower.end_position] == content(leader)[0][: leader.end_position]
 
 

@@ -35,12 +35,12 @@ def test_batch_and_single_appends_give_the_same_bytes(make_log, names):
 
 def test_entry_that_leaves_eight_bytes_fits_and_one_byte_more_begins_a_new_file(make_log):
     stays, rolls = make_log("n0").open(), make_log("n1").open()
-    room = FILE - 8 - (48 + 100)
+    space = FILE - 8 - (48 + 100)
     for store in (stays, rolls):
         store.append([bytes(100)], 0, 1)
 
-    assert stays.append([bytes(room - 48), b"next"], 1, 1) == [148, FILE]
-    assert rolls.append([bytes(room - 48 + 1), b"next"], 1, 1) == [FILE, FILE + room + 1]
+    assert stays.append([bytes(space - 48), b"next"], 1, 1) == [148, FILE]
+    assert rolls.append([bytes(space - 48 + 1), b"next"], 1, 1) == [FILE, FILE + space + 1]
 
     assert stays._data.read(FILE - 8, 8) == bytes.fromhex("ffffffff00000008")
     assert rolls._data.read(148, FILE - 148) == bytes.fromhex("ffffffff") + (FILE - 148).to_bytes(4, "big") + bytes(

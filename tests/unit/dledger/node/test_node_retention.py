@@ -22,7 +22,7 @@ class Policy(SimpleNamespace):
         return [index for index in (5, 9) if index not in self.deleted]
 
 
-def looked(*, is_short_of_room, aside_count, is_stalled=False):
+def looked(*, is_short_of_space, aside_count, is_stalled=False):
     """Return the deletions of one check of the retention, and its calls, in order."""
     deleted, steps = [], deque()
     driver = SimpleNamespace(raft=SimpleNamespace(begin_index=0), delete_before=deleted.append)
@@ -36,7 +36,7 @@ def looked(*, is_short_of_room, aside_count, is_stalled=False):
         return True
 
     retention = NodeRetention(
-        Policy(is_short_of_room=is_short_of_room, deleted=deleted),
+        Policy(is_short_of_space=is_short_of_space, deleted=deleted),
         floor=RetentionFloor(core, None, None),
         core=core,
         steps=SimpleNamespace(soon=steps.append),
@@ -52,15 +52,15 @@ def looked(*, is_short_of_room, aside_count, is_stalled=False):
 
 @pytest.mark.parametrize("aside_count", [0, 1, 3])
 def test_log_that_was_set_aside_is_deleted_before_files_of_the_current_one(aside_count):
-    deleted, count = looked(is_short_of_room=True, aside_count=aside_count)
+    deleted, count = looked(is_short_of_space=True, aside_count=aside_count)
 
     assert deleted == ["aside"] * aside_count + [5, 9]
     assert count == 2
 
 
 def test_log_that_was_set_aside_is_kept_while_the_disk_has_space():
-    assert looked(is_short_of_room=False, aside_count=3) == ([5, 9], 2)
+    assert looked(is_short_of_space=False, aside_count=3) == ([5, 9], 2)
 
 
 def test_nothing_is_deleted_on_a_stalled_disk():
-    assert looked(is_short_of_room=True, aside_count=3, is_stalled=True) == ([], 0)
+    assert looked(is_short_of_space=True, aside_count=3, is_stalled=True) == ([], 0)

@@ -15,7 +15,7 @@ MESSAGES = (Heartbeat(3, 41, 7), VoteResponse(3, True, False), Push(3, -1, -1, -
 def receive(data, *, has_payloads=True):
     buffer = FrameBuffer()
     buffer.accept_messages(has_payloads=has_payloads)
-    buffer.room()[: len(data)] = data
+    buffer.free_part()[: len(data)] = data
     return [decode(control, payload) for control, payload in buffer.received(len(data))]
 
 

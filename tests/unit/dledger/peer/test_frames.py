@@ -135,9 +135,9 @@ def feed(buffer: FrameBuffer, data: bytes, cuts: random.Random) -> list[tuple[by
     frames = []
     at = 0
     while at < len(data):
-        room = buffer.room()
-        size = min(len(room), len(data) - at, cuts.choice((1, 7, 100, 5000, 1 << 20)))
-        room[:size] = data[at : at + size]
+        space = buffer.free_part()
+        size = min(len(space), len(data) - at, cuts.choice((1, 7, 100, 5000, 1 << 20)))
+        space[:size] = data[at : at + size]
         frames += buffer.received(size)
         at += size
     return frames
@@ -165,7 +165,7 @@ def test_large_frames_grow_the_buffer_and_leave_it_small_again() -> None:
 def test_all_frames_of_one_read_are_returned_together() -> None:
     buffer = FrameBuffer()
     data = b"".join(joined(Heartbeat(1, -1, number)) for number in range(50))
-    buffer.room()[: len(data)] = data
+    buffer.free_part()[: len(data)] = data
     assert len(buffer.received(len(data))) == 50
 
 

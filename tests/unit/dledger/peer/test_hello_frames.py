@@ -29,7 +29,7 @@ HELLO = Hello(
 
 def read(hello: Hello) -> Hello:
     buffer, data = FrameBuffer(), encode_hello(hello)
-    buffer.room()[: len(data)] = data
+    buffer.free_part()[: len(data)] = data
     (frame,) = buffer.received(len(data))
     return decode_hello(*frame)
 

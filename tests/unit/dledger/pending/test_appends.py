@@ -138,12 +138,12 @@ async def test_cancelled_append_is_forgotten_without_harm() -> None:
 async def test_bounds_hold_in_entries_and_bytes_and_refusals_free_their_share() -> None:
     bench = Bench()
     pending = bench.take(99)
-    assert bench.appends.has_room(1, 10)
-    assert not bench.appends.has_room(2, 10)
-    assert not bench.appends.has_room(1, 11)
+    assert bench.appends.has_space(1, 10)
+    assert not bench.appends.has_space(2, 10)
+    assert not bench.appends.has_space(1, 11)
     bench.appends.refused(pending, AppendResult(ResponseCode.NOT_LEADER))
     assert pending.future.result().code is ResponseCode.NOT_LEADER
-    assert bench.appends.has_room(100, 1000)
+    assert bench.appends.has_space(100, 1000)
 
 
 @on_loop

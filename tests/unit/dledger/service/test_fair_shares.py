@@ -18,7 +18,7 @@ def fill(shares, *holders):
 def test_one_holder_alone_gets_half_of_the_resource():
     shares = FairShares(SIZE)
     fill(shares, "a")
-    assert (shares.held_by("a"), shares.has_room("a"), shares.has_room("b")) == (500, False, True)
+    assert (shares.held_by("a"), shares.has_space("a"), shares.has_space("b")) == (500, False, True)
 
 
 @pytest.mark.parametrize("count", [2, 3, 9])

@@ -60,7 +60,7 @@ def test_heavy_hitters_are_bounded_in_error_and_number(streams, size_max):
 
 
 @given(st.lists(st.lists(st.integers(0, 40), max_size=40), max_size=5))
-def test_repeated_keys_are_counted_exactly_while_there_is_room(parts):
+def test_repeated_keys_are_counted_exactly_while_there_is_space(parts):
     merged = KeySample(1000)
     for part in parts:
         one = KeySample(1000)

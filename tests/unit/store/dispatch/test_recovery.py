@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 
 from commitlog.plain.reader import PlainLogReader
-from store.dispatch.recovery import CASES, CLOCK_MARGIN_MS, CutRule, Evidence, certain_end, rule_for
+from store.dispatch.recovery import CASES, CLOCK_MARGIN_MS, Evidence, TruncationRule, certain_end, rule_for
 from store.errors import DirectoryLocked
 from store.model.message import Message
 from tests.support.message_stores import (
@@ -20,7 +20,7 @@ from tests.support.message_stores import (
 )
 from tests.support.store_damage import COUNT, be_killed, forget, last_of, lower_checkpoint, overwrite
 
-BEGIN, OWN_END, TIMESTAMP = CutRule
+BEGIN, OWN_END, TIMESTAMP = TruncationRule
 
 
 class Log:

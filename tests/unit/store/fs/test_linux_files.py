@@ -79,12 +79,12 @@ def test_creating_what_exists_fails_and_leaves_it(files, tmp_path):
     assert (tmp_path / "a").read_bytes() == b"x"
 
 
-def no_room(*_):
+def no_space(*_):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_creating_without_room_is_a_full_disk_and_leaves_nothing(files, tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "posix_fallocate", no_room)
+def test_creating_without_space_is_a_full_disk_and_leaves_nothing(files, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "posix_fallocate", no_space)
 
     with pytest.raises(DiskFull, match="no space for 4096 bytes"):
         files.create(f"{tmp_path}/a", 4096)
@@ -248,7 +248,7 @@ def test_file_from_chunks_holds_them_and_leaves_nothing_when_they_fail(files, tm
         files.create_from(f"{tmp_path}/a", [b"x"])
     with pytest.raises(ZeroDivisionError):
         files.create_from(f"{tmp_path}/b", (b"%d" % (1 // number) for number in (1, 0)))
-    monkeypatch.setattr(os, "fsync", no_room)
+    monkeypatch.setattr(os, "fsync", no_space)
     with pytest.raises(DiskFull):
         files.create_from(f"{tmp_path}/c", [b"x"])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "empty"]

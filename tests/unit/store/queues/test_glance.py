@@ -238,7 +238,7 @@ def test_queues_are_intact_if_all_units_are_plausible_and_begin_below_the_offset
 
 # In the runs of the first seeds some queue that looks intact ends with a unit of a message that the log lacks.
 @pytest.mark.parametrize("seed", [1, 2, 3, "random"])
-def test_cutting_many_queues_at_once_has_the_result_of_cutting_each(tmp_path, monkeypatch, seed):
+def test_truncating_many_queues_at_once_has_the_result_of_truncating_each(tmp_path, monkeypatch, seed):
     """Random units, random damage, the log lacks some messages: with the pass over all queues, and without it."""
     seed = random.randrange(1 << 32) if seed == "random" else seed
     print(f"seed {seed}")

@@ -170,7 +170,7 @@ def test_after_a_full_disk_units_are_added_to_those_that_did_not_fit(tmp_path, q
     disk.is_full = False
     queues.flush()
     assert files_of(tmp_path) == built(tmp_path / "again", [messages(0, 25)])
-    assert kept.value is ticket.no_room
+    assert kept.value is ticket.no_space
 
 
 def test_queues_are_full_when_pending_units_exceed_their_memory(queues, monkeypatch):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from store.fs.mapped_file_queue import MappedFileQueue
 
 
-class EntryRoom:
+class EntrySpace:
     """Reserves space in the files of one log; on a full disk it first deletes the log that was set aside.
 
     Args:

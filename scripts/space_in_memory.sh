@@ -1,5 +1,5 @@
 #!/bin/sh
-# Prints a folder in memory with room for the files of tests, or nothing.
+# Prints a folder in memory with space for the files of tests, or nothing.
 #
 # The tests need at most about 3 GB at a time; Spark, brokers and the tests themselves need memory beside that. A folder
 # from which no program may be started (noexec, as in many containers) does not do.

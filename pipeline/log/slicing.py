@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _SAMPLE_COUNT: Final = 16
 
 
-class LogCutting:
+class LogSlicer:
     """Splits the log of one store.
 
     Args:
@@ -47,7 +47,7 @@ class LogCutting:
             head = store.log.next_entry(head.end_offset)
         return store.end_offset if head is None else head.offset
 
-    def cut(self, file: LogFileInfo, begin: int, end: int, target: int, rows_max: int | None) -> Iterator[Slice]:
+    def slices(self, file: LogFileInfo, begin: int, end: int, target: int, rows_max: int | None) -> Iterator[Slice]:
         """Yield the slices of `[begin, end)` of a file, each of about `target` bytes, without gaps."""
         slices: list[Slice] = []
         indexes = self._indexes(begin, end, target, rows_max) if file.header_size else None
