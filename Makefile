@@ -8,7 +8,7 @@ INPUT ?=
 # make sim: how many simulated runs, and the seed of the first.
 SEEDS ?= 5000
 SEED ?= 1
-# make sim-long: for so many hours, in batches that are written down in the ledger.
+# make sim-long: for this number of hours, in batches that are written down in the ledger.
 HOURS ?= 1
 LEDGER := docs/simulation-ledger.txt
 LONG = $(if $(filter file,$(origin SEEDS)),--hours $(HOURS),--seeds-in-all $(SEEDS))

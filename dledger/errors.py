@@ -140,7 +140,7 @@ class Overloaded(RepeatLater):
 
     @property
     def code(self) -> ResponseCode:
-        """The code in answers that have one: passing, and nothing was done."""
+        """The code in answers that have one: retriable, and nothing was done."""
         return ResponseCode.LEADER_PENDING_FULL
 
 

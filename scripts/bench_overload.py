@@ -160,7 +160,7 @@ async def closed_loop(client: Client, calls: int, end_s: float) -> None:
 
 
 async def open_loop(client: Client, rate: float, end_s: float, *, is_polite: bool, most: int) -> None:
-    """Begin `rate` puts a second; those that are due while `most` are under way are counted as `not sent`."""
+    """Begin `rate` puts a second; those that are due while `most` are in flight are counted as `not sent`."""
     tasks: set[asyncio.Task[None]] = set()
     random = Random(1)
 

@@ -112,7 +112,7 @@ class _BackgroundFlush:
         self._log = store.log
         self._pool = pool
         self._due = time.perf_counter() + _FLUSH_INTERVAL_S
-        self._under_way: tuple[Future[None], Callable[[], None]] | None = None
+        self._in_flight: tuple[Future[None], Callable[[], None]] | None = None
 
     def turn(self) -> None:
         """Start a flush if one is due; to be called between puts."""
@@ -122,21 +122,21 @@ class _BackgroundFlush:
         next_file = self._log.prepare_next_file()
         if next_file is not None:
             self._pool.submit(next_file.make)
-        if self._under_way is not None:
-            future, end = self._under_way
+        if self._in_flight is not None:
+            future, end = self._in_flight
             if not future.done():
                 return
             future.result()
             end()
-            self._under_way = None
+            self._in_flight = None
         ticket = self._log.begin_flush()
         if ticket is not None:
-            self._under_way = self._pool.submit(ticket.sync), lambda: self._log.end_flush(ticket)
+            self._in_flight = self._pool.submit(ticket.sync), lambda: self._log.end_flush(ticket)
 
     def end(self) -> None:
         """Wait for the running flush."""
-        if self._under_way is not None:
-            future, end = self._under_way
+        if self._in_flight is not None:
+            future, end = self._in_flight
             future.result()
             end()
 

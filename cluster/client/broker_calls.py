@@ -91,8 +91,8 @@ class BrokerCalls:
                 return self._try_each(lambda address: self._ask(address, service, method, request))
             except RequestFailed as failure:
                 pause_s = backoff.next_s(failure.repeat_after_s)
-                is_passing = failure.is_worth_trying and failure.reason is not Reason.NOT_REACHED
-                if not is_passing or time.monotonic() + pause_s >= deadline:
+                is_retriable = failure.is_worth_trying and failure.reason is not Reason.NOT_REACHED
+                if not is_retriable or time.monotonic() + pause_s >= deadline:
                     raise
             time.sleep(pause_s)
 

@@ -11,7 +11,7 @@ from dledger.security.identity import CertificateIdentity, IdentityKind
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-NOBODY: Final = "none"
+NO_USER: Final = "none"
 EVERY_USER: Final = "all"
 # A longer list would be looked up as fast, but is better kept as one identity for each program.
 USERS_MAX: Final = 1_000
@@ -53,7 +53,7 @@ class LogCallers:
 
 def users_of(text: str) -> Users:
     """Return the users of an option whose text was checked by `parse_users`."""
-    if text in (NOBODY, EVERY_USER):
+    if text in (NO_USER, EVERY_USER):
         return Users(has_all=text == EVERY_USER)
     return Users(named=frozenset(map(CertificateIdentity.parse, text.split(","))))
 
@@ -68,7 +68,7 @@ def parse_users(value: object) -> str:
         # A ValueError, which pydantic reports as a fault of the option; a TypeError would propagate.
         raise ValueError(f"expected all, none, or dledger://<group>/user/<name>,... as text, found {value!r}")  # noqa: TRY004
     parts = [part.strip() for part in value.split(",")]
-    if parts in ([NOBODY], [EVERY_USER]):
+    if parts in ([NO_USER], [EVERY_USER]):
         return parts[0]
     if len(parts) > USERS_MAX:
         raise ValueError(f"expected at most {USERS_MAX} users, found {len(parts)}")

@@ -52,8 +52,8 @@ def create_users(endpoints: str, security: LocalSecurity, timeout_s: float) -> N
             _create(endpoints, security)
         except RequestFailed as failure:
             # NOT_AUTHENTICATED until the first user exists.
-            is_passing = failure.is_worth_repeating or failure.reason is Reason.NOT_AUTHENTICATED
-            if not is_passing or time.monotonic() >= deadline:
+            is_retriable = failure.is_worth_repeating or failure.reason is Reason.NOT_AUTHENTICATED
+            if not is_retriable or time.monotonic() >= deadline:
                 raise ClusterError(f"the users of the broker at {endpoints} were not created: {failure}") from failure
         else:
             return

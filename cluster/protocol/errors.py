@@ -3,7 +3,7 @@
 A server maps exceptions to a `Reason`. A client turns an answer, or a failed call, into `RequestFailed`
 (`cluster.protocol.wire.answers`) with the same `Reason`.
 
-*Certainty* refers to the requested change. A read changes nothing, so every failed read can be retried. A *passing*
+*Certainty* refers to the requested change. A read changes nothing, so every failed read can be retried. A *retriable*
 cause may end soon, or not exist at another node: a client retries automatically, but only if the request was certainly
 not executed.
 """
@@ -73,12 +73,12 @@ class Cause(NamedTuple):
     Attributes:
         status: the kind of failure.
         certainty: whether the request was executed.
-        is_passing: whether the same request may succeed later, or at another node.
+        is_retriable: whether the same request may succeed later, or at another node.
     """
 
     status: Status
     certainty: Certainty
-    is_passing: bool = False
+    is_retriable: bool = False
 
 
 class Reason(StrEnum):
@@ -175,7 +175,7 @@ CAUSES: Final[dict[Reason, Cause]] = {
     Reason.NOT_AUTHENTICATED: Cause(Status.UNAUTHENTICATED, _NOT_DONE),
     Reason.ACCESS_DENIED: Cause(Status.PERMISSION_DENIED, _NOT_DONE),
     Reason.ACCESS_CONTROL_OFF: Cause(Status.FAILED_PRECONDITION, _NOT_DONE),
-    Reason.OVER_QUOTA: Cause(Status.RESOURCE_EXHAUSTED, _NOT_DONE, is_passing=True),
+    Reason.OVER_QUOTA: Cause(Status.RESOURCE_EXHAUSTED, _NOT_DONE, is_retriable=True),
     Reason.UNKNOWN_USER: Cause(Status.NOT_FOUND, _NOT_DONE),
     Reason.UNKNOWN_ROLE: Cause(Status.NOT_FOUND, _NOT_DONE),
     Reason.UNKNOWN_TOKEN: Cause(Status.NOT_FOUND, _NOT_DONE),
@@ -186,24 +186,24 @@ CAUSES: Final[dict[Reason, Cause]] = {
     Reason.LAST_ADMINISTRATOR: Cause(Status.FAILED_PRECONDITION, _NOT_DONE),
     Reason.ACCESS_CHANGED: Cause(Status.ABORTED, _NOT_DONE),
     # The node is not the leader, or not ready.
-    Reason.NOT_LEADER: Cause(Status.UNAVAILABLE, _NOT_DONE, is_passing=True),
-    Reason.LEADER_NOT_READY: Cause(Status.UNAVAILABLE, _NOT_DONE, is_passing=True),
-    Reason.LEADER_TRANSFERRING: Cause(Status.UNAVAILABLE, _NOT_DONE, is_passing=True),
-    Reason.TERM_CHANGED: Cause(Status.ABORTED, _NOT_DONE, is_passing=True),
+    Reason.NOT_LEADER: Cause(Status.UNAVAILABLE, _NOT_DONE, is_retriable=True),
+    Reason.LEADER_NOT_READY: Cause(Status.UNAVAILABLE, _NOT_DONE, is_retriable=True),
+    Reason.LEADER_TRANSFERRING: Cause(Status.UNAVAILABLE, _NOT_DONE, is_retriable=True),
+    Reason.TERM_CHANGED: Cause(Status.ABORTED, _NOT_DONE, is_retriable=True),
     # The node does not know all topics yet.
-    Reason.ROUTES_INCOMPLETE: Cause(Status.UNAVAILABLE, _NOT_DONE, is_passing=True),
-    Reason.REGISTRATION_UNCONFIRMED: Cause(Status.UNAVAILABLE, _NOT_DONE, is_passing=True),
+    Reason.ROUTES_INCOMPLETE: Cause(Status.UNAVAILABLE, _NOT_DONE, is_retriable=True),
+    Reason.REGISTRATION_UNCONFIRMED: Cause(Status.UNAVAILABLE, _NOT_DONE, is_retriable=True),
     # A limit is reached, or the node stops.
-    Reason.LEADER_PENDING_FULL: Cause(Status.RESOURCE_EXHAUSTED, _NOT_DONE, is_passing=True),
-    Reason.OVERLOADED: Cause(Status.RESOURCE_EXHAUSTED, _NOT_DONE, is_passing=True),
-    Reason.TOO_MANY_WAITERS: Cause(Status.RESOURCE_EXHAUSTED, _NOT_DONE, is_passing=True),
+    Reason.LEADER_PENDING_FULL: Cause(Status.RESOURCE_EXHAUSTED, _NOT_DONE, is_retriable=True),
+    Reason.OVERLOADED: Cause(Status.RESOURCE_EXHAUSTED, _NOT_DONE, is_retriable=True),
+    Reason.TOO_MANY_WAITERS: Cause(Status.RESOURCE_EXHAUSTED, _NOT_DONE, is_retriable=True),
     Reason.TOO_MANY_BROKERS: Cause(Status.RESOURCE_EXHAUSTED, _NOT_DONE),
     Reason.TOO_MUCH_STATE: Cause(Status.RESOURCE_EXHAUSTED, _NOT_DONE),
     Reason.DISK_FULL: Cause(Status.RESOURCE_EXHAUSTED, _NOT_DONE),
-    Reason.STORE_STOPPED: Cause(Status.UNAVAILABLE, _NOT_DONE, is_passing=True),
-    Reason.SERVICE_NOT_AVAILABLE: Cause(Status.UNAVAILABLE, _NOT_DONE, is_passing=True),
+    Reason.STORE_STOPPED: Cause(Status.UNAVAILABLE, _NOT_DONE, is_retriable=True),
+    Reason.SERVICE_NOT_AVAILABLE: Cause(Status.UNAVAILABLE, _NOT_DONE, is_retriable=True),
     # No node was reached, or the request was not sent.
-    Reason.NOT_REACHED: Cause(Status.UNAVAILABLE, _NOT_DONE, is_passing=True),
+    Reason.NOT_REACHED: Cause(Status.UNAVAILABLE, _NOT_DONE, is_retriable=True),
     Reason.CLIENT_QUEUE_FULL: Cause(Status.RESOURCE_EXHAUSTED, _NOT_DONE),
     Reason.CLIENT_CLOSED: Cause(Status.FAILED_PRECONDITION, _NOT_DONE),
     # The request may have been executed.
@@ -254,8 +254,8 @@ class RequestFailed(DLedgerError):
     @property
     def is_worth_trying(self) -> bool:
         """Whether the request was not executed, and may succeed later or at another node."""
-        is_passing = self.reason is not None and CAUSES[self.reason].is_passing
-        return is_passing and self.certainty is Certainty.NOT_APPENDED
+        is_retriable = self.reason is not None and CAUSES[self.reason].is_retriable
+        return is_retriable and self.certainty is Certainty.NOT_APPENDED
 
     @property
     def repeat_after_s(self) -> float:

@@ -101,7 +101,7 @@ async def bootstrap_base_log(
     fetched_bytes = 0
     with ExitStack() as stack:
         stack.callback(local.lock().release)
-        if not await in_thread(local.look, local.end):
+        if not await in_thread(local.check, local.end):
             agreement = _Agreement(files, config, local, BaseLogMetrics(config, registry), peer_security)
             await agreement.reach()
             fetched_bytes = agreement.fetched_bytes

@@ -89,20 +89,20 @@ async def fetch_from(
     loop = asyncio.get_running_loop()
     connection = await BootstrapConnection.dial(handshake, peer_id, address)
     try:
-        under_way: deque[ChunkRequest] = deque()
+        in_flight: deque[ChunkRequest] = deque()
         begun_at, taken = loop.time(), 0
         while True:
-            while len(under_way) < _WINDOW:
-                request = fetch.upcoming(under_way[-1] if under_way else None)
+            while len(in_flight) < _WINDOW:
+                request = fetch.upcoming(in_flight[-1] if in_flight else None)
                 if request is None:
                     break
                 connection.ask(_chunk_question(request))
-                under_way.append(request)
-            if not under_way:
+                in_flight.append(request)
+            if not in_flight:
                 return
             async with asyncio.timeout(_ANSWER_TIMEOUT_S):
                 answer = await connection.answer()
-            await _take(fetch, under_way.popleft(), answer, peer_id)
+            await _take(fetch, in_flight.popleft(), answer, peer_id)
             taken += len(answer.payload)
             on_taken(len(answer.payload))
             await asyncio.sleep(max(taken / bytes_per_s - (loop.time() - begun_at), 0))

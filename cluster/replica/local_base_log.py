@@ -112,7 +112,7 @@ class LocalBaseLog:
         """Stop reading files."""
         self._is_ending = True
 
-    def look(self) -> bool:
+    def check(self) -> bool:
         """Read the directory; return whether the base log is known without asking other nodes."""
         files, places, root = self._files, self.directories, self._root
         # Unreadable configuration is refused before anything is saved.

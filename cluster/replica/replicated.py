@@ -323,7 +323,7 @@ class ReplicatedReplica:
         return future
 
     def _refusal(self) -> RequestFailed:
-        reason = self._reason(self._leadership.look())
+        reason = self._reason(self._leadership.check())
         if self.store.stop_reason or self._is_stopping:
             return RequestFailed(Reason.STORE_STOPPED, reason)
         code = Reason.LEADER_NOT_READY if self.node.is_leader else Reason.NOT_LEADER

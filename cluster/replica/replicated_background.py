@@ -69,7 +69,7 @@ class ReplicatedLogTasks:
         self.background = BackgroundTasks(store, lifecycle, config, tasks)
         self._store = store
         self._retention = lifecycle.retention
-        self.readiness: Readiness = leadership.look()
+        self.readiness: Readiness = leadership.check()
         self._log = log
         self._node = node
         self._leadership = leadership
@@ -89,7 +89,7 @@ class ReplicatedLogTasks:
             if kept < retention.archive.lowered(derived.durable_offset, self._log.begin_offset):
                 # Also if it covers the same entries: queues may not have reached them at the last one, and retention
                 # uses the second newest snapshot.
-                self._node.ask_snapshot(is_forced=True)
+                self._node.request_snapshot(is_forced=True)
 
     def _prepare(self) -> bool:
         """Apply a loaded snapshot to the queues, in short steps; return whether dispatch may continue."""
@@ -107,7 +107,7 @@ class ReplicatedLogTasks:
         # Before this node may lead: it would assign offsets again whose messages the log no longer contains.
         if not self._loaded_queues.step(monotonic() + STEP_S):
             return False
-        self.readiness = self._leadership.look()
+        self.readiness = self._leadership.check()
         self._on_look()
         return True
 

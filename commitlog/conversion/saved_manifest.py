@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from commitlog.conversion.base_log_files import BaseLogManifest, end_fetch, manifest_from_json, manifest_to_json
-from dledger.storage.properties import format_checked, parse_checked, what_is_wrong
+from dledger.storage.properties import describe_fault, format_checked, parse_checked
 from store.errors import CorruptData, StoreError
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def load_manifest(files: Files, node_directory: str) -> SavedManifest | None:
             raise ValueError(f"state {state!r}")  # noqa: TRY301  (one place says what to do)
         return SavedManifest(manifest_from_json(properties["manifest"]), state == _AGREED)
     except (ValueError, KeyError) as error:
-        raise CorruptData(path, 0, "the manifest of the base log, with a checksum", what_is_wrong(error)) from error
+        raise CorruptData(path, 0, "the manifest of the base log, with a checksum", describe_fault(error)) from error
 
 
 def save_manifest(files: Files, node_directory: str, manifest: BaseLogManifest, *, is_agreed: bool) -> None:

@@ -140,7 +140,7 @@ class Leadership:
         if self.is_ready:
             self._is_invalidated, self._ready_term = True, NO_TERM
 
-    def look(self) -> Readiness:
+    def check(self) -> Readiness:
         """Update and return the readiness; when the node becomes ready, queue offsets are recomputed."""
         node, dispatched = self._node, self._dispatched_offset()
         term = node.term

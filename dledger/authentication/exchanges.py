@@ -1,7 +1,7 @@
 """Logins that wait for message 3, on the server: bounded in number, per address, and in time.
 
-When the table is full, the oldest exchange is dropped. A client that logs in needs milliseconds between the two messages,
-so a flood of first messages drops its own exchanges, those of its address first.
+When the table is full, the oldest exchange is dropped. A client that logs in needs milliseconds between the two
+messages, so a flood of first messages drops its own exchanges, those of its address first.
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ Request = AddMemberRequest | PromoteMemberRequest | RemoveMemberRequest | Transf
 
 # Longer than the time after which a node itself reports that a change timed out.
 _ANSWER_TIMEOUT_S = 4.0
-# Passing in addition to the codes of all requests: another change is in progress, a learner catches up, a node stops.
-_PASSING_CODES = frozenset(
+# Retriable in addition to the codes of all requests: another change is in progress, a learner catches up, a node stops.
+_RETRIABLE_CODES = frozenset(
     {
         ResponseCode.REPEATED_REQUEST,
         ResponseCode.FALL_BEHIND_TOO_MUCH,
@@ -128,7 +128,7 @@ class AdminSession:
         Raises:
             AdminFailed: a retry cannot succeed, or the deadline has passed.
         """
-        if not (refusal.is_passing or refusal.code in _PASSING_CODES):
+        if not (refusal.is_retriable or refusal.code in _RETRIABLE_CODES):
             raise AdminFailed(refusal.code, refusal.message) from refusal
         pause_s = self._backoff.next_s()
         if self._now_s() + pause_s >= self._give_up_at - LAST_TRY_S:

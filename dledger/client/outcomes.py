@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dledger.v1.log_pb2 import AppendResponse, StatusResponse
 
 # Temporary refusals: another node leads, or the leader is busy. All others need an operator.
-_PASSING_CODES = frozenset(
+_RETRIABLE_CODES = frozenset(
     {
         ResponseCode.NETWORK_ERROR,
         ResponseCode.NOT_LEADER,
@@ -115,9 +115,9 @@ class Refused(Exception):
         self.message = message
 
     @property
-    def is_passing(self) -> bool:
+    def is_retriable(self) -> bool:
         """Whether a retry, later or at another node, may succeed."""
-        return self.code in _PASSING_CODES
+        return self.code in _RETRIABLE_CODES
 
 
 def name_of(code: int) -> str:

@@ -41,7 +41,7 @@ _WIRE_MODES = {"linearizable": READ_MODE_LINEARIZABLE, "lease": READ_MODE_LEASE,
 
 FOLLOW_RENEWAL_S = 5.0
 # Codes of a stopping node. The outcome of an append is then unknown; a read is retried at another node.
-_PASSING_READ_CODES = frozenset({ResponseCode.INTERNAL_ERROR, ResponseCode.WAIT_QUORUM_ACK_TIMEOUT})
+_RETRIABLE_READ_CODES = frozenset({ResponseCode.INTERNAL_ERROR, ResponseCode.WAIT_QUORUM_ACK_TIMEOUT})
 
 
 class ReadSession:
@@ -233,7 +233,7 @@ class ReadSession:
         """
         # Another node may know of fewer committed entries than the one on which the read began.
         is_behind = refusal.code == ResponseCode.INDEX_OUT_OF_RANGE and self.is_local and self._next_index is not None
-        if not (refusal.is_passing or refusal.code in _PASSING_READ_CODES or is_behind):
+        if not (refusal.is_retriable or refusal.code in _RETRIABLE_READ_CODES or is_behind):
             raise ReadFailed(refusal.code, refusal.message, self._next_index) from refusal
         pause_s = self._backoff.next_s()
         if self._now_s() + pause_s >= self._give_up_at:

@@ -29,7 +29,7 @@ HOPS_MAX = 2
 
 def is_worth_trying(error: BaseException) -> bool:
     """Return whether the failed attempt wrote nothing and may succeed a moment later."""
-    return isinstance(error, Refused) and error.is_passing
+    return isinstance(error, Refused) and error.is_retriable
 
 
 def retrying(remaining_s: float) -> Retrying:

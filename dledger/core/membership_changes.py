@@ -127,7 +127,7 @@ def _is_in_contact(state: State, wanted: Membership, voter: str) -> bool:
 
 
 def readmit(state: State, peer: str, progress: Progress) -> None:
-    """Propose the membership in which a wiped voter's new incarnation counts, unless a change is under way (ADR 7)."""
+    """Propose the membership in which a wiped voter's new incarnation counts, unless a change is pending (ADR 7)."""
     current = state.memberships[-1].membership
     member = current.get(peer)
     if member is None or not member.is_voter or progress.incarnation in (None, member.incarnation):

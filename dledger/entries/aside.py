@@ -71,10 +71,10 @@ class Aside:
             store.errors.StorageFailed: it cannot be read.
         """
         aside = cls(files, directory)
-        aside.look()
+        aside.check()
         return aside
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Read the folder again.
 
         Raises:
@@ -136,7 +136,7 @@ class Aside:
             self.freed_count += 1
             if not self.is_kept:
                 self.delete()
-        self.look()
+        self.check()
 
     def take(self, data: MappedFileQueue) -> None:
         """Rename the directory of data files into the folder, durably, and create an empty one in its place.

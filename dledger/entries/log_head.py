@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Self
 
 from dledger.entries.format.entry import BLANK_SIZE_MIN, HEADER_SIZE, INDEX_UNIT_SIZE, encode_blank
 from dledger.entries.format.walk import UNKNOWN, chain_before
-from dledger.storage.properties import format_checked, parse_checked, what_is_wrong
+from dledger.storage.properties import describe_fault, format_checked, parse_checked
 from dledger.types import NO_TERM, decoded_term, encoded_term
 from store.errors import CorruptData, DiskFull, StoreError
 
@@ -106,7 +106,7 @@ class LogHeadFile:
                 prev_chain_crc=int(properties.get(_CHAIN_KEY, UNKNOWN)),
             )
         except (ValueError, KeyError) as error:
-            raise LogHeadUnreadable(self._path, what_is_wrong(error)) from error
+            raise LogHeadUnreadable(self._path, describe_fault(error)) from error
         if (
             content != _content_of(head)
             or min(head.begin_index, head.begin_position, encoded_term(head.prev_term) - NO_TERM) < 0

@@ -23,7 +23,7 @@ from dledger.storage.membership_codec import (
     membership_to_object,
     to_json,
 )
-from dledger.storage.properties import what_is_wrong
+from dledger.storage.properties import describe_fault
 from dledger.types import MembershipEntry
 from store.fs.foreign_json import foreign_json
 
@@ -85,7 +85,7 @@ class MembershipFile:
             return _entries_from(foreign_json(text))
         except (ValueError, KeyError, TypeError) as error:
             expected = f"'{_TITLE.decode()}' with the checksum of the next line, and memberships in JSON"
-            raise MembershipUnreadable(self._path, expected, what_is_wrong(error)) from error
+            raise MembershipUnreadable(self._path, expected, describe_fault(error)) from error
 
     def save(self, entries: Sequence[MembershipEntry]) -> None:
         """Make `entries` (ascending in index, at least one) durable before returning; it works on a full disk, too.

@@ -166,9 +166,9 @@ def compose(setup: NodeSetup, opened: NodeFiles, waiters: Waiters) -> NodeParts:
 def _jobs_of(config: NodeConfig, driver: Driver, retention: NodeRetention, checkpoints: Checkpoints) -> tuple[Job, ...]:
     """Return all periodic jobs of a node except the tick."""
     jobs = [
-        Job("log of a full disk", _DISK_CHECK_S, FullDiskLog(config.self_id, driver.raft).look),
+        Job("log of a full disk", _DISK_CHECK_S, FullDiskLog(config.self_id, driver.raft).check),
         Job("checkpoint of entries", config.checkpoint_interval_ms / 1000, checkpoints.save),
-        Job("retention of entries", _RETENTION_INTERVAL_S, retention.look),
+        Job("retention of entries", _RETENTION_INTERVAL_S, retention.check),
     ]
     if not config.is_flush_sync:
         jobs.insert(2, Job("flush of entries", config.flush_interval_ms / 1000, driver.begin_sync))

@@ -170,7 +170,7 @@ class Node:
         self._gate.closed = None
         self.metrics.watch(self._view.gauges)
         self._event_batches.begin(parts.driver, parts.jobs, self._fail)
-        self._event_batches.soon(lambda _: self._retention.look())
+        self._event_batches.soon(lambda _: self._retention.check())
 
     def _keep(self, parts: NodeParts) -> None:
         self.reader = LogReader(parts.files.store)
@@ -343,10 +343,10 @@ class Node:
         """Whether expired entries are kept only because they are still needed; only while the node runs."""
         return self._retention.is_held_back
 
-    def ask_snapshot(self, *, is_forced: bool = False) -> None:
-        """Request a snapshot; see `Applier.ask_snapshot`. Repeat it if the disk was full."""
+    def request_snapshot(self, *, is_forced: bool = False) -> None:
+        """Request a snapshot; see `Applier.request_snapshot`. Repeat it if the disk was full."""
         if self._is_running and self._machine is not None:
-            self._machine.ask_snapshot(is_forced=is_forced)
+            self._machine.request_snapshot(is_forced=is_forced)
 
     @property
     def pending_appends_count(self) -> int:

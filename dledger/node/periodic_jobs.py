@@ -69,7 +69,7 @@ class FullDiskLog:
         # The state that was logged last.
         self._is_full = False
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Log the state if it has changed."""
         is_full = self._raft.is_disk_full
         if is_full != self._is_full:

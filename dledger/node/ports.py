@@ -100,7 +100,7 @@ class SnapshotRequests(Protocol):
     def snapshot_index(self) -> int:
         """The last entry in the newest snapshot; -1 without one."""
 
-    def ask_snapshot(self) -> None:
+    def request_snapshot(self) -> None:
         """Request a snapshot, which is saved in the background."""
 
 

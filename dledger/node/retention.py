@@ -81,7 +81,7 @@ class NodeRetention:
         """Whether at the last check only the floor prevented a deletion."""
         return self._policy.is_held_back
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Choose the files that may be deleted, and begin to delete them.
 
         Raises:
@@ -89,7 +89,7 @@ class NodeRetention:
         """
         if not self._to_delete and not self._core.is_disk_stalled:
             was_full = self.is_disk_full
-            self._to_delete = list(self._policy.look(self._clocks(), self._floor.index()))
+            self._to_delete = list(self._policy.check(self._clocks(), self._floor.index()))
             if self._policy.is_short_of_space and self._free_aside():
                 # No guarantee depends on a replaced log, so it is deleted before any file of the current log.
                 self._to_delete.clear()
@@ -121,7 +121,7 @@ class NodeRetention:
 
     def _look_again(self, driver: Driver) -> None:
         del driver
-        self.look()
+        self.check()
 
 
 class RetentionFloor:
@@ -148,7 +148,7 @@ class RetentionFloor:
         """Request a snapshot when a missing snapshot is the only reason old files cannot be deleted."""
         snapshots = self._snapshots
         if snapshots is not None and snapshots.snapshot_index + 1 == self.index():
-            snapshots.ask_snapshot()
+            snapshots.request_snapshot()
 
 
 def retention_settings(config: NodeConfig) -> RetentionSettings:

@@ -176,7 +176,7 @@ class Applier:
         """
         self._catch_up_index = self._commit_index
 
-    def ask_snapshot(self, *, is_forced: bool = False) -> None:
+    def request_snapshot(self, *, is_forced: bool = False) -> None:
         """Make a snapshot due now, if anything was applied since the last one, or (`is_forced`) in any case.
 
         Before anything was applied, there is no state: then it is due after the first step that applies an entry.

@@ -124,15 +124,15 @@ class NodeMachine:
 
     # -------------------------------------------------------------------------------------------------------- steps
 
-    def ask_snapshot(self, *, is_forced: bool = False) -> None:
-        """Request a snapshot; see `Applier.ask_snapshot`. Repeat it if the disk was full.
+    def request_snapshot(self, *, is_forced: bool = False) -> None:
+        """Request a snapshot; see `Applier.request_snapshot`. Repeat it if the disk was full.
 
         During a save the applier belongs to the saving thread, so the request is recorded here and made afterwards.
         """
         if not self._is_saved.is_set():
             self._asked_meanwhile = is_forced or bool(self._asked_meanwhile)
             return
-        self._applier.ask_snapshot(is_forced=is_forced)
+        self._applier.request_snapshot(is_forced=is_forced)
         self._step_soon()
 
     def _ask_step(self) -> None:
@@ -172,7 +172,7 @@ class NodeMachine:
             self._applier.catch_up()
             asked, self._asked_meanwhile = self._asked_meanwhile, None
             if asked is not None:
-                self.ask_snapshot(is_forced=asked)
+                self.request_snapshot(is_forced=asked)
             self._ask_step()
 
         self._steps.soon(report)

@@ -103,7 +103,7 @@ class BootstrapResponder(asyncio.BufferedProtocol):
             for control, payload in self._buffer.received(nbytes):
                 self._questions.append(_message_of(control, payload, "question"))
             if len(self._questions) > QUESTIONS_MAX:
-                raise BadFrame(f"more than {QUESTIONS_MAX} questions under way")  # noqa: TRY301  (one place ends it)
+                raise BadFrame(f"more than {QUESTIONS_MAX} questions in flight")  # noqa: TRY301  (one place ends it)
         except BadFrame as error:
             logger.warning("inquiry_ended peer=%r reason=%r", self._peer_id, str(error))
             self._transport.abort()

@@ -1,8 +1,9 @@
 """The peer port of a node: listens, and turns each accepted socket into a connection, secured as the settings say.
 
-A plain port is the event loop's own server. A secured port accepts by itself: it looks at the first byte, refuses what
-the settings do not allow, and bounds the handshakes under way, for they cost processor time before anything is known of
-the other side. The current certificates are taken for each connection, so a change of files needs no new listener.
+A plain port is the event loop's own server. A secured port has an accept loop of its own. It reads the first byte,
+refuses connections that the settings do not allow, and bounds the handshakes in progress, because they cost processor
+time before the other side is authenticated. Each connection uses the current certificates, so a change of files needs
+no new listener.
 
 Not here: connections after the handshake, whose greeting is bounded by their owner
 (`dledger.peer.unverified_peers`).

@@ -18,13 +18,13 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2
 from dledger.errors import DLedgerError
 from dledger.security.server_port import add_server_port
 from dledger.security.settings import PLAIN
-from dledger.service.answers_under_way import AnswersUnderWay
 from dledger.service.connections_by_address import ConnectionsByAddress
 from dledger.service.fair_shares import FairShares
 from dledger.service.open_connections import close_connections
 from dledger.service.request_bounds import STANDARD_BOUNDS
 from dledger.service.request_guard import CallBounds, Guard, RequestGuard
 from dledger.service.retry_times import RetryTimes
+from dledger.service.unread_answers import UnreadAnswers
 from dledger.service.unread_calls import REQUEST_LIMIT_S, UnreadCalls
 from store.fs.descriptors import connections_max
 
@@ -118,7 +118,7 @@ async def start_grpc_server(
     its client counts it as free. More connections avoid this. One user or address has at most its share of all calls
     (`fair_shares`); health checks and logins have places of their own (`AT_ONCE_PART`). Calls that have not sent a
     request are bounded by a quarter of all calls (`unread_calls`), and the bytes of answers that are not read
-    (`answers_under_way`).
+    (`unread_answers`).
 
     Args:
         address: to listen on.
@@ -159,7 +159,7 @@ async def start_grpc_server(
 
 def _bounds_of_calls(port: int, calls_max: int, request_limit_s: float) -> CallBounds:
     """Return the bounds of all calls of a server; the places of all kinds are `calls_max` together."""
-    answers = AnswersUnderWay(lambda peer: close_connections(port, {peer}))
+    answers = UnreadAnswers(lambda peer: close_connections(port, {peer}))
     # Calls without a request have no known holder yet, so they have places of their own.
     unread_max = calls_max // UNREAD_PART
     at_once = FairShares(max(1, calls_max // AT_ONCE_PART))

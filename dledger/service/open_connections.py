@@ -4,7 +4,7 @@ gRPC for Python has no call that lists or closes connections. They are descripto
 `/proc/self/fd`; each is duplicated before it is looked at, so that gRPC may close its own at any time, and ended with
 `shutdown`, which gRPC treats as a client that went away (ADR 0053).
 
-Not here: the rules by which connections are closed (`connections_by_address`, `answers_under_way`).
+Not here: the rules by which connections are closed (`connections_by_address`, `unread_answers`).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 | not a valid message of this kind | INVALID_ARGUMENT, an error of gRPC: there is no request to answer |
 | a field above its bound | a refusal |
 | not arrived in time, or after too many others | DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED (`unread_calls`) |
-| answered, but its client does not read the answer | its connection may be closed (`answers_under_way`) |
+| answered, but its client does not read the answer | its connection may be closed (`unread_answers`) |
 | of a caller that may not send it | UNAUTHENTICATED, PERMISSION_DENIED (`call_gate`) |
 | of a caller that has its share of all calls | RESOURCE_EXHAUSTED (`fair_shares`) |
 | of a method that is answered at once, and is not in time | DEADLINE_EXCEEDED (`Guard.at_once`) |
@@ -40,10 +40,10 @@ from store.errors import IllegalRequest
 if TYPE_CHECKING:
     from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 
-    from dledger.service.answers_under_way import AnswersUnderWay
     from dledger.service.call_gate import CallGate, CallRights
     from dledger.service.fair_shares import FairShares
     from dledger.service.retry_times import RetryTimes
+    from dledger.service.unread_answers import UnreadAnswers
     from dledger.service.unread_calls import UnreadCalls
 
 # Parsing this many bytes takes 20 ms at worst, whatever they contain.
@@ -100,7 +100,7 @@ class CallBounds:
     """
 
     unread: UnreadCalls
-    answers: AnswersUnderWay
+    answers: UnreadAnswers
     places: FairShares
     at_once: FairShares
     retries: RetryTimes
@@ -258,7 +258,7 @@ class _Method:
                     async for response in responses:
                         rights.check_again(request)
                         size_bytes = response.ByteSize()
-                        with self._calls.answers.under_way(context, size_bytes):
+                        with self._calls.answers.in_flight(context, size_bytes):
                             yield response
                         pause_s = rights.sent(size_bytes)
                         if pause_s > 0:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-from dledger.storage.properties import format_checked, parse_checked, what_is_wrong
+from dledger.storage.properties import describe_fault, format_checked, parse_checked
 from dledger.types import GROUP_ID_END, NO_GROUP, TERM_MAX, HardState
 from store.errors import StoreError
 
@@ -95,7 +95,7 @@ class HardStateFile:
             founding_group_id = int(properties.get(_FOUNDING_GROUP_KEY, "0"), 16)
         except (ValueError, KeyError) as error:
             raise HardStateUnreadable(
-                self._path, f"lines {_TERM_KEY}=... and {_VOTE_KEY}=...", what_is_wrong(error)
+                self._path, f"lines {_TERM_KEY}=... and {_VOTE_KEY}=...", describe_fault(error)
             ) from error
         if not 0 <= term <= TERM_MAX:
             raise HardStateUnreadable(self._path, f"a term from 0 to {TERM_MAX}", str(term))

@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Self
 
-from dledger.storage.properties import format_checked, parse_checked, what_is_wrong
+from dledger.storage.properties import describe_fault, format_checked, parse_checked
 from store.errors import StoreError
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class IdentityFile:
         except (ValueError, KeyError) as error:
             advice = "Restore the file from a backup of this very directory, or give the node an empty directory"
             expected = f"lines {', '.join(_KEYS)} and their checksum"
-            raise WrongDirectory(self._path, expected, what_is_wrong(error), advice) from error
+            raise WrongDirectory(self._path, expected, describe_fault(error), advice) from error
 
     def _load(self, node_id: str, group: str) -> Identity | None:
         found = self.read()

@@ -80,6 +80,6 @@ def parse_properties(content: bytes) -> dict[str, str]:
     return properties
 
 
-def what_is_wrong(error: Exception) -> str:
+def describe_fault(error: Exception) -> str:
     """Return a description of the fault in such a file: a ValueError of this module, or a missing key."""
     return f"no line {error.args[0]}=..." if isinstance(error, KeyError) else str(error)

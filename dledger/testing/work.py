@@ -22,7 +22,7 @@ class SimWork(StrEnum):
     HEAD_DELETED = "heads_deleted"
     FILE_FORCED_OUT = "files_forced_out"
     DISTRUSTED = "messages_not_believed"
-    LOG_RESET = "logs_begun_anew"
+    LOG_RESET = "logs_reset"
     SNAPSHOT_SAVED = "snapshots_saved"
     SNAPSHOT_INSTALLED = "snapshots_installed"
 

@@ -74,14 +74,14 @@ def report(
         from pipeline.report.summary import summarise
         from pipeline.source.plan import batch_parts
         from pipeline.spark.jobs import report_over, size_of
-        from pipeline.spark.part import how_to_read
+        from pipeline.spark.part import read_settings_of
         from pipeline.spark.progress import shown_progress
 
         options = _parsed(source_options(source, topic, since, until, option))
         parts = batch_parts(options)
         size = sum(map(size_of, parts))
         with command_session("report", master, conf) as spark, shown_progress(spark, "reading", size):
-            partial = report_over(spark, parts, keys_kept=keys, how=how_to_read(options, REPORT_COLUMNS))
+            partial = report_over(spark, parts, keys_kept=keys, how=read_settings_of(options, REPORT_COLUMNS))
         findings = write_report(summarise(partial, source), page, figures)
         for finding in findings:
             output.print(f"{finding.level}: {finding.title}. {finding.text}", highlight=False, markup=False)

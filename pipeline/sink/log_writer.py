@@ -54,8 +54,8 @@ _RUN_ROWS: Final = 250
 _OPEN_SIZE_BYTES: Final = 16 << 20
 # Seconds that a writer waits for its connections to close.
 CLOSE_TIMEOUT_S: Final = 10.0
-_UNDER_WAY_ROWS: Final = 32_000
-_UNDER_WAY_SIZE_BYTES: Final = 16 << 20
+_IN_FLIGHT_ROWS: Final = 32_000
+_IN_FLIGHT_SIZE_BYTES: Final = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +197,8 @@ class LogWriter:
         self._first: BrokerQueue | None = None
         self._is_first_sent = False
         self._is_tried_again = False
-        self._under_way: deque[tuple[_Chunk, Future[list[MessageAppended]]]] = deque()
-        self._under_way_rows = self._under_way_bytes = 0
+        self._in_flight: deque[tuple[_Chunk, Future[list[MessageAppended]]]] = deque()
+        self._in_flight_rows = self._in_flight_bytes = 0
         self._ranges: dict[tuple[str, str, int], tuple[int, int]] = {}
         self._written = RowsStored()
         try:
@@ -213,9 +213,9 @@ class LogWriter:
             deadline_s=target.timeout_s,
             batch_messages_max=4_096,
             batch_size_bytes_max=1 << 20,
-            batches_under_way_max=1,
-            queue_messages_max=2 * _UNDER_WAY_ROWS,
-            queue_size_bytes_max=2 * _UNDER_WAY_SIZE_BYTES,
+            batches_in_flight_max=1,
+            queue_messages_max=2 * _IN_FLIGHT_ROWS,
+            queue_size_bytes_max=2 * _IN_FLIGHT_SIZE_BYTES,
             is_unknown_retried=True,
         )
         security = broker_security()
@@ -231,7 +231,7 @@ class LogWriter:
 
     def __exit__(self, *_error: object) -> None:
         """Close all connections. Messages sent after the last `finish` may be stored or not."""
-        for _, future in self._under_way:
+        for _, future in self._in_flight:
             future.cancel()
         try:
             self._thread.run(self._close())
@@ -260,7 +260,7 @@ class LogWriter:
         Raises: WriteFailed: rows were not stored, or it is unknown.
         """
         self._send_all()
-        while self._under_way:
+        while self._in_flight:
             self._take_answer()
         self._written.ranges = tuple(
             WrittenRange(broker, topic, queue_id, begin, end)
@@ -349,7 +349,7 @@ class LogWriter:
         except RequestFailed as failure:
             raise self._failed(f"topic {chunk.queue.topic}", failure) from None
         self._begin(chunk)
-        while self._under_way:
+        while self._in_flight:
             self._take_answer()
 
     def _begin(self, chunk: _Chunk) -> None:
@@ -358,15 +358,15 @@ class LogWriter:
             chunk = self._without_stored(chunk)
             if not chunk.messages:
                 return
-        while self._under_way and (
-            self._under_way_rows + len(chunk.messages) > _UNDER_WAY_ROWS
-            or self._under_way_bytes + chunk.size_bytes > _UNDER_WAY_SIZE_BYTES
+        while self._in_flight and (
+            self._in_flight_rows + len(chunk.messages) > _IN_FLIGHT_ROWS
+            or self._in_flight_bytes + chunk.size_bytes > _IN_FLIGHT_SIZE_BYTES
         ):
             self._take_answer()
         work = self._producer.send_encoded(chunk.queue, chunk.messages, chunk.keys, self._target.timeout_s)
-        self._under_way.append((chunk, asyncio.run_coroutine_threadsafe(work, self._thread.loop)))
-        self._under_way_rows += len(chunk.messages)
-        self._under_way_bytes += chunk.size_bytes
+        self._in_flight.append((chunk, asyncio.run_coroutine_threadsafe(work, self._thread.loop)))
+        self._in_flight_rows += len(chunk.messages)
+        self._in_flight_bytes += chunk.size_bytes
         self._written.size_bytes += chunk.size_bytes
 
     def _without_stored(self, chunk: _Chunk) -> _Chunk:
@@ -382,9 +382,9 @@ class LogWriter:
         return chunk.without(stored)
 
     def _take_answer(self) -> None:
-        chunk, future = self._under_way.popleft()
-        self._under_way_rows -= len(chunk.messages)
-        self._under_way_bytes -= chunk.size_bytes
+        chunk, future = self._in_flight.popleft()
+        self._in_flight_rows -= len(chunk.messages)
+        self._in_flight_bytes -= chunk.size_bytes
         try:
             places = future.result()
         except RequestFailed as failure:

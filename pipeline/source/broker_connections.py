@@ -35,7 +35,7 @@ _KEEPALIVE: Final = (
     ("grpc.http2.max_pings_without_data", 0),
 )
 # Errors for which another node, or the same node later, may succeed.
-_PASSING: Final = frozenset(
+_RETRIABLE: Final = frozenset(
     {
         Reason.NOT_REACHED,
         Reason.ANSWER_LOST,
@@ -155,7 +155,7 @@ class Turn:
         Raises: BrokerRefused: the request is refused permanently. BrokerUnreachable: the time limit is exceeded.
         """
         is_elsewhere = failure.reason in _ELSEWHERE and not self.has_asked_all
-        if not (failure.is_worth_trying or failure.reason in _PASSING or is_elsewhere):
+        if not (failure.is_worth_trying or failure.reason in _RETRIABLE or is_elsewhere):
             raise BrokerRefused(self._nodes.endpoints, str(failure)) from failure
         if time.monotonic() >= self._deadline_s:
             raise BrokerUnreachable(self._nodes.endpoints, str(failure)) from failure

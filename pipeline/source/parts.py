@@ -1,6 +1,6 @@
 """The part of a read for one task, from files or from a broker: the same Arrow batches from both.
 
-A part is small and is sent to its task. The result depends only on the part and on `HowToRead`.
+A part is small and is sent to its task. The result depends only on the part and on `ReadSettings`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class HowToRead:
+class ReadSettings:
     """The settings that all tasks of a query share.
 
     Attributes:

@@ -13,7 +13,7 @@ from pipeline.log.places import NO_INDEX
 from pipeline.log.slice import Slice
 from pipeline.reading.corrupt_policy import SKIP
 from pipeline.report.partial import REPORT_COLUMNS, ReportPartial
-from pipeline.source.parts import HowToRead, Part
+from pipeline.source.parts import Part, ReadSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 TASKS_MAX: Final = 256
 # Approximate least size of a message in bytes, for an estimate of the number of keys in a log.
 _MESSAGE_SIZE: Final = 250
-_REPORTED: Final = HowToRead(REPORT_COLUMNS, on_corrupt=SKIP)
+_REPORTED: Final = ReadSettings(REPORT_COLUMNS, on_corrupt=SKIP)
 
 _Piece = TypeVar("_Piece")
 _Found = TypeVar("_Found")
@@ -86,7 +86,7 @@ def group_parts(parts: Sequence[Part], count_max: int = TASKS_MAX) -> list[list[
 
 
 def report_over(
-    spark: SparkSession, parts: Sequence[Part], *, keys_kept: int, how: HowToRead = _REPORTED
+    spark: SparkSession, parts: Sequence[Part], *, keys_kept: int, how: ReadSettings = _REPORTED
 ) -> ReportPartial:
     """Return the partial report of these parts.
 
@@ -126,7 +126,7 @@ def _messages_of(part: Part) -> int:
     return size_of(part) // _MESSAGE_SIZE
 
 
-def partial_of(parts: Sequence[Part], *, keys_kept: int, level: int, how: HowToRead = _REPORTED) -> ReportPartial:
+def partial_of(parts: Sequence[Part], *, keys_kept: int, level: int, how: ReadSettings = _REPORTED) -> ReportPartial:
     """Return the partial report of some parts, computed in this process. Skipped records are counted."""
     partial = ReportPartial(keys_kept=keys_kept, level=level)
     skipped: list[Skipped] = []

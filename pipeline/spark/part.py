@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
-from pipeline.source.parts import HowToRead, Part
+from pipeline.source.parts import Part, ReadSettings
 from pipeline.spark.schema import OutputColumns
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class PartReader:
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._columns = OutputColumns.of(options, schema)
-        self._how = how_to_read(options, self._columns.native)
+        self._how = read_settings_of(options, self._columns.native)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the messages of a part. Without parts, Spark passes a partition of its own class."""
@@ -53,9 +53,9 @@ class PartReader:
             yield from map(self._columns.fit, self._how.read(partition.part))
 
 
-def how_to_read(options: SourceOptions, columns: tuple[str, ...]) -> HowToRead:
+def read_settings_of(options: SourceOptions, columns: tuple[str, ...]) -> ReadSettings:
     """Return the settings that all tasks of a query share."""
-    return HowToRead(
+    return ReadSettings(
         columns,
         options.verify_crc,
         options.on_corrupt,

@@ -232,7 +232,7 @@ class RetentionPolicy:
             self.silence_s = silence_s if silence_s > _JUMP_S else 0.0
         self._is_clock_trusted = self._clock.is_trusted(now, newest_s)
 
-    def look(self, now: ClockReading, floor: int) -> tuple[int, ...]:
+    def check(self, now: ClockReading, floor: int) -> tuple[int, ...]:
         """Return the offsets for calls of the log's `delete_before`, ascending, one per file to delete.
 
         The caller should yield to the event loop between two of them: removing a large file takes time.

@@ -83,17 +83,17 @@ class ArchiveFloor:
         # assignment, and the loop reads it, so it needs no lock.
         self._found: ArchiveMark | str | None = None
         # At most one reader at a time.
-        self._looking: threading.Thread | None = None
+        self._checking: threading.Thread | None = None
         # Whether the last read had not ended when the next one was due.
         self._is_late = False
         self.fault = ""
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Read the mark; may block on its disk."""
         if self._path:
             self._found = self._read_mark()
 
-    def look_aside(self) -> None:
+    def check_in_thread(self) -> None:
         """Read the mark in a separate thread; returns at once.
 
         The mark may be on a file server, where a read can hang: at most one read is running, the result of the last one
@@ -101,11 +101,11 @@ class ArchiveFloor:
         """
         if not self._path:
             return
-        self._is_late = self._looking is not None and self._looking.is_alive()
+        self._is_late = self._checking is not None and self._checking.is_alive()
         if self._is_late:
             return
-        self._looking = threading.Thread(target=self.look, name="archive-mark", daemon=True)
-        self._looking.start()
+        self._checking = threading.Thread(target=self.check, name="archive-mark", daemon=True)
+        self._checking.start()
 
     def lowered(self, floor: int, begin: int) -> int:
         """Return `floor`, or the lower offset of the mark.

@@ -149,7 +149,7 @@ class BackgroundTasks:
         """Start; returns at once."""
         assert not self._is_running
         self._is_running = True
-        self._lifecycle.retention.archive.look_aside()
+        self._lifecycle.retention.archive.check_in_thread()
         self.dispatch_soon()
         self._tick()
 
@@ -305,7 +305,7 @@ class BackgroundTasks:
 
     def _begin_retention(self, _now_ms: int) -> None:
         # The check uses the result of the previous read.
-        self._lifecycle.retention.archive.look_aside()
+        self._lifecycle.retention.archive.check_in_thread()
         self._lifecycle.retention.begin_round()
         self._loop.call_soon(self._expire)
 
@@ -324,8 +324,8 @@ class BackgroundTasks:
         if self.store.log.begin_offset == self._begin_offset:
             return
         self._begin_offset = self.store.log.begin_offset
-        is_under_way, self._expiring = self._expiring is not None, self.store.expire_in_steps()
-        if not is_under_way:
+        is_in_progress, self._expiring = self._expiring is not None, self.store.expire_in_steps()
+        if not is_in_progress:
             self._expire_some()
 
     def _expire_some(self) -> None:

@@ -168,7 +168,7 @@ class StoreRetention:
         Raises:
             store.errors.StorageFailed: the store must stop.
         """
-        self.archive.look()
+        self.archive.check()
         self.begin_round()
         while self.step():
             continue
@@ -185,7 +185,7 @@ class StoreRetention:
         """
         was_full = self.is_disk_full
         floor = self.archive.lowered(self._floor(), self._log.begin_offset)
-        chosen = self._policy.look(self._clocks(), floor)
+        chosen = self._policy.check(self._clocks(), floor)
         if self.is_disk_full != was_full:
             logger.warning("disk used=%.2f is_full=%s", self.used_ratio, self.is_disk_full)
             percent = round(self.used_ratio * 100)

@@ -8,7 +8,7 @@ from tests.support.message_stores import SMALL, derived_files, open_small, rebui
 
 PLAIN = ("plain-clean", "plain-killed", "plain-livecopy", "plain-torn", "plain-propcrc")
 # Changes to a store before it is opened here.
-TROUBLES = {
+FAULTS = {
     "as it is": lambda root: None,
     "killed": lambda root: (root / "abort").write_text("1"),
     "no queues": lambda root: shutil.rmtree(root / "consumequeue"),
@@ -26,11 +26,11 @@ def facts(row):
     return {key: value for key, value in row.items() if key not in ("tagsCode", "inConsumeQueue", "indexed", "batch")}
 
 
-@pytest.mark.parametrize("trouble", TROUBLES)
+@pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("name", PLAIN)
-def test_every_message_is_found_by_queue_key_id_and_time(name, trouble, unpack, manifest, described):
+def test_every_message_is_found_by_queue_key_id_and_time(name, fault, unpack, manifest, described):
     root, rows = unpack(name), manifest(name)
-    TROUBLES[trouble](root)
+    FAULTS[fault](root)
 
     store = open_small(root, config_of(name))
 

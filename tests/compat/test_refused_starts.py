@@ -28,7 +28,7 @@ from store.fs.linux.files import OsFiles
 from store.maintenance.lock import note_in
 from store.model.config import MessageStoreConfig
 from tests.compat.conftest import FIXTURES
-from tests.compat.test_verify_reports_all_damage import DAMAGES, NOBODY, kinds_of, readable, verify
+from tests.compat.test_verify_reports_all_damage import DAMAGES, NOBODY_UID, kinds_of, readable, verify
 from tests.support.brokers.base_log import bootstrap_alone
 from tests.support.brokers.replicated import configs_in
 from tests.support.faulty_disk import FaultyDisk
@@ -343,8 +343,8 @@ def as_nobody(run, *, is_nobody=True):
         try:
             if is_nobody and not os.geteuid():
                 os.setgroups([])
-                os.setgid(NOBODY)
-                os.setuid(NOBODY)
+                os.setgid(NOBODY_UID)
+                os.setuid(NOBODY_UID)
             os.write(writing, run().encode())
         finally:
             os._exit(0)
@@ -360,7 +360,7 @@ def test_file_that_may_not_be_read_is_refused_each_time(stores, readable, store)
     copy, start = copy_of(stores / store, readable / store), STARTS[store]
     assert refusal(start, copy_of(copy, readable / "once")) is None  # what is imported late
     for path in (copy, *copy.rglob("*")):
-        os.chown(path, NOBODY, NOBODY)
+        os.chown(path, NOBODY_UID, NOBODY_UID)
     before = image(copy)
     for name in kinds_of(copy):
         if (copy / name).stat().st_size:

@@ -25,7 +25,7 @@ from tests.compat.test_refused_starts import (
     refused_twice,
     stores,
 )
-from tests.compat.test_verify_reports_all_damage import NOBODY, kinds_of
+from tests.compat.test_verify_reports_all_damage import NOBODY_UID, kinds_of
 
 __all__ = ("readable", "stores")  # fixtures
 NO_DESCRIPTOR = "raise the limit (`ulimit -n`), or close connections, then try again"
@@ -166,7 +166,7 @@ def test_file_of_a_node_that_may_not_be_read_is_refused_each_time(stores, readab
     copy, start = copy_of(stores / store, readable / store), STARTS[store]
     assert refusal(start, copy) is None  # adopted, and what is imported late is there
     for path in (copy, *copy.rglob("*")):
-        os.chown(path, NOBODY, NOBODY)
+        os.chown(path, NOBODY_UID, NOBODY_UID)
     before = image(copy)
     for name in kinds_of(copy):
         if not (copy / name).stat().st_size:
@@ -192,7 +192,7 @@ def test_small_files_of_a_node_need_only_be_readable(stores, readable):
     small = [path for name in ("identity", "currterm", "checkpoint") for path in copy.rglob(name)]
     assert len(small) == 3
     for path in (copy, *copy.rglob("*")):
-        os.chown(path, NOBODY, NOBODY)
+        os.chown(path, NOBODY_UID, NOBODY_UID)
 
     def starts():
         for _ in range(3):

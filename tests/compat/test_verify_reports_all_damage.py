@@ -20,7 +20,7 @@ from tests.support.message_stores import Clock, numbered, open_small
 from tests.support.waiting import until
 
 SEED = 20261122
-NOBODY = 65534
+NOBODY_UID = 65534
 JAVA = ("plain-clean", "mixed", "raw-dledger")
 # A sparse index file with DLedger's default size takes too long to be written again and again.
 SIZE_MAX_BYTES = 4 << 20
@@ -179,8 +179,8 @@ def results_as_nobody(folder):
         try:
             if not os.geteuid():
                 os.setgroups([])
-                os.setgid(NOBODY)
-                os.setuid(NOBODY)
+                os.setgid(NOBODY_UID)
+                os.setuid(NOBODY_UID)
             for command in COMMANDS:
                 result = CliRunner().invoke(app, [*command, str(folder)])
                 if result.exception is not None and not isinstance(result.exception, SystemExit):

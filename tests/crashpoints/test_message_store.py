@@ -229,7 +229,7 @@ def close_kill_and_open(work):
     work.close()
 
 
-def expire_and_go_on(work):
+def expire_and_continue(work):
     for _ in range(4):
         work.put(300, 200, 400, later_s=2)
     work.flush()
@@ -260,7 +260,7 @@ def checkpoint_behind_dispatch(work):
 
 WORKLOADS = {
     workload.__name__: workload
-    for workload in (put_and_flush, close_kill_and_open, expire_and_go_on, checkpoint_behind_dispatch)
+    for workload in (put_and_flush, close_kill_and_open, expire_and_continue, checkpoint_behind_dispatch)
 }
 
 

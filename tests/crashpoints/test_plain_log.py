@@ -217,7 +217,7 @@ def make_files_ahead(work):
     work.append(100, 20)
 
 
-def cut_and_append_anew(work):
+def truncate_and_append_again(work):
     work.append(*[200] * 5)
     work.append(*[250] * 5, later_ms=7)
     work.flush()
@@ -267,7 +267,7 @@ def delete_old_files(work):
     work.flush()
 
 
-WORKLOADS = (append_and_roll, roll_in_one_millisecond, make_files_ahead, cut_and_append_anew, stop_and_start)
+WORKLOADS = (append_and_roll, roll_in_one_millisecond, make_files_ahead, truncate_and_append_again, stop_and_start)
 WORKLOADS += (delete_old_files,)
 
 

@@ -267,7 +267,7 @@ def append_and_roll_over(work):
     work.flush()
 
 
-def truncate_and_append_anew(work):
+def truncate_and_append_again(work):
     work.append(*[90] * 6)
     work.flush()
     work.truncate(4)
@@ -325,7 +325,7 @@ def stop_and_start(work):
     work.open()
 
 
-def delete_and_begin_anew(work):
+def delete_and_reset(work):
     work.append(*[300] * 16)
     work.term = 2
     work.append(*[250] * 16)
@@ -390,10 +390,10 @@ WORKLOADS = {
     workload.__name__: workload
     for workload in (
         append_and_roll_over,
-        truncate_and_append_anew,
+        truncate_and_append_again,
         vote_and_lead,
         stop_and_start,
-        delete_and_begin_anew,
+        delete_and_reset,
         restart_log,
         change_members,
     )

@@ -45,7 +45,7 @@ def test_folder_page_names_every_verb() -> None:
         pytest.param("# t\n# Source: s\nnodes 3\ncampaign x\n----\n", "number of a node", id="unknown node"),
         pytest.param("# t\n# Source: s\nnodes 3\ncampaign 7\n----\n", "no node n7", id="missing node"),
         pytest.param(
-            "# t\n# Source: s\nnodes 3\ndeliver 1->2\n----\n", "nothing is under way", id="nothing to deliver"
+            "# t\n# Source: s\nnodes 3\ndeliver 1->2\n----\n", "nothing is in flight", id="nothing to deliver"
         ),
         pytest.param("# t\n# Source: s\nnodes 3\ntick 1\nlog 1 1x2\n----\n", "before anything", id="late scene"),
     ],

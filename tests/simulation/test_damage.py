@@ -51,7 +51,7 @@ def test_any_minority_may_lose_its_disks_and_no_more(count, spared):
     assert hit == spared
 
 
-def test_every_membership_that_some_node_believes_in_bounds_the_damage():
+def test_every_membership_that_some_node_considers_in_force_bounds_the_damage():
     group = Group(5)
     group.runs("n4", members(5), members(2))
 

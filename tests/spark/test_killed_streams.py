@@ -17,7 +17,7 @@ from pipeline.log.selection import EVERYTHING
 from pipeline.source.broker_connections import BrokerConnections
 from pipeline.source.broker_range import BrokerRange
 from pipeline.source.chunk_client import BrokerLog
-from pipeline.source.parts import HowToRead, Part
+from pipeline.source.parts import Part, ReadSettings
 from tests.spark.processes import StreamProcess, gave_up_on_python
 from tests.support.waiting import PATIENCE_S, wait_until
 
@@ -109,7 +109,7 @@ def check_log(endpoints):
     ends = {key.queue_id: end for key, (_, end) in BrokerLog(endpoints).describe(("orders",)).spans.items()}
     for queue_id, end in ends.items():
         part = Part(BrokerRange(endpoints, 0, end, "orders", queue_id), EVERYTHING)
-        batches = HowToRead(("queueOffset",), verify_crc=True).read(part)
+        batches = ReadSettings(("queueOffset",), verify_crc=True).read(part)
         assert list(range(end)) == [offset for batch in batches for offset in batch.column(0).to_pylist()]
     return ends
 

@@ -7,8 +7,8 @@
 | one of the administrators | also what the table reserves to rights of `Update`, and to super users |
 | another one, or none | nothing but health checks |
 
-A broker vouches for its other nodes: their addresses are in no certificate that the name server sees. A client that
-uses TLS checks the host of each of them when it connects.
+The addresses of the other nodes of a broker are not checked, because the name server does not see their certificates.
+A client that uses TLS checks the host of each node when it connects.
 """
 
 from __future__ import annotations

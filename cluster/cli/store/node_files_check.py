@@ -24,7 +24,7 @@ from dledger.storage.identity import IdentityFile
 from dledger.storage.membership_codec import MembershipUnreadable
 from dledger.storage.peer_directories import FILE_NAME as PEERS_NAME
 from dledger.storage.peer_directories import peer_directories_from
-from dledger.storage.properties import parse_checked, what_is_wrong
+from dledger.storage.properties import describe_fault, parse_checked
 from dledger.storage.snapshot_file import check, read_header
 from dledger.types import NO_INDEX
 from store.errors import StorageFailed, StoreError
@@ -109,7 +109,7 @@ class NodeFilesCheck:
             yield _damage(path, expected, _reason(error), meaning, _LOST_DISK)
         except ValueError as error:
             remedy = "The node rewrites the file when it connects to the other members"
-            yield _damage(path, expected, what_is_wrong(error), meaning, remedy)
+            yield _damage(path, expected, describe_fault(error), meaning, remedy)
 
     def _check_term(self, last_index: int, last_term: int) -> Iterator[Finding]:
         path = self._path(TERM_NAME)
@@ -143,7 +143,7 @@ class NodeFilesCheck:
             return
         except (ValueError, KeyError) as error:
             if content is not None:
-                yield _damage(path, expected, what_is_wrong(error), meaning, _CHECKPOINT_REMEDY)
+                yield _damage(path, expected, describe_fault(error), meaning, _CHECKPOINT_REMEDY)
             elif self._is_ours or self._files.exists(f"{path}.bak"):
                 yield Finding(Area.FILES, path, 0, "this file", "none", meaning, _CHECKPOINT_REMEDY, is_unfinished=True)
             return
@@ -197,7 +197,7 @@ class NodeFilesCheck:
         except StorageFailed as error:
             yield _damage(path, expected, _reason(error), meaning, _ASIDE_REMEDY)
         except (ValueError, KeyError) as error:
-            yield _damage(path, expected, what_is_wrong(error), meaning, _ASIDE_REMEDY)
+            yield _damage(path, expected, describe_fault(error), meaning, _ASIDE_REMEDY)
 
     def _check_base_log(self) -> Iterator[Finding]:
         path = self._path(MANIFEST_NAME)

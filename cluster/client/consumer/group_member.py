@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _BEAT_S = 30.0
-_PASSING = frozenset({Reason.ANSWER_LOST, Reason.ANSWER_LATE})
+_RETRIABLE = frozenset({Reason.ANSWER_LOST, Reason.ANSWER_LATE})
 
 
 class GroupMember:
@@ -92,7 +92,7 @@ class GroupMember:
                 is_named = self._nodes.judge(self.broker, address, failure)
                 # If a group is disabled while this consumer is in it, the consumer waits until it is enabled.
                 is_held_up = failure.reason is Reason.GROUP_NOT_ENABLED and bool(self.client_ids)
-                if not (failure.is_worth_trying or failure.reason in _PASSING or is_held_up):
+                if not (failure.is_worth_trying or failure.reason in _RETRIABLE or is_held_up):
                     self._on_refused(failure)
                     return
                 hops += 1

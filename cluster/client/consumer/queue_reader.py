@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_PASSING = frozenset({Reason.ANSWER_LOST, Reason.ANSWER_LATE, Reason.UNKNOWN_TOPIC})
+_RETRIABLE = frozenset({Reason.ANSWER_LOST, Reason.ANSWER_LATE, Reason.UNKNOWN_TOPIC})
 
 _CONTINUES = frozenset(
     {
@@ -225,7 +225,7 @@ class QueueReader:
             if not self._is_held_up:
                 logger.warning("reading_held_up queue=%s: %s", self._name(), failure.message)
             self._is_held_up = True
-        elif not failure.is_worth_trying and failure.reason not in _PASSING:
+        elif not failure.is_worth_trying and failure.reason not in _RETRIABLE:
             self._fail(failure)
 
     def _fail(self, failure: RequestFailed) -> None:

@@ -337,7 +337,7 @@ class AsyncProducer:
                 options.linger_ms / 1000,
                 options.batch_messages_max,
                 options.batch_size_bytes_max,
-                options.batches_under_way_max,
+                options.batches_in_flight_max,
                 options.answer_timeout_s,
                 options.is_unknown_retried,
             )

@@ -16,7 +16,7 @@ class ProducerSettings(TypedDict, total=False):
     linger_ms: float
     batch_messages_max: int
     batch_size_bytes_max: int
-    batches_under_way_max: int
+    batches_in_flight_max: int
     queue_messages_max: int
     queue_size_bytes_max: int
     compression: CompressionKind | None
@@ -34,7 +34,7 @@ class ProducerOptions:
         linger_ms: how long a batch that is not full waits for more messages; 0: a single message is sent at once.
         batch_messages_max: messages in one batch, 1 to 4,096; 1: no batching.
         batch_size_bytes_max: bytes in one batch.
-        batches_under_way_max: batches in flight to one broker, twice as many while they are full. Four keep network,
+        batches_in_flight_max: batches in flight to one broker, twice as many while they are full. Four keep network,
             disk and followers busy; 1 preserves the order of a queue even when a message is refused and retried.
         queue_messages_max: messages pending in the client, those in flight included.
         queue_size_bytes_max: bytes pending in the client.
@@ -50,7 +50,7 @@ class ProducerOptions:
     linger_ms: float = 0.0
     batch_messages_max: int = 1_000
     batch_size_bytes_max: int = 256 << 10
-    batches_under_way_max: int = 4
+    batches_in_flight_max: int = 4
     queue_messages_max: int = 10_000
     queue_size_bytes_max: int = 64 << 20
     compression: CompressionKind | None = "zlib"
@@ -68,7 +68,7 @@ class ProducerOptions:
         if self.linger_ms < 0 or self.deadline_s <= 0 or self.answer_timeout_s <= 0:
             raise ValueError("expected linger_ms of at least 0, deadline_s and answer_timeout_s above 0")
         bounds = (
-            self.batches_under_way_max,
+            self.batches_in_flight_max,
             self.queue_messages_max,
             self.queue_size_bytes_max,
             self.batch_size_bytes_max,

@@ -67,7 +67,7 @@ class SendRules(NamedTuple):
         linger_s: how long a batch that is not full waits for more messages.
         batch_messages_max: messages in one batch.
         batch_size_bytes_max: bytes of bodies and properties in one batch; a single item may be larger.
-        batches_under_way_max: batches in flight; doubled while they are full, unless it is 1.
+        batches_in_flight_max: batches in flight; doubled while they are full, unless it is 1.
         answer_timeout_s: a stream whose oldest batch has no answer for this long is cancelled.
         is_unknown_retried: whether unknown outcomes are retried, because the broker deduplicates by UNIQ_KEY.
     """
@@ -75,7 +75,7 @@ class SendRules(NamedTuple):
     linger_s: float
     batch_messages_max: int
     batch_size_bytes_max: int
-    batches_under_way_max: int
+    batches_in_flight_max: int
     answer_timeout_s: float
     is_unknown_retried: bool
 
@@ -86,7 +86,7 @@ class PutSender:
     def __init__(self, broker: str, nodes: BrokerNodes, rules: SendRules, hooks: SenderHooks) -> None:
         self._queue = queue = PutQueue(broker, nodes, rules, hooks)
         self._sender = BatchingSender(
-            queue, rules.batches_under_way_max, rules.answer_timeout_s, time.monotonic, Backoff()
+            queue, rules.batches_in_flight_max, rules.answer_timeout_s, time.monotonic, Backoff()
         )
 
     def put(self, item: SendItem) -> None:

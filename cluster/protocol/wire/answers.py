@@ -39,7 +39,7 @@ def answer_of(
     failure = failure_of(error)
     certainty = answer_pb2.CERTAINTY_NONE if is_read else _CERTAINTY_TO_WIRE[failure.certainty]
     answer = answer_pb2.Answer(code=failure.code, reason=failure.name, message=failure.message, certainty=certainty)
-    if leader is not None and failure.reason is not None and CAUSES[failure.reason].is_passing:
+    if leader is not None and failure.reason is not None and CAUSES[failure.reason].is_retriable:
         answer.leader.CopyFrom(leader)
     return answer
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # With this much queued, twice as many batches may be in flight: the batches are full, so the extra requests pay off.
 FULL_SIZE_BYTES = 256 << 10
 _SWEEP_S = 0.05
-# uvloop's timers have whole milliseconds, and sums of times are not exact: a timer that ends so much later is kept.
+# uvloop's timers have whole milliseconds, and sums of times are not exact: a timer that is late by this is kept.
 _TIMER_RESOLUTION_S = 0.001
 
 RefusalT = TypeVar("RefusalT", bound=Exception)

@@ -168,9 +168,9 @@ class AppendQueue:
     def paused(self, refusal: Refused) -> float | None:
         """Fail all queued items if the cause is permanent; return 0 if it is temporary: a pause of any length."""
         self._last_failure = refusal.message
-        if not refusal.is_passing:
+        if not refusal.is_retriable:
             self._refuse_all(refusal.code, refusal.message)
-        return 0.0 if refusal.is_passing else None
+        return 0.0 if refusal.is_retriable else None
 
     def answered(
         self, address: str, batch: Batch, response: AppendResponse, *, may_retry: bool
@@ -210,7 +210,7 @@ class AppendQueue:
     def _refused(
         self, batches: list[Batch], refusal: Refused, *, is_left: bool, may_retry: bool
     ) -> SendVerdict[Refused]:
-        if not refusal.is_passing or not may_retry:
+        if not refusal.is_retriable or not may_retry:
             for batch in reversed(batches):
                 _fail(batch, NotAppended(refusal.code, refusal.message))
             return SendVerdict(is_stream_left=is_left)

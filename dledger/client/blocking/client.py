@@ -74,7 +74,7 @@ class LogClient:
         self._combiner = Combiner(self._append_with_retries)
 
     def close(self) -> None:
-        """Close all connections. Appends and reads still under way in other threads fail."""
+        """Close all connections. Appends and reads still in progress in other threads fail."""
         self._nodes.close()
 
     def __enter__(self) -> Self:

@@ -29,6 +29,6 @@ def check_after_batch(world: World, node_id: str, raft: Raft, store: EntryStore,
         checks.log.forget_loss(readmitted)
     checks.elections.after_turn(node_id, raft.term)
     checks.log.after_turn(node_id, raft, store.last_index)
-    memberships.look(raft.state.memberships, store.codec)
+    memberships.check(raft.state.memberships, store.codec)
     if world.options.is_flush_sync:
         checks.log.acknowledge(node_id, store.durable_index)

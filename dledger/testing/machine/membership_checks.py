@@ -40,7 +40,7 @@ class MembershipWatch:
         """Record that `entry` was committed in another group, which these checks do not observe."""
         self._settled = entry
 
-    def look(self, memberships: Sequence[MembershipEntry], codec: EntryCodec) -> None:
+    def check(self, memberships: Sequence[MembershipEntry], codec: EntryCodec) -> None:
         """Check the node's memberships: the newest committed one, and all after it.
 
         Raises:

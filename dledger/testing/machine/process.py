@@ -347,7 +347,7 @@ class SimProcess:
             self._guard(ticket.save)
 
     def _delete_old_files(self) -> None:
-        for index in self._retention.look(self.retention_floor):
+        for index in self._retention.check(self.retention_floor):
             self._world.work.add(SimWork.FILE_FORCED_OUT)
             self._delete_before(index)
 

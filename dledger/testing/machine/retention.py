@@ -39,13 +39,13 @@ class SimRetention:
         self._policy = RetentionPolicy(_SETTINGS.rules, files, directory, store, found_end=store.last_index + 1)
         self._policy.read_clocks(self._read_clocks())
 
-    def look(self, floor_index: int) -> tuple[int, ...]:
+    def check(self, floor_index: int) -> tuple[int, ...]:
         """Return the indexes to call `delete_before` with.
 
         Raises:
             Violation: a file would be deleted because of its age.
         """
-        indexes = self._policy.look(self._read_clocks(), floor_index)
+        indexes = self._policy.check(self._read_clocks(), floor_index)
         is_full = self._policy.used_ratio > _SETTINGS.disk_space_ratio_to_force_clean
         if indexes and not is_full and not self._is_clock_set_before:
             raise Violation("retention", f"{self._node_id} deletes entries up to {indexes} by a clock that was set")

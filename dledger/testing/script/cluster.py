@@ -156,4 +156,4 @@ class Cluster:
         Raises:
             Violation: a property of Raft does not hold.
         """
-        self._safety.look(list(self.machines.values()))
+        self._safety.check(list(self.machines.values()))

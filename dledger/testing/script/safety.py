@@ -52,7 +52,7 @@ class Safety:
         if not floor <= index <= commit_index:
             raise Violation("read", f"{node_id} serves up to {index}; acknowledged {floor}, committed {commit_index}")
 
-    def look(self, machines: list[ScriptMachine]) -> None:
+    def check(self, machines: list[ScriptMachine]) -> None:
         """Check all running nodes.
 
         Raises:

@@ -181,7 +181,7 @@ def deliver(cluster: Cluster, words: list[str]) -> None:
         is_wanted = link_filter(word)
         waiting = sum(is_wanted(envelope) for envelope in cluster.links.waiting())
         if not waiting:
-            raise ScriptError(f"nothing is under way on {word}")
+            raise ScriptError(f"nothing is in flight on {word}")
         cluster.deliver(is_wanted, waiting if count is None else count)
 
 

@@ -120,7 +120,7 @@ class History:
 
     # ---------------------------------------------------------------------------------------------- nodes
 
-    def look(self, life: Life) -> None:
+    def check(self, life: Life) -> None:
         """Check a node after one of its steps.
 
         Raises:

@@ -153,7 +153,7 @@ class NodeProcess:
         def look() -> None:
             if self.node.is_running:
                 retention = self.node._retention  # noqa: SLF001 - the only way to shorten the interval
-                self.node._event_batches.soon(lambda _: retention.look())  # noqa: SLF001 - as above
+                self.node._event_batches.soon(lambda _: retention.check())  # noqa: SLF001 - as above
                 self.loop.call_later(interval_s, look)
 
         self.loop.call_later(interval_s, look)
@@ -190,10 +190,10 @@ class NodeProcess:
             # A failed node may be in the middle of a step, and no longer sends. A stopping node still commits pending
             # appends, and may save them in a snapshot, until it leaves its group and closes its store.
             try:
-                self._world.history.look(self.life)
+                self._world.history.check(self.life)
                 if self.state is not None:
                     self._has_begun_save = self.is_saving
-                    self._world.states.look(self.life, self.state)
+                    self._world.states.check(self.life, self.state)
             except Violation as violation:
                 self._world.violate(violation)
             except StoreError as error:

@@ -149,7 +149,7 @@ class StateChecks:
         """Count an event."""
         self.work[work] += 1
 
-    def look(self, life: Life, machine: ShellStateMachine) -> None:
+    def check(self, life: Life, machine: ShellStateMachine) -> None:
         """Check the state of a node after one of its steps.
 
         Raises:

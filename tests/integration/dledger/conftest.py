@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dledger.pending.appends import AppendResult
     from store.fs.ports import Files
 
-_PASSING = (ResponseCode.NOT_LEADER, ResponseCode.LEADER_TRANSFERRING, ResponseCode.LEADER_NOT_READY)
+_RETRIABLE = (ResponseCode.NOT_LEADER, ResponseCode.LEADER_TRANSFERRING, ResponseCode.LEADER_NOT_READY)
 
 Condition = Callable[[], object]
 
@@ -178,7 +178,7 @@ class Cluster:
             result = await leader.append(list(bodies))
             if result.code is ResponseCode.SUCCESS:
                 return result
-            assert result.code in _PASSING, result
+            assert result.code in _RETRIABLE, result
 
     async def read_index(self, node: Node) -> int:
         """Return a read index of `node`: it is asked again when an election leaves it without a leader to ask."""
@@ -187,7 +187,7 @@ class Cluster:
             try:
                 return await node.read_index()
             except RequestRefused as refused:
-                if refused.code not in _PASSING:
+                if refused.code not in _RETRIABLE:
                     raise
 
     def bodies(self, node: Node, last_index: int) -> list[bytes]:

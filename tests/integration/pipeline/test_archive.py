@@ -122,7 +122,7 @@ def test_after_a_gap_the_mark_allows_only_logs_that_begin_there_to_be_deleted(tm
     assert covered[0].end == end
     assert mark_of(lake) == ("n0", 131_072, covered[1].end)
     floor = ArchiveFloor(OsFiles(), mark_path(str(lake), "n0"), "n0")
-    floor.look()
+    floor.check()
     assert floor.lowered(1 << 40, 131_072) == covered[1].end
     for begin in (0, end, 131_071):
         assert floor.lowered(1 << 40, begin) == begin

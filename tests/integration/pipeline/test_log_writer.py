@@ -100,7 +100,7 @@ def killed_after(target, chunks, batch):
 
     class Mortal(LogWriter):
         def _begin(self, chunk):
-            if answers == chunks and self._under_way:
+            if answers == chunks and self._in_flight:
                 raise _Killed
             super()._begin(chunk)
 
@@ -254,14 +254,14 @@ def test_large_bodies_are_compressed_on_request(broker):
 
 
 def test_messages_in_flight_are_bounded(broker, monkeypatch):
-    monkeypatch.setattr(log_writer, "_UNDER_WAY_ROWS", 1_000)
+    monkeypatch.setattr(log_writer, "_IN_FLIGHT_ROWS", 1_000)
     most = 0
 
     class Watched(LogWriter):
         def _begin(self, chunk):
             nonlocal most
             super()._begin(chunk)
-            most = max(most, self._under_way_rows)
+            most = max(most, self._in_flight_rows)
 
     with Watched(target_of(broker), ORIGIN) as writer:
         writer.write(numbered(0, 10_000))

@@ -267,7 +267,7 @@ MUTANTS = (
         directory_is_not_synced_when_a_file_is_created, "acknowledged is durable", CrashPoints("append_and_roll_over")
     ),
     Mutant(
-        truncation_writes_no_terminator, "truncated entries stay truncated", CrashPoints("truncate_and_append_anew")
+        truncation_writes_no_terminator, "truncated entries stay truncated", CrashPoints("truncate_and_append_again")
     ),
     Mutant(checkpoint_records_more_than_is_durable, "a node starts again", CrashPoints("append_and_roll_over")),
     Mutant(
@@ -285,13 +285,13 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        checkpoint_is_not_withdrawn_before_a_truncation, "a node starts again", CrashPoints("truncate_and_append_anew")
+        checkpoint_is_not_withdrawn_before_a_truncation, "a node starts again", CrashPoints("truncate_and_append_again")
     ),
     Mutant(reset_is_not_recorded_before_files_are_deleted, "a node starts again", CrashPoints("restart_log")),
     Mutant(
         new_begin_is_not_recorded_before_files_are_deleted,
         "the log's beginning",
-        CrashPoints("delete_and_begin_anew"),
+        CrashPoints("delete_and_reset"),
     ),
     Mutant(
         recovery_does_not_check_checksums,

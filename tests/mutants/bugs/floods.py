@@ -6,14 +6,14 @@ import dledger.client.connections
 import dledger.service.grpc_server
 from cluster.access.quotas import Quotas
 from cluster.api.gates.quota_gate import QuotaAdmission
-from dledger.service.answers_under_way import AnswersUnderWay
 from dledger.service.connections_by_address import ConnectionsByAddress
 from dledger.service.fair_shares import FairShares
 from dledger.service.request_guard import Guard
+from dledger.service.unread_answers import UnreadAnswers
 from tests.mutants.mutant import Mutant, Tests
 
 FLOODS = "tests/integration/dledger/service/test_connection_floods.py::"
-ANSWERS = "tests/unit/dledger/service/test_answers_under_way.py::"
+ANSWERS = "tests/unit/dledger/service/test_unread_answers.py::"
 CONNECTIONS = "tests/unit/dledger/client/test_connections.py::"
 QUOTAS = "tests/unit/cluster/access/test_quotas.py::"
 QUOTA_GATE = "tests/integration/cluster/api/test_quotas.py::"
@@ -28,11 +28,11 @@ def one_connection_has_half_of_all_calls(patch):
 
 
 def heaviest_connection_is_closed_whatever_its_address_has(patch):
-    patch.setattr("dledger.service.answers_under_way._host_of", lambda name: name)
+    patch.setattr("dledger.service.unread_answers._host_of", lambda name: name)
 
 
 def answers_that_were_sent_count_without_end(patch):
-    patch.setattr(AnswersUnderWay, "end", lambda self, peer, size_bytes: None)
+    patch.setattr(UnreadAnswers, "end", lambda self, peer, size_bytes: None)
 
 
 def answers_of_a_closed_connection_are_subtracted_twice(patch):
@@ -40,7 +40,7 @@ def answers_of_a_closed_connection_are_subtracted_twice(patch):
         self._size_bytes -= size_bytes
         self._sizes[peer] -= size_bytes
 
-    patch.setattr(AnswersUnderWay, "end", end)
+    patch.setattr(UnreadAnswers, "end", end)
 
 
 def new_connections_of_an_address_replace_old_ones(patch):

@@ -106,7 +106,7 @@ MUTANTS = (
         Tests(RECOVERY + "test_queues_that_point_past_the_log_are_cut"),
     ),
     Mutant(
-        index_is_not_truncated_after_a_crash, "the index agrees with the log", Tests(CRASHES + "[expire_and_go_on]")
+        index_is_not_truncated_after_a_crash, "the index agrees with the log", Tests(CRASHES + "[expire_and_continue]")
     ),
     Mutant(
         checkpoint_records_what_is_only_dispatched,

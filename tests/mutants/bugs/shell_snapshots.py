@@ -165,13 +165,13 @@ def installation_begins_with_the_newest_snapshot_at_each_attempt(patch):
 
 
 def request_of_a_snapshot_before_the_first_entry_is_dropped(patch):
-    original = Applier.ask_snapshot
+    original = Applier.request_snapshot
 
-    def ask_snapshot(self, *, is_forced=False):
+    def request_snapshot(self, *, is_forced=False):
         if self._applied_index != NO_INDEX:
             original(self, is_forced=is_forced)
 
-    patch.setattr(Applier, "ask_snapshot", ask_snapshot)
+    patch.setattr(Applier, "request_snapshot", request_snapshot)
 
 
 MUTANTS = (

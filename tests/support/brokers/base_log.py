@@ -13,6 +13,6 @@ def bootstrap_alone(files, config, codec, *, has_property_crc=False):
     local = LocalBaseLog(files, config, codec, has_property_crc=has_property_crc)
     with ExitStack() as stack:
         stack.callback(local.lock().release)
-        if not local.look():
+        if not local.check():
             local.save_agreed(local.own.manifest)
         return BootstrapResult(local.conclude(), local.manifest)

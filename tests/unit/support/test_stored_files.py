@@ -63,9 +63,9 @@ WRONG_UNITS = {
 }
 
 
-@pytest.mark.parametrize("trouble", WRONG_UNITS)
-def test_wrong_units_are_found(trouble, root):
-    WRONG_UNITS[trouble](root)
+@pytest.mark.parametrize("fault", WRONG_UNITS)
+def test_wrong_units_are_found(fault, root):
+    WRONG_UNITS[fault](root)
 
     with pytest.raises(AssertionError, match=r"units of|queues of the log"):
         check_units(read_files(root))

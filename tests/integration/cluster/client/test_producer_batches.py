@@ -85,7 +85,7 @@ def test_messages_of_a_queue_keep_their_order_through_refusals_with_one_batch_in
     broker.refuse(Reason.LEADER_NOT_READY, times=2)
 
     async def main() -> None:
-        async with Producer(broker.address, batch_messages_max=7, batches_under_way_max=1) as producer:
+        async with Producer(broker.address, batch_messages_max=7, batches_in_flight_max=1) as producer:
             for number in range(300):
                 producer.submit(OutgoingMessage("orders", b"%d" % number), queue_key="k")
                 if number % 50 == 0:

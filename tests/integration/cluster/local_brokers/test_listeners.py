@@ -1,4 +1,4 @@
-"""No port of any process is open to strangers: all are on loopback by default, and secured ones refuse strangers."""
+"""No port is open to unknown clients: all are on loopback by default, and secured ports refuse them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-# What a stranger sends: gRPC answers with its settings, a page of metrics with the metrics.
+# What an unknown client sends: gRPC answers with its settings, a page of metrics with the metrics.
 SENT = {
     "HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]),
     "HTTP/1": b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n",
@@ -100,7 +100,7 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
 
 
 def answer(listener: Listener, context: ssl.SSLContext | None, sent: bytes) -> bytes:
-    """Return the first bytes that a server answers to a stranger; none: it is refused."""
+    """Return the first bytes that a server answers to an unknown client; none: it is refused."""
     with socket.create_connection((listener.host, listener.port), PATIENCE_S) as plain:
         try:
             connection = plain if context is None else context.wrap_socket(plain)
@@ -113,9 +113,9 @@ def answer(listener: Listener, context: ssl.SSLContext | None, sent: bytes) -> b
     return b"" if context is None and received[:1] == ALERT else received
 
 
-def strangers(folder: Path) -> dict[str, ssl.SSLContext | None]:
-    """Return the ways in which a stranger connects: none of them checks the certificate of the server."""
-    files = write_tls(folder / "stranger", tls_of(user_pair(FOREIGN, "admin"), FOREIGN))
+def unknown_clients(folder: Path) -> dict[str, ssl.SSLContext | None]:
+    """Return the ways in which an unknown client connects: none of them checks the certificate of the server."""
+    files = write_tls(folder / "unknown", tls_of(user_pair(FOREIGN, "admin"), FOREIGN))
     found: dict[str, ssl.SSLContext | None] = {"plain": None}
     for name in ("no certificate", "a foreign certificate"):
         context = found[name] = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -127,10 +127,10 @@ def strangers(folder: Path) -> dict[str, ssl.SSLContext | None]:
 
 
 def served(listener: Listener, folder: Path) -> list[str]:
-    """Return the strangers that get an answer."""
+    """Return the unknown clients that get an answer."""
     return [
         f"{name}: {kind}"
-        for name, context in strangers(folder).items()
+        for name, context in unknown_clients(folder).items()
         for kind, sent in SENT.items()
         if answer(listener, context, sent)
     ]
@@ -162,11 +162,11 @@ def test_plain_processes_listen_on_loopback_only(processes: Processes, tmp_path:
 
     assert processes.listeners == processes.given
     assert all(each.is_loopback for found in processes.listeners.values() for each in found)
-    # The plain stranger of the other test can succeed: a plain port, or a page, answers it.
+    # The plain client of the other test can succeed: a plain port, or a page, answers it.
     assert all(any(answer(each, None, sent) for sent in SENT.values()) for each in processes.listeners["names"])
 
 
-def test_every_port_of_secured_processes_refuses_strangers(processes: Processes, tmp_path: Path) -> None:
+def test_every_port_of_secured_processes_refuses_unknown_clients(processes: Processes, tmp_path: Path) -> None:
     brokers = processes.start_brokers(is_secured=True)
     assert brokers.secrets is not None
     processes.start_log(is_secured=True)
@@ -184,7 +184,7 @@ def test_every_port_of_secured_processes_refuses_strangers(processes: Processes,
         for each in listeners
         if (found := served(each, tmp_path))
     }
-    # And these strangers are served where no certificate is demanded, so the refusals above were for the want of one.
+    # The same clients are served where no certificate is demanded: they were refused above only for lack of one.
     assert len(open_ones) == 2
     for each in open_ones:
         assert {name.partition(":")[0] for name in served(each, tmp_path)} == {

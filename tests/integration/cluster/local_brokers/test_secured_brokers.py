@@ -19,7 +19,7 @@ from dledger.authentication.tokens import api_token, digest_of_api_token
 from dledger.security.settings import PLAIN
 from pipeline.common.errors import BrokerRefused
 from pipeline.source.options import parse_source_options
-from pipeline.source.parts import HowToRead
+from pipeline.source.parts import ReadSettings
 from pipeline.source.plan import batch_parts
 from tests.integration.cluster.local_brokers.conftest import SMALL, running_brokers, set_topic
 from tests.support.waiting import PATIENCE_S
@@ -152,7 +152,7 @@ def test_pipeline_reads_by_the_environment_what_the_user_may(
         for variable, path in secrets.files_of(user).environment().items():
             monkeypatch.setenv(variable, path)
         parts = batch_parts(parse_source_options({"endpoints": brokers.endpoints, "subscribe": "read"}))
-        reading = HowToRead(("body",))
+        reading = ReadSettings(("body",))
         read = [row["body"] for part in parts for batch in reading.read(part) for row in batch.to_pylist()]
         assert sorted(read) == sorted(bodies)
         are_by_queue[user] = {bool(part.place.topic) for part in parts}

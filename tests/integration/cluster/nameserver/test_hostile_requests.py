@@ -87,7 +87,7 @@ def test_a_hundred_thousand_topics_are_registered_and_listed_in_pieces() -> None
     waiting.run(story())
 
 
-class Liar(nameserver_pb2_grpc.NameServerServicer):
+class HostileNameServer(nameserver_pb2_grpc.NameServerServicer):
     """Returns a prescribed route for every topic."""
 
     def __init__(self, **fields: object) -> None:
@@ -112,7 +112,7 @@ class Liar(nameserver_pb2_grpc.NameServerServicer):
         return pb.RouteResponse(routes=[pb.TopicRoute(topic=topic, brokers=self.routes) for topic in request.topics])
 
 
-LIES = {
+HOSTILE_ROUTES = {
     "two thousand million queues": {"write_queues": 2_000_000_000, "read_queues": 2_000_000_000},
     "negative queues": {"write_queues": -5, "read_queues": -5},
     "many brokers with many queues": {"brokers": 1_000, "write_queues": 65_536, "read_queues": 65_536},
@@ -124,11 +124,11 @@ LIES = {
 }
 
 
-@pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
-def test_a_client_survives_any_route(lie, caplog) -> None:
+@pytest.mark.parametrize("fields", HOSTILE_ROUTES.values(), ids=HOSTILE_ROUTES)
+def test_a_client_survives_any_route(fields, caplog) -> None:
     async def story() -> None:
         server = grpc.aio.server()
-        nameserver_pb2_grpc.add_NameServerServicer_to_server(Liar(**lie), server)
+        nameserver_pb2_grpc.add_NameServerServicer_to_server(HostileNameServer(**fields), server)
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()
         begin_s = time.monotonic()

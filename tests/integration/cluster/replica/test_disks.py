@@ -222,7 +222,7 @@ def test_full_disk_requests_snapshots_early_to_delete_entries(tmp_path):
             for first in range(0, 20_000, 50):
                 await group.put(*numbered(range(first, first + 50)))
                 replica = await group.level()
-                replica.node._event_batches.soon(lambda _, node=replica.node: node._retention.look())
+                replica.node._event_batches.soon(lambda _, node=replica.node: node._retention.check())
                 if replica.parts.entries.begin_index > 0:
                     break
             assert replica.parts.entries.begin_index > 0
@@ -242,7 +242,7 @@ def test_files_of_an_idle_group_are_deleted_up_to_the_end(tmp_path):
             replica = await group.level()
             node, log = replica.node, replica.parts.log
             # One snapshot of the beginning, and one of the end, which knows queues only as they were before.
-            node.ask_snapshot()
+            node.request_snapshot()
             await until(lambda: node.snapshot is not None)
             for first in range(0, 500, 50):
                 await group.put(*numbered(range(first, first + 50)))
@@ -252,7 +252,7 @@ def test_files_of_an_idle_group_are_deleted_up_to_the_end(tmp_path):
                 await group.put(*numbered(range(first, first + 50)))
             await group.level()
             replica.parts.machine._queue_ends = lambda: queues
-            node.ask_snapshot()
+            node.request_snapshot()
             await until(lambda: node.snapshot.index == node.applied_index)
             replica.parts.machine._queue_ends = replica.store.derived.queue_ends
 
@@ -261,7 +261,7 @@ def test_files_of_an_idle_group_are_deleted_up_to_the_end(tmp_path):
             assert queues.offset < last > 3 * FILE_SIZE
 
             def is_last_alone():
-                node._event_batches.soon(lambda _: node._retention.look())
+                node._event_batches.soon(lambda _: node._retention.check())
                 return log.begin_offset >= last
 
             await until(is_last_alone)
@@ -356,7 +356,7 @@ def test_base_log_is_deleted_first_then_entries_and_queue_offsets_continue(tmp_p
                 assert read_queue(replica, queue_id=1) == [(1, b"again")]
 
     def is_begun_later(replica):
-        replica.node._event_batches.soon(lambda _: replica.node._retention.look())
+        replica.node._event_batches.soon(lambda _: replica.node._retention.check())
         return replica.parts.entries.begin_index > 0 and not replica.parts.log.has_base_log
 
     assert OsFiles().disk_used_ratio(str(tmp_path)) < 0.85, "this test needs space on the disk"

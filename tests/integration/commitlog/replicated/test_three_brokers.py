@@ -82,7 +82,7 @@ class Broker:
     @property
     def is_ready(self):
         self.store.dispatch()
-        return self.leadership.look().is_ready
+        return self.leadership.check().is_ready
 
     async def put(self, *messages):
         assert self.is_ready

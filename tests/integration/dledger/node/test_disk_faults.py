@@ -218,7 +218,7 @@ def test_leader_whose_disk_stalls_steps_down_and_the_others_continue(
 
 def test_too_full_disk_deletes_old_files_refuses_appends_and_recovers(run: Run, cluster: Cluster) -> None:
     def look(node: Node) -> None:
-        node._event_batches.soon(lambda _: node._retention.look())
+        node._event_batches.soon(lambda _: node._retention.check())
 
     async def main() -> None:
         disk = FaultyDisk()

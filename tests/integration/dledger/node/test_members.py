@@ -30,8 +30,8 @@ async def changed(cluster: Cluster, action: MembershipAction, node_id: str) -> N
         result = await change(cluster, action, node_id)
         if result.code is ResponseCode.SUCCESS:
             return
-        passing = (ResponseCode.FALL_BEHIND_TOO_MUCH, ResponseCode.NETWORK_ERROR, ResponseCode.LEADER_NOT_READY)
-        assert result.code in (*passing, ResponseCode.REPEATED_REQUEST), result
+        retriable = (ResponseCode.FALL_BEHIND_TOO_MUCH, ResponseCode.NETWORK_ERROR, ResponseCode.LEADER_NOT_READY)
+        assert result.code in (*retriable, ResponseCode.REPEATED_REQUEST), result
         await asyncio.sleep(0.01)
 
 
@@ -162,7 +162,7 @@ def test_change_without_a_majority_is_refused_or_left_open_and_ends(run: Run, cl
     run(main())
 
 
-def test_requests_under_way_are_answered_when_the_node_stops(run: Run, cluster: Cluster) -> None:
+def test_pending_requests_are_answered_when_the_node_stops(run: Run, cluster: Cluster) -> None:
     async def main() -> None:
         await cluster.start()
         leader = await cluster.leader()

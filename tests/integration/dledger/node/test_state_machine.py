@@ -39,7 +39,7 @@ async def delete_old_files(cluster: Cluster, node: Node) -> None:
     """Have the node look as if it were two hours later, by both its clocks, until it has deleted all old files."""
     begin_index = node.status().begin_index
     node._retention._clocks = two_hours_later
-    node._event_batches.soon(lambda _: node._retention.look())
+    node._event_batches.soon(lambda _: node._retention.check())
     await cluster.eventually(lambda: node.status().begin_index > begin_index and not node._retention._to_delete)
     # It repeats the check, and may delete more as followers catch up.
     node._retention._clocks = read_clocks
@@ -88,7 +88,7 @@ def test_old_files_are_deleted_although_no_snapshot_is_due_for_long(run: Run, cl
 
     def look(node: Node) -> bool:
         node._retention._clocks = two_hours_later
-        node._event_batches.soon(lambda _: node._retention.look())
+        node._event_batches.soon(lambda _: node._retention.check())
         return True
 
     run(main())

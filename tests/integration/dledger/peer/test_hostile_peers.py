@@ -96,9 +96,9 @@ def test_unknown_process_at_the_port_neither_stops_a_node_nor_changes_it(cluster
         await cluster.in_contact()
         target = await cluster.follower() if name == "unknown" else cluster.nodes["n0"]
         terms = {node_id: node.term for node_id, node in cluster.nodes.items()}
-        liar = replace(cluster.configs["n1"], self_id=name, peers=(*cluster.configs["n1"].peers,))
+        impostor = replace(cluster.configs["n1"], self_id=name, peers=(*cluster.configs["n1"].peers,))
         if name == "unknown":
-            liar = cluster.invite(name)
+            impostor = cluster.invite(name)
             del cluster.configs[name]
         for group_id in (0, 4711):
             for term in (target.term, target.term + 1, TERM_JUMP_MAX, TERM_MAX):
@@ -108,7 +108,7 @@ def test_unknown_process_at_the_port_neither_stops_a_node_nor_changes_it(cluster
                     is_bulk = isinstance(message, (Push, SnapshotChunk, ResetLog))
                     # If the true member is connected, the false one may be disconnected before it has read its answer.
                     with suppress(asyncio.IncompleteReadError, ConnectionError):
-                        answer = await unknown.greet(liar, target.config.self_id, is_bulk=is_bulk)
+                        answer = await unknown.greet(impostor, target.config.self_id, is_bulk=is_bulk)
                         assert (answer.group_id, answer.lives) == (0, ())
                         unknown.send(message)
                     unknown.close()
@@ -144,11 +144,11 @@ def test_answers_in_a_members_name_count_only_on_dialled_connections(cluster, ru
         await cluster.append(b"b")
         leader = await cluster.leader()
         term, commit_index = leader.term, leader.commit_index
-        liar = await UnknownProcess.dial(leader.config)
-        await liar.greet(cluster.configs["n2"], leader.config.self_id, is_bulk=isinstance(answer, PushAccepted))
-        liar.send(answer)
+        impostor = await UnknownProcess.dial(leader.config)
+        await impostor.greet(cluster.configs["n2"], leader.config.self_id, is_bulk=isinstance(answer, PushAccepted))
+        impostor.send(answer)
 
-        await liar.ended()
+        await impostor.ended()
 
         assert (leader.is_leader, leader.term, leader.commit_index) == (True, term, commit_index)
         await cluster.stop()

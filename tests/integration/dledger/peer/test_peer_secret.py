@@ -87,12 +87,14 @@ def test_node_that_greets_with_another_id_than_it_proved_is_refused(
     async def main() -> None:
         async with AsyncExitStack() as stack:
             n0, received = await begun(stack, configs["n0"], sharing(tmp_path))
-            liar = PeerTransport(configs["n1"], Recorder(), RawOrigin(), random=Random(), security=sharing(tmp_path))
-            dialed_as = liar._handshake.dialed
-            monkeypatch.setattr(liar._handshake, "dialed", lambda peer: replace(dialed_as(peer), self_id="n2"))
-            await liar.start()
-            stack.push_async_callback(liar.stop)
-            liar.set_members({"n0": configs["n0"].self_address})
+            impostor = PeerTransport(
+                configs["n1"], Recorder(), RawOrigin(), random=Random(), security=sharing(tmp_path)
+            )
+            dialed_as = impostor._handshake.dialed
+            monkeypatch.setattr(impostor._handshake, "dialed", lambda peer: replace(dialed_as(peer), self_id="n2"))
+            await impostor.start()
+            stack.push_async_callback(impostor.stop)
+            impostor.set_members({"n0": configs["n0"].self_address})
             await eventually(lambda: n0.refused_counts[Refusal.IDENTITY] >= 2)
             assert not received.messages
 

@@ -43,9 +43,9 @@ def test_false_member_replaces_no_connection_of_a_proven_one(cluster, run):
         held = target._transport._links["n2"].connections()
 
         for is_bulk in (False, True):
-            liar = await UnknownProcess.dial(target.config)
-            await liar.greet(cluster.configs["n2"], "n0", is_bulk=is_bulk)
-            assert await liar.ended() == b""
+            impostor = await UnknownProcess.dial(target.config)
+            await impostor.greet(cluster.configs["n2"], "n0", is_bulk=is_bulk)
+            assert await impostor.ended() == b""
 
         assert target._transport._links["n2"].connections() == held
         await cluster.stop()
@@ -59,14 +59,14 @@ def test_false_member_that_came_before_the_id_was_known_is_cut_off(cluster, run,
     async def main() -> None:
         await cluster.start("n0")
         target = cluster.nodes["n0"]
-        liar = await UnknownProcess.dial(target.config)
-        await liar.greet(cluster.configs["n2"], "n0", is_bulk=False)
+        impostor = await UnknownProcess.dial(target.config)
+        await impostor.greet(cluster.configs["n2"], "n0", is_bulk=False)
         await cluster.eventually(lambda: connections_of(cluster))
 
         target._files.peer_directories.group_id = 5
         target._transport.set_members({peer.id: peer.address for peer in target.config.peers})
 
-        assert await liar.ended() == b""
+        assert await impostor.ended() == b""
         assert connections_of(cluster) == []
         await cluster.stop()
 

@@ -19,12 +19,12 @@ from dledger import AsyncLogClient
 from dledger.client.connections import STREAMS_PER_CONNECTION_MAX
 from dledger.client.failures import CHANNEL_OPTIONS
 from dledger.config import Address
-from dledger.service.answers_under_way import AnswersUnderWay
 from dledger.service.connections_by_address import ConnectionsByAddress
 from dledger.service.grpc_server import STREAMS_MAX, Served, start_grpc_server
 from dledger.service.open_connections import OtherEnd, close_connections, list_peers, peer_of
 from dledger.service.request_bounds import LOG_BOUNDS
 from dledger.service.request_guard import Guard
+from dledger.service.unread_answers import UnreadAnswers
 from dledger.v1 import log_pb2
 from dledger.v1.log_pb2_grpc import LogServiceServicer, LogServiceStub, add_LogServiceServicer_to_server
 from tests.support.http2 import MAX_CONCURRENT_STREAMS, call, opening, reset_calls
@@ -143,7 +143,7 @@ def end_of(connection):
 
 @pytest.mark.parametrize("method", ["Status", "Read"])
 def test_five_slow_readers_are_closed_before_their_answers_take_the_memory(monkeypatch, method):
-    monkeypatch.setattr(dledger.service.grpc_server, "AnswersUnderWay", kept := Kept(size_bytes_max=8 * LARGE))
+    monkeypatch.setattr(dledger.service.grpc_server, "UnreadAnswers", kept := Kept(size_bytes_max=8 * LARGE))
     path = f"/{SERVICE.full_name}/{method}"
 
     async def main():
@@ -170,7 +170,7 @@ class Kept:
         self._size_bytes_max = size_bytes_max
 
     def __call__(self, close):
-        self.made.append(AnswersUnderWay(close, self._size_bytes_max))
+        self.made.append(UnreadAnswers(close, self._size_bytes_max))
         return self.made[-1]
 
 

@@ -89,9 +89,9 @@ def test_counts_distinguish_appended_refused_and_unknown() -> None:
     log: Any = Log(None, AppendUnknown(502, "why"), None, NotAppended(415, "full"))
     ingest = Ingest(log)
 
-    goes_on = [ingest.append(batch) for batch in batches(source(b"ab\n" * 4 * BATCH_ENTRIES_MAX), 0)]
+    may_continue = [ingest.append(batch) for batch in batches(source(b"ab\n" * 4 * BATCH_ENTRIES_MAX), 0)]
 
-    assert [True, True, True, False] == goes_on
+    assert [True, True, True, False] == may_continue
     assert 2 * BATCH_ENTRIES_MAX == ingest.appended_entries
     assert 4 * BATCH_ENTRIES_MAX == ingest.appended_bytes
     assert (BATCH_ENTRIES_MAX, BATCH_ENTRIES_MAX) == (ingest.unknown_entries, ingest.refused_entries)

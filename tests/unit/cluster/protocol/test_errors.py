@@ -39,7 +39,7 @@ def test_every_cause_has_its_row_and_every_failed_put_its_cause() -> None:
 
 
 def test_no_temporary_cause_leaves_the_outcome_unknown() -> None:
-    assert [] == [reason for reason, row in CAUSES.items() if row.is_passing and row.certainty is Certainty.UNKNOWN]
+    assert [] == [reason for reason, row in CAUSES.items() if row.is_retriable and row.certainty is Certainty.UNKNOWN]
 
 
 @pytest.mark.parametrize("reason", list(Reason))
@@ -52,7 +52,7 @@ def test_a_failure_is_decoded_unchanged(reason: Reason) -> None:
     received = caught.value
     assert (received.reason, received.code, received.certainty) == (reason, sent.code, sent.certainty)
     assert received.message == "127.0.0.1:1 answered: found no such thing"
-    assert received.leader == (LEADER.address if CAUSES[reason].is_passing else "")
+    assert received.leader == (LEADER.address if CAUSES[reason].is_retriable else "")
 
 
 @pytest.mark.parametrize("code", [code for code in ResponseCode if code is not ResponseCode.SUCCESS])

@@ -33,27 +33,27 @@ def broker(open_log, tmp_path):
 
 
 def test_readiness_has_four_steps_and_says_which_one_is_missing(broker):
-    node, look = broker.node, broker.leadership.look
+    node, check = broker.node, broker.leadership.check
     node.unapplied_count = 2
-    assert not look().is_ready
-    assert "does not lead" in look().reason
+    assert not check().is_ready
+    assert "does not lead" in check().reason
 
     node.lead(1)
-    assert not look().is_ready
-    assert "majority" in look().reason
+    assert not check().is_ready
+    assert "majority" in check().reason
 
     node.commit()
-    found = look()
+    found = check()
     assert (found.is_ready, found.is_no_op_committed, found.behind_bytes) == (False, True, broker.log.end_offset)
     assert f"{broker.log.end_offset} bytes" in found.reason
 
     broker.store.dispatch()
-    found = look()
+    found = check()
     assert (found.is_ready, found.behind_bytes, found.unapplied_count) == (False, 0, 2)
     assert "2 entries left to apply" in found.reason
 
     node.unapplied_count = 0
-    found = look()
+    found = check()
     assert (found.is_ready, found.behind_bytes, found.reason) == (True, 0, "")
     assert found.dispatched_offset == found.target_offset == broker.log.end_offset
 
@@ -62,37 +62,37 @@ def test_puts_do_not_make_a_leader_unready(broker):
     broker.node.lead(1)
     broker.node.commit()
     broker.store.dispatch()
-    assert broker.leadership.look().is_ready
+    assert broker.leadership.check().is_ready
 
     broker.store.put(message())
     broker.node.commit()
 
-    assert broker.leadership.look().is_ready
+    assert broker.leadership.check().is_ready
 
 
 def test_later_entries_need_not_be_applied_for_a_leader_to_be_ready(broker):
     broker.node.lead(1)
     broker.node.commit()
     broker.store.dispatch()
-    assert broker.leadership.look().is_ready
+    assert broker.leadership.check().is_ready
     broker.store.put(message())
     broker.node.commit()
     broker.node.unapplied_count = 1
-    assert broker.leadership.look().is_ready
+    assert broker.leadership.check().is_ready
 
 
 def test_each_term_starts_with_new_state(broker):
     broker.node.lead(1)
     broker.node.commit()
     broker.store.dispatch()
-    assert broker.leadership.look().is_ready
+    assert broker.leadership.check().is_ready
     broker.node.is_leader = False
-    assert not broker.leadership.look().is_ready
+    assert not broker.leadership.check().is_ready
     broker.node.lead(2)
-    assert not broker.leadership.look().is_ready
+    assert not broker.leadership.check().is_ready
     broker.node.commit()
     broker.store.dispatch()
-    assert broker.leadership.look().is_ready
+    assert broker.leadership.check().is_ready
 
 
 def test_no_op_of_an_older_term_does_not_count(broker):
@@ -101,7 +101,7 @@ def test_no_op_of_an_older_term_does_not_count(broker):
     broker.node.lead(2)
     broker.store.dispatch()
 
-    assert not broker.leadership.look().is_no_op_committed
+    assert not broker.leadership.check().is_no_op_committed
 
 
 def test_queue_offsets_continue_where_the_queues_end(broker):
@@ -110,7 +110,7 @@ def test_queue_offsets_continue_where_the_queues_end(broker):
     node.lead(1)
     node.commit()
     store.dispatch()
-    broker.leadership.look()
+    broker.leadership.check()
     store.put_many([message(), message()])
     node.commit()
     store.dispatch()
@@ -122,7 +122,7 @@ def test_queue_offsets_continue_where_the_queues_end(broker):
     node.lead(3)
     node.commit()
     store.dispatch()
-    assert broker.leadership.look().is_ready
+    assert broker.leadership.check().is_ready
 
     pending = store.put(message(b"next"))
     node.commit()

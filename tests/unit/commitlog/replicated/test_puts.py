@@ -83,33 +83,33 @@ def test_retry_while_the_outcome_is_open_is_not_put_twice(shop):
 
 def test_queue_offsets_of_a_put_that_is_refused_late_are_determined_again_before_the_next_put(shop):
     """The node accepted it, then refused it, for example in a leadership transfer, and still leads in the same term."""
-    under_way = []
+    in_flight = []
     leadership = Leadership(
         shop.node,
         term_at=shop.node.store.term_at,
         end_offset=lambda: shop.store.log.end_offset,
         dispatched_offset=lambda: shop.store.derived.dispatcher.offset,
-        is_idle=lambda: not under_way,
+        is_idle=lambda: not in_flight,
         recover_queue_offsets=shop.store.recover_queue_offsets,
     )
     shop.put("a")
     shop.commit()
-    leadership.look()
+    leadership.check()
     assert leadership.is_ready
 
-    under_way.append(shop.put("b"))
+    in_flight.append(shop.put("b"))
     refused = shop.put("c", "d")
     shop.node.drop_last()
     leadership.invalidate_offsets()
-    leadership.look()
+    leadership.check()
     assert refused.outcome.certainty is Certainty.NOT_APPENDED
     assert not leadership.is_ready
     shop.node.commit()
-    under_way.clear()
-    leadership.look()
+    in_flight.clear()
+    leadership.check()
     assert not leadership.is_ready
     shop.store.dispatch()
-    leadership.look()
+    leadership.check()
     assert leadership.is_ready
 
     pending = shop.put("e")

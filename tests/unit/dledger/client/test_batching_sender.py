@@ -188,7 +188,7 @@ def refused(*, is_named: bool = False, is_left: bool = False, is_drained_first: 
     ("batches_max", "queued_bytes", "expected"),
     [(2, FULL_SIZE_BYTES - 1, 2), (2, FULL_SIZE_BYTES, 4), (1, FULL_SIZE_BYTES - 1, 1), (1, FULL_SIZE_BYTES, 1)],
 )
-def test_batches_under_way_are_bounded_and_twice_as_many_when_full(batches_max, queued_bytes, expected):
+def test_batches_in_flight_are_bounded_and_twice_as_many_when_full(batches_max, queued_bytes, expected):
     async def story():
         stage = Stage(batches_max)
         stage.policy.queued_bytes = queued_bytes

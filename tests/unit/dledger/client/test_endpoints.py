@@ -62,7 +62,7 @@ def test_wrong_group_everywhere_is_refused_permanently() -> None:
     refusal = refusal_without_leader({"a:1": answer("", 0, code=400), "b:2": "b:2 is not reachable"})
 
     assert ResponseCode.UNKNOWN_GROUP == refusal.code
-    assert not refusal.is_passing
+    assert not refusal.is_retriable
 
 
 def test_hint_of_a_refusal_is_followed_and_remembered() -> None:

@@ -129,9 +129,9 @@ def test_unreachable_node_is_reported_in_plain_words() -> None:
 
 @pytest.mark.parametrize("code", list(ResponseCode))
 def test_only_temporary_refusals_are_retried(code: ResponseCode) -> None:
-    passing = {302, 404, 442, 501, 503, 505, 506}
+    retriable = {302, 404, 442, 501, 503, 505, 506}
 
-    assert (code in passing) is is_worth_trying(Refused(code, ""))
+    assert (code in retriable) is is_worth_trying(Refused(code, ""))
     assert not is_worth_trying(AppendUnknown(code, ""))
 
 

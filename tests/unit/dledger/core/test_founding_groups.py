@@ -92,7 +92,7 @@ class _Foundings:
     def __init__(self, seed):
         self.random = Random(seed)
         self.nodes = {node_id: founding_node(node_id, self.random.random()) for node_id in ABC}
-        self.under_way = []
+        self.in_flight = []
         self.now_ms = 0
 
     def do_something(self):
@@ -114,12 +114,12 @@ class _Foundings:
             self.nodes[node.id] = again
         elif kind < 0.22:
             self.random.choice(list(self.nodes.values())).sync()
-        elif self.under_way:
-            sender, peer, message = self.under_way.pop(self.random.randrange(len(self.under_way)))
+        elif self.in_flight:
+            sender, peer, message = self.in_flight.pop(self.random.randrange(len(self.in_flight)))
             if self.random.random() < 0.9:
                 self.nodes[peer].step(Received(sender, message))
         for node in self.nodes.values():
-            self.under_way += [(node.id, peer, message) for peer, message in node.outbox]
+            self.in_flight += [(node.id, peer, message) for peer, message in node.outbox]
             node.outbox.clear()
 
     @property

@@ -379,15 +379,15 @@ def test_a_term_that_the_leader_does_not_know_any_more_agrees_only_with_what_is_
 def deliver_in_random_order(cluster, seed, count_max):
     """Deliver messages of one instant in random order; return the number delivered until none is left."""
     draw = random.Random(seed).randrange
-    under_way = []
+    in_flight = []
     for count in range(count_max):
         for node in cluster.nodes.values():
             node.sync()
-            under_way += [(node.id, *sent) for sent in node.outbox]
+            in_flight += [(node.id, *sent) for sent in node.outbox]
             node.outbox.clear()
-        if not under_way:
+        if not in_flight:
             return count
-        sender, peer, message = under_way.pop(draw(len(under_way)))
+        sender, peer, message = in_flight.pop(draw(len(in_flight)))
         cluster[peer].step(Received(sender, message))
     return count_max
 

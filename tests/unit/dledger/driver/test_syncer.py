@@ -123,7 +123,7 @@ def test_failed_sync_is_reported_and_not_as_synced(is_inline: bool) -> None:
     asyncio.run(main())
 
 
-def test_stopping_the_thread_waits_for_the_job_under_way() -> None:
+def test_stopping_the_thread_waits_for_the_running_job() -> None:
     async def main() -> None:
         thread, release, ended = StorageThread("disk"), threading.Event(), []
         thread.run(release.wait, ended.append)

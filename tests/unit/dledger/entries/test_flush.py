@@ -44,11 +44,11 @@ def test_truncation_lowers_the_durable_index_and_that_of_running_flushes():
 
 def test_entries_rewritten_after_a_truncation_need_their_own_sync():
     progress = EntriesFlushProgress(4)
-    under_way = progress.begin(9, [])
+    in_flight = progress.begin(9, [])
     progress.truncate(6)
     again = progress.begin(9, [])
-    under_way.sync()
-    progress.end(under_way)
+    in_flight.sync()
+    progress.end(in_flight)
 
     assert progress.durable_index == 5
     again.sync()

@@ -18,7 +18,7 @@ class Policy(SimpleNamespace):
     def read_clocks(self, clocks):
         pass
 
-    def look(self, _clocks, _floor):
+    def check(self, _clocks, _floor):
         return [index for index in (5, 9) if index not in self.deleted]
 
 
@@ -43,7 +43,7 @@ def looked(*, is_short_of_space, aside_count, is_stalled=False):
         free_aside=free_aside,
         clocks=lambda: None,
     )
-    retention.look()
+    retention.check()
     for _ in range(aside_count + 2):
         if steps:
             steps.popleft()(driver)

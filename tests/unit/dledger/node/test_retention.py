@@ -112,7 +112,7 @@ def test_time_before_the_start_in_which_nothing_was_written_expires_no_file(log,
     now = ClockReading(NOW + hours_after_start * HOUR, 500.0 + hours_after_start * HOUR, 4)
 
     assert policy.silence_s == 60 * HOUR
-    assert len(policy.look(now, 1000)) == count
+    assert len(policy.check(now, 1000)) == count
 
 
 class Disk(ForwardingFiles):
@@ -141,7 +141,7 @@ def test_policy_deletes_old_files_and_reports_a_full_disk(log, fill, names):
     policy.read_clocks(ClockReading(modified, (modified - NOW), 12))
 
     def run(hour, floor=1000, wall=NOW, monotonic=0.0):
-        indexes = policy.look(ClockReading(wall, monotonic, hour), floor)
+        indexes = policy.check(ClockReading(wall, monotonic, hour), floor)
         for index in indexes:
             store.delete_before(index)
         return indexes
@@ -169,9 +169,9 @@ def test_policy_deletes_old_files_and_reports_a_full_disk(log, fill, names):
 def test_empty_log_has_no_old_files(log):
     policy = policy_of(log.files, log.directory, log.open())
 
-    assert policy.look(ClockReading(NOW, 0, 4), 1000) == ()
+    assert policy.check(ClockReading(NOW, 0, 4), 1000) == ()
     log.store.reset(10, 4096 + 100, 3)
-    assert policy.look(ClockReading(NOW, 1, 4), 1000) == ()
+    assert policy.check(ClockReading(NOW, 1, 4), 1000) == ()
 
 
 def test_clock_that_jumps_between_the_start_and_the_first_check_is_not_trusted(log, fill, names):
@@ -185,7 +185,7 @@ def test_clock_that_jumps_between_the_start_and_the_first_check_is_not_trusted(l
     jumped = NOW + 100 * HOUR
     os.utime(log.data_path(names(f"{log.directory}/data")[-1]), (jumped, jumped))
 
-    assert policy.look(ClockReading(jumped, 1.0, 4), 1000) == ()
+    assert policy.check(ClockReading(jumped, 1.0, 4), 1000) == ()
     assert not policy.is_clock_trusted
 
 
@@ -197,6 +197,6 @@ def test_clock_that_was_wrong_between_two_looks_does_not_age_what_was_written_me
     for base in names(f"{log.directory}/data")[:2]:
         os.utime(log.data_path(base), (NOW - 1000 * HOUR, NOW - 1000 * HOUR))
 
-    assert policy.look(ClockReading(NOW + 10, 10.0, 4), 1000) == ()
+    assert policy.check(ClockReading(NOW + 10, 10.0, 4), 1000) == ()
     later_s = SETTINGS.rules.reserved_s + 10
-    assert policy.look(ClockReading(NOW + later_s, later_s, 4), 1000)[:2] == (4, 8)
+    assert policy.check(ClockReading(NOW + later_s, later_s, 4), 1000)[:2] == (4, 8)

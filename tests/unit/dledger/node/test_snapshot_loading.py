@@ -56,7 +56,7 @@ def test_commits_and_snapshot_requests_wait_until_all_pieces_are_loaded(loading)
     host, _ = loading
     host.append(*bodies(50, 65))
     host.applier.committed(65)
-    host.applier.ask_snapshot(is_forced=True)
+    host.applier.request_snapshot(is_forced=True)
     steps = 0
     while host.applier.is_loading:
         assert (host.applier.applied_index, host.state.applied) == (3, bodies(0, 3))
@@ -77,7 +77,7 @@ def test_commits_and_snapshot_requests_wait_until_all_pieces_are_loaded(loading)
 def test_forced_request_during_a_load_is_made_when_the_snapshot_is_loaded(loading, is_forced):
     host, _ = loading
     host.applier._threshold = 1000
-    host.applier.ask_snapshot(is_forced=is_forced)
+    host.applier.request_snapshot(is_forced=is_forced)
 
     while host.applier.is_loading:
         host.applier.step()

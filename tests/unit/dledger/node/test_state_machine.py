@@ -142,12 +142,12 @@ def test_snapshot_that_is_requested_again_replaces_the_one_of_the_same_entries(m
     host.append(*bodies(0, 4))
     host.commit()
     first = host.applier.save_snapshot()
-    host.applier.ask_snapshot()
+    host.applier.request_snapshot()
     assert host.applier.is_snapshot_due
     assert host.applier.save_snapshot() is None
 
     host.state.applied.append(b"what no entry says")
-    host.applier.ask_snapshot(is_forced=True)
+    host.applier.request_snapshot(is_forced=True)
     assert host.applier.is_snapshot_due
     second = host.applier.save_snapshot()
 
@@ -159,7 +159,7 @@ def test_snapshot_that_is_requested_again_replaces_the_one_of_the_same_entries(m
 @pytest.mark.parametrize("is_forced", [False, True])
 def test_snapshot_that_is_requested_before_the_first_entry_is_saved_after_it(machine, is_forced):
     host = Host(machine)
-    host.applier.ask_snapshot(is_forced=is_forced)
+    host.applier.request_snapshot(is_forced=is_forced)
     assert not host.applier.is_snapshot_due
     assert host.applier.save_snapshot() is None
 

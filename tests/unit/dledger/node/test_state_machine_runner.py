@@ -143,18 +143,18 @@ def test_snapshots_are_saved_in_a_thread_and_reported_to_the_driver(machine):
 def test_requested_snapshot_contains_all_applied_entries(machine):
     async def main():
         host = Host(machine, threshold=1000)
-        host.machine.ask_snapshot()
+        host.machine.request_snapshot()
         await host.turn_all()
         assert host.machine.snapshot is None, "nothing was applied"
         host.append(b"a", b"b")
         host.machine.committed(1)
-        host.machine.ask_snapshot()
-        host.machine.ask_snapshot()
+        host.machine.request_snapshot()
+        host.machine.request_snapshot()
         await host.turn_all()
         while not host.driver.saved:
             await asyncio.sleep(0)
             await host.turn_all()
-        host.machine.ask_snapshot()
+        host.machine.request_snapshot()
         host.append(b"c")
         host.machine.committed(2)
         await host.turn_all()
@@ -180,12 +180,12 @@ def test_snapshot_that_is_requested_while_another_one_is_saved_follows_it(machin
         host.append(b"a")
         host.machine.committed(0)
         await host.turn_all()
-        host.machine.ask_snapshot()
+        host.machine.request_snapshot()
         host.steps.popleft()(host.driver)
         await until(begun.is_set)
-        host.machine.ask_snapshot()
-        host.machine.ask_snapshot(is_forced=True)
-        host.machine.ask_snapshot()
+        host.machine.request_snapshot()
+        host.machine.request_snapshot(is_forced=True)
+        host.machine.request_snapshot()
         may_end.set()
         await host.turn_all()
         assert host.driver.saved == [0, 0]
@@ -215,7 +215,7 @@ def test_entries_committed_during_a_save_are_applied_before_the_next_one(machine
         for number in range(100):
             host.append(b"%d" % number)
         host.machine.committed(101)
-        host.machine.ask_snapshot()
+        host.machine.request_snapshot()
         may_end.set()
         await host.turn_all()
         assert host.driver.saved == [1, 101]
@@ -278,7 +278,7 @@ def test_state_is_loaded_a_piece_a_turn_and_readers_are_woken_by_the_last(machin
         target.log.reset(20, 4096, 1)
         target.machine.on_reset(20, 19)
         target.machine.committed(19)
-        target.machine.ask_snapshot()
+        target.machine.request_snapshot()
         for _ in range(2):
             assert (target.machine.applied_index, target.applied) == (-1, [])
             assert len(target.steps) == 1, "other steps come in between"

@@ -12,10 +12,10 @@ from pipeline.log.sample_store import SampleConfig, make_sample_store
 from pipeline.log.stores import open_store
 from pipeline.report.partial import REPORT_COLUMNS
 from pipeline.source.options import parse_source_options
-from pipeline.source.parts import HowToRead
+from pipeline.source.parts import ReadSettings
 from pipeline.source.plan import batch_parts
 from pipeline.spark.jobs import partial_of
-from pipeline.spark.part import how_to_read
+from pipeline.spark.part import read_settings_of
 from tests.support.spark_cli import run
 
 OF_A_TASK = """An exception was thrown from the Python worker. Please see the stack trace below.
@@ -32,7 +32,7 @@ BODY_POSITION = 88
 
 
 def offsets_of(part):
-    return [offset for batch in HowToRead(("physicalOffset",)).read(part) for offset in batch.column(0).to_pylist()]
+    return [offset for batch in ReadSettings(("physicalOffset",)).read(part) for offset in batch.column(0).to_pylist()]
 
 
 def test_cause_of_an_error_of_spark_is_reported_without_its_traceback():
@@ -154,7 +154,7 @@ def test_a_report_verifies_checksums_on_request(tmp_path):
     found = []
     for checked in ("false", "true"):
         parsed = parse_source_options(options | {"verifyCrc": checked})
-        how = how_to_read(parsed, REPORT_COLUMNS)
+        how = read_settings_of(parsed, REPORT_COLUMNS)
         found.append(partial_of(batch_parts(parsed), keys_kept=1 << 10, level=0, how=how))
 
     assert [each.skipped for each in found] == [0, 1]

@@ -51,7 +51,7 @@ def whole(request, tmp_path_factory):
     maker = {"plain": make_plain, "replicated": lambda root, count: make_replicated(root, count, batch=1)}[kind]
     folder, messages = with_count_in_last_file(maker, tmp_path_factory.mktemp("last"), wanted)
     if kind == "plain" and not messages[-1].is_queued:
-        pytest.skip("nothing in a plain store vouches for a last message that is in no queue")
+        pytest.skip("nothing in a plain store proves a last message that is in no queue")
     return SimpleNamespace(kind=kind, folder=folder, messages=messages)
 
 

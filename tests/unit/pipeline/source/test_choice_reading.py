@@ -16,7 +16,7 @@ from pipeline.reading.corrupt_policy import FAIL, SKIP, CorruptPolicy
 from pipeline.source.broker_range import BrokerRange
 from pipeline.source.choice_reading import ChoiceReading
 from pipeline.source.options import parse_source_options
-from pipeline.source.parts import HowToRead
+from pipeline.source.parts import ReadSettings
 from pipeline.source.path_view import PathView
 from pipeline.source.plan import Source, batch_selection
 from pipeline.source.replica_fallback import NO_CHOICE, Replicas, candidates
@@ -82,7 +82,7 @@ def parts_of(paths, selection=EVERYTHING, *, local=(), partitions_min=3):
 
 
 def read(parts, paths=(), *, local=(), **options):
-    how = HowToRead(NAMES, **{"verify_crc": True, "replicas": Replicas(tuple(paths), tuple(local))} | options)
+    how = ReadSettings(NAMES, **{"verify_crc": True, "replicas": Replicas(tuple(paths), tuple(local))} | options)
     return [row["physicalOffset"] for part in parts for batch in how.read(part) for row in batch.to_pylist()]
 
 
@@ -266,14 +266,14 @@ def options_of(brokers, **more):
 
 def read_of(options, **fields):
     """Return (queue, offset) of all messages, and the parts that were read."""
-    from pipeline.spark.part import how_to_read
+    from pipeline.spark.part import read_settings_of
 
     parsed = parse_source_options(options)
     view = Source(parsed).view()
     parts = view.parts(batch_selection(parsed, view), None, None, fail_on_data_loss=True)
     view.close()
 
-    how = how_to_read(parsed, ("topic", "queueId", "queueOffset"))
+    how = read_settings_of(parsed, ("topic", "queueId", "queueOffset"))
     return [tuple(row.values()) for part in parts for batch in how.read(part) for row in batch.to_pylist()]
 
 
@@ -306,8 +306,8 @@ def test_a_task_reads_the_files_of_its_own_hosts_node_and_asks_the_broker_for_th
     put(one, "a", 0, 30)
     options = options_of([one], localPath=str(two.path)) | ({} if topic is None else {"subscribe": topic})
     asked = []
-    real = HowToRead._of_broker
-    monkeypatch.setattr(HowToRead, "_of_broker", lambda how, *given: asked.append(given) or real(how, *given))
+    real = ReadSettings._of_broker
+    monkeypatch.setattr(ReadSettings, "_of_broker", lambda how, *given: asked.append(given) or real(how, *given))
 
     later = read_of(options)
     is_asked = bool(asked)

@@ -16,7 +16,7 @@ from pipeline.log.selection import EVERYTHING
 from pipeline.reading.corrupt_policy import SKIP
 from pipeline.source.broker_range import BrokerRange, Chunk
 from pipeline.source.chunk_client import BrokerLog
-from pipeline.source.parts import HowToRead, Part
+from pipeline.source.parts import Part, ReadSettings
 from tests.compat.conftest import java_store, manifest, unpack
 from tests.support.brokers.thread import running_broker
 from tests.unit.pipeline.source.test_stream_plan import put
@@ -69,7 +69,7 @@ def test_chunks_split_at_any_byte_give_every_message_once(java_store, monkeypatc
     )
 
     part = Part(BrokerRange("127.0.0.1:1", 0, end), EVERYTHING)
-    found = [row for batch in HowToRead(("physicalOffset", "body")).read(part) for row in batch.to_pylist()]
+    found = [row for batch in ReadSettings(("physicalOffset", "body")).read(part) for row in batch.to_pylist()]
 
     expected = {offset: base64.b64decode(message["body"]) for offset, message in java_store.messages.items()}
     assert expected == {row["physicalOffset"]: row["body"] for row in found}
@@ -88,7 +88,9 @@ def test_entries_are_not_searched_for_when_their_begins_are_given(tmp_path, monk
     for module in ("pipeline.source.broker_reading", "pipeline.reading.log_reading"):
         monkeypatch.setattr(f"{module}.walk", None)
 
-    batches = list(HowToRead(("physicalOffset",)).read(Part(BrokerRange("127.0.0.1:1", 0, found.position), EVERYTHING)))
+    batches = list(
+        ReadSettings(("physicalOffset",)).read(Part(BrokerRange("127.0.0.1:1", 0, found.position), EVERYTHING))
+    )
 
     assert [row["physicalOffset"] for batch in batches for row in batch.to_pylist()] == found.starts
 
@@ -128,8 +130,8 @@ def test_bytes_without_an_intact_message_are_reported_with_their_position(broker
     damage(at)
 
     with pytest.raises(CorruptRecord, match=r"broker 127\.0\.0\.1:.*\(offset 196\)"):
-        list(HowToRead(DEFAULT_NAMES, **options).read(part))
-    rest = HowToRead(("queueOffset",), on_corrupt=SKIP, **options).read(part)
+        list(ReadSettings(DEFAULT_NAMES, **options).read(part))
+    rest = ReadSettings(("queueOffset",), on_corrupt=SKIP, **options).read(part)
 
     assert [0, *range(2, 200)] == [row["queueOffset"] for batch in rest for row in batch.to_pylist()]
 
@@ -141,7 +143,9 @@ def test_a_queue_is_read_without_the_records_between_its_messages(broker):
         put(broker, "a", 1, 3)
     broker_range = BrokerRange(broker.endpoints, 5, 35, "b", 0)
 
-    found = HowToRead(("topic", "queueOffset", "physicalOffset"), verify_crc=True).read(Part(broker_range, EVERYTHING))
+    found = ReadSettings(("topic", "queueOffset", "physicalOffset"), verify_crc=True).read(
+        Part(broker_range, EVERYTHING)
+    )
 
     expected = [("b", each.queue_offset, each.physical_offset) for each in broker.messages("b")[0][5:35]]
     assert expected == [tuple(row.values()) for batch in found for row in batch.to_pylist()]
@@ -157,7 +161,7 @@ def test_messages_deleted_meanwhile_are_an_error_or_left_out(broker, monkeypatch
     part = Part(BrokerRange(broker.endpoints, begin, end or store.log.end_offset, topic, 0), EVERYTHING)
 
     with pytest.raises(DataLost, match=r"lost (log|topic a, queue 0) \[0, "):
-        list(HowToRead(DEFAULT_NAMES).read(part))
-    found = HowToRead(("queueOffset",), fail_on_data_loss=False).read(part)
+        list(ReadSettings(DEFAULT_NAMES).read(part))
+    found = ReadSettings(("queueOffset",), fail_on_data_loss=False).read(part)
 
     assert list(range(50, 200)) == [row["queueOffset"] for batch in found for row in batch.to_pylist()]

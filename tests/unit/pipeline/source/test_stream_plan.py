@@ -8,7 +8,7 @@ import pytest
 from cluster.v1 import broker_pb2 as pb
 from pipeline.common.errors import DataLost, ForeignCheckpoint, UnknownTopic
 from pipeline.source.options import parse_source_options
-from pipeline.source.parts import HowToRead
+from pipeline.source.parts import ReadSettings
 from pipeline.source.path_view import PathView
 from pipeline.source.plan import wanted_spans
 from pipeline.source.stream_offsets import StreamOffset
@@ -59,7 +59,7 @@ def read(plan, start, end):
     """Return (topic, queue, offset) of all messages of a batch."""
     found = []
     for part in plan.parts(again(start), again(end)):
-        for batch in HowToRead(NAMES).read(part):
+        for batch in ReadSettings(NAMES).read(part):
             found += [tuple(row.values())[:3] for row in batch.to_pylist()]
     return found
 

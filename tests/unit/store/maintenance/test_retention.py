@@ -312,8 +312,8 @@ def test_mark_on_a_hanging_server_delays_nothing_and_its_last_value_applies(tmp_
         wait_until(lambda: floor.lowered(1_000, 7) == end, f"the mark says {end}")
 
     say(100)
-    floor.look_aside()
-    floor.look_aside()
+    floor.check_in_thread()
+    floor.check_in_thread()
     assert floor.lowered(1_000, 7) == 7
     assert "does not answer" in floor.fault
     server.is_well.set()
@@ -321,14 +321,14 @@ def test_mark_on_a_hanging_server_delays_nothing_and_its_last_value_applies(tmp_
 
     server.is_well.clear()
     say(200)
-    wait_until(lambda: floor.look_aside() or server.looks_count == 2, "it is asked again")
+    wait_until(lambda: floor.check_in_thread() or server.looks_count == 2, "it is asked again")
     for _ in range(3):
-        floor.look_aside()
+        floor.check_in_thread()
     assert server.looks_count == 2
     assert floor.lowered(1_000, 7) == 100
     assert "does not answer" in floor.fault
     server.is_well.set()
     hears(200)
-    wait_until(lambda: floor.look_aside() or (floor.lowered(1_000, 7) == 200 and not floor.fault), "all is well")
+    wait_until(lambda: floor.check_in_thread() or (floor.lowered(1_000, 7) == 200 and not floor.fault), "all is well")
     # Its reads must end before the test's directory is removed.
     wait_until(lambda: not floor._looking.is_alive(), "the last look is over")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from dledger.service.answers_under_way import AnswersUnderWay
 from dledger.service.open_connections import OtherEnd
+from dledger.service.unread_answers import UnreadAnswers
 
 
 @pytest.fixture
@@ -13,7 +13,7 @@ def closed():
 
 @pytest.fixture
 def answers(closed):
-    return AnswersUnderWay(closed.append, size_bytes_max=100)
+    return UnreadAnswers(closed.append, size_bytes_max=100)
 
 
 def test_heaviest_connection_of_the_heaviest_address_is_closed(answers, closed):

@@ -29,7 +29,7 @@ COUNTED_BYTES_MIN: Final = 64 << 10
 logger = logging.getLogger(__name__)
 
 
-class AnswersUnderWay:
+class UnreadAnswers:
     """The large answers of one server that are not sent yet. Loop thread only.
 
     Args:
@@ -58,7 +58,7 @@ class AnswersUnderWay:
             context.add_done_callback(lambda _: self.end(peer, size_bytes))  # type: ignore[arg-type]
 
     @contextmanager
-    def under_way(self, context: Context, size_bytes: int) -> Iterator[None]:
+    def in_flight(self, context: Context, size_bytes: int) -> Iterator[None]:
         """Count an answer of a stream while the block sends it."""
         if size_bytes < COUNTED_BYTES_MIN:
             yield
