@@ -52,8 +52,8 @@ class ScriptedLog:
     ("outcome", "line"),
     [
         (None, ""),
-        (dledger.NotAppended(302, "no leader"), "not appended, may be tried again: .*no leader.*\n"),
-        (dledger.AppendUnknown(302, "no answer"), "outcome unknown, read the end of the log first: .*no answer.*\n"),
+        (dledger.NotAppended(302, "no leader"), "not appended; a retry is safe: .*no leader.*\n"),
+        (dledger.AppendUnknown(302, "no answer"), "outcome unknown; read the end of the log before a retry: .*no answer.*\n"),
     ],
     ids=["appended", "not appended", "unknown"],
 )
