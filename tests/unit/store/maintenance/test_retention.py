@@ -331,4 +331,4 @@ def test_mark_on_a_hanging_server_delays_nothing_and_its_last_value_applies(tmp_
     hears(200)
     wait_until(lambda: floor.check_in_thread() or (floor.lowered(1_000, 7) == 200 and not floor.fault), "all is well")
     # Its reads must end before the test's directory is removed.
-    wait_until(lambda: not floor._looking.is_alive(), "the last look is over")
+    wait_until(lambda: not floor._checking.is_alive(), "the last look is over")
