@@ -53,7 +53,7 @@ class ScriptedLog:
     [
         (None, ""),
         (dledger.NotAppended(302, "no leader"), "not appended; a retry is safe: .*no leader.*\n"),
-        (dledger.AppendUnknown(302, "no answer"), "outcome unknown; read the end of the log before a retry: .*no answer.*\n"),
+        (dledger.AppendUnknown(302, "no answer"), "outcome unknown; read the end of the log .*: .*no answer.*\n"),
     ],
     ids=["appended", "not appended", "unknown"],
 )
