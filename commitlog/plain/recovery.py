@@ -25,11 +25,11 @@ from commitlog.plain.tail import (
     BadRecordPlace,
     GoodRecord,
     PlaceFacts,
-    TailVerdict,
+    TailKind,
+    classify,
     describe,
     find_facts,
     find_lost_end,
-    judge,
 )
 from commitlog.plain.units_past_end import are_past_end
 from commitlog.record.columns import count_good
@@ -192,7 +192,7 @@ def recover(
         _check_end(queue, RecoveredLog(0, NO_TIMESTAMP), last_exit, notes, is_skipped=is_corruption_skipped)
         queue.remove_cut_short()
         return RecoveredLog(0, NO_TIMESTAMP, tuple(notes))
-    verdict = TailVerdict.END
+    verdict = TailKind.END
     at = _choose_start(files, last_exit, is_property_crc_checked=is_property_crc_checked)
     while True:
         at = _scan(files, at, _Checks(last_exit.synced_timestamp, is_property_crc_checked))
@@ -205,8 +205,8 @@ def recover(
         rest = tuple(files[at.number :])
         place = BadRecordPlace(rest, at.position, at.last_store_timestamp, is_property_crc_checked)
         facts, good = find_facts(place, last_exit.synced_timestamp)
-        verdict = judge(facts := _with_guarantee(facts, place, last_exit))
-        if verdict is TailVerdict.CORRUPTION and (facts.is_foreign or not is_corruption_skipped):
+        verdict = classify(facts := _with_guarantee(facts, place, last_exit))
+        if verdict is TailKind.CORRUPTION and (facts.is_foreign or not is_corruption_skipped):
             raise _refusal(place, last_exit, good)
         # With skipping, everything readable is kept, even after a possible lost write.
         if is_corruption_skipped and good is not None:
@@ -214,7 +214,7 @@ def recover(
             passed_over += _places_until(place, good)
             at = _Cursor(at.number + good.number, good.position, at.last_store_timestamp)
             continue
-        if verdict is not TailVerdict.END:
+        if verdict is not TailKind.END:
             notes.append(_note(place, "torn tail, which would be cut," if is_read_only else "torn tail cut"))
         break
     is_within = at.number < len(files)
@@ -222,7 +222,7 @@ def recover(
     recovered = RecoveredLog(end_offset, at.last_store_timestamp)
     _check_end(queue, recovered, last_exit, notes, is_skipped=is_corruption_skipped)
     if not is_read_only:
-        _settle(queue, files[at.number] if verdict is not TailVerdict.END and is_within else None, end_offset)
+        _settle(queue, files[at.number] if verdict is not TailKind.END and is_within else None, end_offset)
     return replace(recovered, notes=tuple(notes), passed_over=tuple(passed_over))
 
 

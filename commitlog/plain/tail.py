@@ -65,7 +65,7 @@ _PROPERTIES_LENGTH_SIZE: Final = 2
 _RECORD_ZEROS_MAX: Final = _PROPERTIES_LENGTH_SIZE
 
 
-class TailVerdict(Enum):
+class TailKind(Enum):
     """The classification of a position, and the action of recovery."""
 
     END = "the end"
@@ -93,7 +93,7 @@ class Case(NamedTuple):
     has_good_after: bool | None
     is_lost_write: bool | None
     is_one_bit_off: bool | None
-    verdict: TailVerdict
+    verdict: TailKind
 
     def fits(self, facts: PlaceFacts) -> bool:
         """Return whether the row matches the facts."""
@@ -103,13 +103,13 @@ class Case(NamedTuple):
 # Exactly one row matches any facts.
 CASES: Final = (
     #    data   foreign synced good   lost   one bit
-    Case(False, None, None, None, None, None, TailVerdict.END),
-    Case(True, True, None, None, None, None, TailVerdict.CORRUPTION),
-    Case(True, False, True, None, None, None, TailVerdict.CORRUPTION),
-    Case(True, False, False, None, None, True, TailVerdict.CORRUPTION),
-    Case(True, False, False, False, None, False, TailVerdict.TORN_TAIL),
-    Case(True, False, False, True, True, False, TailVerdict.TORN_TAIL),
-    Case(True, False, False, True, False, False, TailVerdict.CORRUPTION),
+    Case(False, None, None, None, None, None, TailKind.END),
+    Case(True, True, None, None, None, None, TailKind.CORRUPTION),
+    Case(True, False, True, None, None, None, TailKind.CORRUPTION),
+    Case(True, False, False, None, None, True, TailKind.CORRUPTION),
+    Case(True, False, False, False, None, False, TailKind.TORN_TAIL),
+    Case(True, False, False, True, True, False, TailKind.TORN_TAIL),
+    Case(True, False, False, True, False, False, TailKind.CORRUPTION),
 )
 
 
@@ -154,7 +154,7 @@ class BadRecordPlace:
         return self.file.begin_offset + self.position
 
 
-def judge(facts: PlaceFacts) -> TailVerdict:
+def classify(facts: PlaceFacts) -> TailKind:
     """Return the classification of the facts by the table."""
     return next(case.verdict for case in CASES if case.fits(facts))
 

@@ -87,7 +87,7 @@ class LeaderTracker:
         if self.leader == address:
             self.leader = None
 
-    def judge(self, address: str, code: int, hint: str = "") -> None:
+    def observe(self, address: str, code: int, hint: str = "") -> None:
         """Update the presumed leader from an answer of `address`.
 
         Args:

@@ -162,7 +162,7 @@ class Handshake:
         proves = self.proves_group(asked)
         hello = self._hello(asked.self_id, is_bulk=asked.is_bulk, is_bootstrap=asked.is_bootstrap, names_group=proves)
         try:
-            self._judge(asked)
+            self._check(asked)
         except PeerRefused as refused:
             if self._peer_directories is not None and self._peer_directories.group_id != NO_GROUP and not proves:
                 return Hello("", "", asked.self_id, 0, "", asked.is_bulk, code=refused.code, message=_SEE_LOG), refused
@@ -182,13 +182,13 @@ class Handshake:
             text = f"{answer.self_id or peer_id} says: {answer.message}"
             is_own = self.proves_group(answer) and answer.code == ResponseCode.OLD_DIRECTORY
             raise StaleDirectory(text) if is_own else PeerRefused(answer.code, text)
-        self._judge(answer)
+        self._check(answer)
         if answer.self_id != peer_id:
             raise PeerRefused(
                 ResponseCode.UNEXPECTED_MEMBER, f"dialled {peer_id}, found {answer.self_id} at its address"
             )
 
-    def _judge(self, hello: Hello) -> None:
+    def _check(self, hello: Hello) -> None:
         if hello.protocol_version != PROTOCOL_VERSION:
             raise PeerRefused(
                 ResponseCode.UNEXPECTED_ARGUMENT,
@@ -215,16 +215,16 @@ class Handshake:
         except ValueError as error:
             raise PeerRefused(ResponseCode.UNEXPECTED_ARGUMENT, f"id and peer address: {error}") from None
         if not hello.is_bootstrap:
-            self._judge_member(hello)
+            self._check_member(hello)
 
-    def _judge_member(self, hello: Hello) -> None:
+    def _check_member(self, hello: Hello) -> None:
         """Check what only matters for Raft messages."""
         if self._origin is None:
             raise PeerRefused(
                 ResponseCode.LEADER_NOT_READY,
                 f"{self._self_id!r} does not take part yet: it is determining the origin of the log",
             )
-        self._judge_directory(hello)
+        self._check_directory(hello)
         difference = self._origin.difference(hello.self_id, hello.origin)
         if difference is not None:
             raise PeerRefused(ResponseCode.INCONSISTENT_STATE, difference)
@@ -234,7 +234,7 @@ class Handshake:
                 f"{hello.self_id!r} is not a member of the group, and too many such nodes are connected; stop them",
             )
 
-    def _judge_directory(self, hello: Hello) -> None:
+    def _check_directory(self, hello: Hello) -> None:
         """Check the directory of the other side."""
         known = self._peer_directories
         if known is None or NO_GROUP in (known.group_id, hello.group_id):

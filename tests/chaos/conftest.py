@@ -30,7 +30,7 @@ _BODY_ENTRIES_MAX = 40
 _BODY_SIZE_BYTES_MAX = 700
 
 
-class Fate(Enum):
+class ClientOutcome(Enum):
     """The outcome of an append at the client."""
 
     APPENDED = "appended"
@@ -40,10 +40,10 @@ class Fate(Enum):
 
 @dataclass(slots=True)
 class Attempt:
-    """One `append_many`: its bodies (each of them unique), its fate and, when appended, its places."""
+    """One `append_many`: its bodies (each of them unique), its outcome and, when appended, its places."""
 
     bodies: list[bytes]
-    fate: Fate
+    outcome: ClientOutcome
     places: list[Appended]
 
 
@@ -94,12 +94,12 @@ class Writer:
         try:
             places = client.append_many(bodies)
         except NotAppended:
-            return Attempt(bodies, Fate.NOT_APPENDED, [])
+            return Attempt(bodies, ClientOutcome.NOT_APPENDED, [])
         except AppendUnknown:
-            return Attempt(bodies, Fate.UNKNOWN, [])
+            return Attempt(bodies, ClientOutcome.UNKNOWN, [])
         self.acknowledged += len(places)
         self.term = places[-1].term
-        return Attempt(bodies, Fate.APPENDED, places)
+        return Attempt(bodies, ClientOutcome.APPENDED, places)
 
 
 @dataclass(slots=True)
@@ -183,10 +183,10 @@ class Harness:
         """Return the outcomes at the clients, counted in entries."""
         counts = Counter[str]()
         for attempt in (attempt for writer in self.writers for attempt in writer.attempts):
-            counts[attempt.fate.value] += len(attempt.bodies)
-        return ", ".join(f"{count} {fate}" for fate, count in sorted(counts.items()))
+            counts[attempt.outcome.value] += len(attempt.bodies)
+        return ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
 
-    def judge(self, logs: dict[str, list[LogEntry]]) -> None:
+    def check(self, logs: dict[str, list[LogEntry]]) -> None:
         """Compare every outcome at a client with the logs of the nodes."""
         print(f"entries: {self.summary()}")
         first, *others = logs.values()
@@ -201,19 +201,19 @@ class Harness:
         for writer in self.writers:
             for attempt in writer.attempts:
                 sent.update(attempt.bodies)
-                _judge_attempt(attempt, first, found)
-            _judge_order(writer)
+                _check_attempt(attempt, first, found)
+            _check_order(writer)
         assert set() == found.keys() - sent
 
 
-def _judge_attempt(attempt: Attempt, log: list[LogEntry], found: Counter[bytes]) -> None:
-    if attempt.fate is Fate.APPENDED:
+def _check_attempt(attempt: Attempt, log: list[LogEntry], found: Counter[bytes]) -> None:
+    if attempt.outcome is ClientOutcome.APPENDED:
         expected = [
             (place.index, place.term, 1, body) for place, body in zip(attempt.places, attempt.bodies, strict=True)
         ]
         begin = attempt.places[0].index
         assert expected == log[begin : begin + len(expected)]
-    elif attempt.fate is Fate.NOT_APPENDED:
+    elif attempt.outcome is ClientOutcome.NOT_APPENDED:
         assert [] == [body for body in attempt.bodies if body in found]
     else:
         # Entry by entry: the first entries of a batch may be in the log without the rest, but not the reverse.
@@ -221,7 +221,7 @@ def _judge_attempt(attempt: Attempt, log: list[LogEntry], found: Counter[bytes])
         assert sorted(presence, reverse=True) == presence
 
 
-def _judge_order(writer: Writer) -> None:
+def _check_order(writer: Writer) -> None:
     """A writer waits for each answer, so its entries are in the log in the order of its appends."""
     indexes = [place.index for attempt in writer.attempts for place in attempt.places]
     assert sorted(indexes) == indexes

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from tests.support.brokers.group import BROKER, BrokerGroup
-from tests.support.message_history import Fate, everything_is_delivered, judge
+from tests.support.message_history import ClientOutcome, check_history, everything_is_delivered
 from tests.support.message_load import TOPIC, mixed_load
 from tests.support.stored_files import check_closed, check_states
 from tests.support.waiting import STORY_S, run
@@ -43,7 +43,7 @@ def check(group, history, copy):
     group.wait_equal()
     group.cluster.stop()
     stored = [check_closed(root, copy) for root in group.roots]
-    judge(history, stored)
+    check_history(history, stored)
     assert check_states(stored) > 0, "no snapshot of broker state was taken"
     everything_is_delivered(history, stored[0], {TOPIC})
     return stored
@@ -72,9 +72,11 @@ def test_every_answer_holds_when_the_leader_is_killed_ten_times(group, tmp_path)
     print(f"failover, s: {' '.join(f'{each:.2f}' for each in sorted(failovers_s))}")
     assert len(terms) == KILLS
     assert len(history.retried) > KILLS
-    made = {name for name, fate in history.topics.items() if fate is Fate.APPENDED}
+    made = {name for name, outcome in history.topics.items() if outcome is ClientOutcome.APPENDED}
     assert made <= set(stored[0].topics())
-    assert not {name for name, fate in history.topics.items() if fate is Fate.NOT_APPENDED} & set(stored[0].topics())
+    assert not {name for name, outcome in history.topics.items() if outcome is ClientOutcome.NOT_APPENDED} & set(
+        stored[0].topics()
+    )
 
 
 def test_every_answer_holds_when_all_nodes_are_killed_at_once(group, tmp_path):

@@ -73,7 +73,7 @@ def test_every_acknowledgement_holds_when_the_leader_is_killed_ten_times(harness
     assert END == log[-1][3]
     assert followed == log
     assert len({term for _, term, _, _ in log}) > KILLS
-    harness.judge({node_id: log[:-1] for node_id, log in logs.items()})
+    harness.check({node_id: log[:-1] for node_id, log in logs.items()})
 
 
 def _kill_leader(harness) -> float:
@@ -113,7 +113,7 @@ def test_every_acknowledgement_holds_when_all_nodes_are_killed_at_once(harness) 
     harness.wait_load(300)
     harness.finish_writers()
 
-    harness.judge(harness.logs())
+    harness.check(harness.logs())
 
 
 def _kill_all(cluster: LocalCluster) -> None:
@@ -139,7 +139,7 @@ def test_orderly_restart_of_all_nodes_keeps_the_log_and_lets_it_grow(harness) ->
     after = harness.logs()
 
     assert before == after["n0"][: len(before)]
-    harness.judge(after)
+    harness.check(after)
 
 
 def test_leader_that_was_frozen_serves_no_stale_read(harness) -> None:
@@ -167,8 +167,8 @@ LEASE_READERS = 4
 class LeaseReader:
     """Reads at one node by lease, in a thread of its own, over a connection that was open before the node was paused.
 
-    So its first question waits in the node's socket, and is answered the moment that the node runs again: before it has
-    looked at its clock, or has received anything from the others.
+    So its first request waits in the node's socket, and is answered as soon as the node runs again: before the node has
+    read its clock, or has received a message of the others.
     """
 
     def __init__(self, endpoint: str) -> None:

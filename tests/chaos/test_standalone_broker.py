@@ -8,7 +8,7 @@ import random
 import pytest
 
 from tests.support.brokers.process import BrokerProcess
-from tests.support.message_history import Fate, everything_is_delivered, judge
+from tests.support.message_history import ClientOutcome, check_history, everything_is_delivered
 from tests.support.message_load import TOPIC, mixed_load
 from tests.support.stored_files import check_closed
 from tests.support.waiting import run
@@ -50,7 +50,7 @@ def test_every_answer_holds_when_the_broker_is_killed(broker, tmp_path):
     assert broker.stop() == 0
 
     stored = check_closed(broker.path, tmp_path / "copy")
-    judge(history, [stored])
+    check_history(history, [stored])
     everything_is_delivered(history, stored, {TOPIC})
-    assert Fate.APPENDED in history.topics.values()
+    assert ClientOutcome.APPENDED in history.topics.values()
     assert len(history.retried) > 0

@@ -20,7 +20,7 @@ class Crashes:
     """Counts what it shows.
 
     Args:
-        second_crash_stride: one in this many images is also crashed before each operation of its judge.
+        second_crash_stride: one in this many images is also crashed before each operation of its check.
         stride: of this many images of an operation one is passed on.
         second_stride: the same for the images of a second crash.
 
@@ -37,29 +37,29 @@ class Crashes:
         self._second_stride = second_stride
         # What is expected of the images that were judged last, and their keys.
         self._owed = None
-        self._judged = set()
+        self._checked = set()
 
-    def see(self, place, disk, judge, *, is_end=False, owed=None):
+    def see(self, place, disk, check, *, is_end=False, owed=None):
         """Show what a crash may leave of a disk.
 
         Args:
-            place: text about the place, for errors of the judge.
+            place: text about the place, for errors of the check.
             disk: as it is now; it stays so.
-            judge: called with (image, callback for each operation on it); opens the image, and raises if it is wrong.
+            check: called with (image, callback for each operation on it); opens the image, and raises if it is wrong.
             is_end: all images are shown, whatever the stride.
-            owed: all that the judge compares an image with; None: it is not known, and may be anything each time.
+            owed: all that the check compares an image with; None: it is not known, and may be anything each time.
         """
         if owed is None or owed != self._owed:
-            self._owed, self._judged = owed, set()
+            self._owed, self._checked = owed, set()
         self.counts["operations"] += 1
         images = chain(crash_images(disk, is_every_byte=IS_LONG), (killed(disk),))
         for image in self._sample(images, self.counts["operations"], 1 if is_end else self._stride):
             self.counts["images"] += 1
             is_crashed_again = self.counts["images"] % self._second_crash_stride == 0
-            if not is_crashed_again and not self._is_new(image, self._judged):
+            if not is_crashed_again and not self._is_new(image, self._checked):
                 continue
             try:
-                self._judge(judge, image, self._crash_again(image.disk, judge) if is_crashed_again else nothing)
+                self._check(check, image, self._crash_again(image.disk, check) if is_crashed_again else nothing)
             except Exception as error:
                 raise AssertionError(f"{place}: {image.label}: {type(error).__name__}: {error}") from error
 
@@ -70,19 +70,19 @@ class Crashes:
         self.counts["votes given up"] += 1
         return TORN_IN_A_SECTOR
 
-    def _judge(self, judge, image, before_operation):
+    def _check(self, check, image, before_operation):
         self.labels.append(image.label)
-        judge(image.disk, before_operation)
+        check(image.disk, before_operation)
         self.labels.pop()
 
-    def _crash_again(self, disk, judge):
+    def _crash_again(self, disk, check):
         judged = set()
 
         def see(number):
             for image in self._sample(crash_images(disk), number, self._second_stride):
                 self.counts["images of a second crash"] += 1
                 if self._is_new(image, judged):
-                    self._judge(judge, image, nothing)
+                    self._check(check, image, nothing)
 
         return see
 

@@ -1,8 +1,8 @@
 """Compares queues and index with the list of messages, through crashes, truncations and expiry.
 
-The log is a list that nothing happens to, but cuts at its ends. Whatever is appended, flushed, expired, killed and
-lost: what was flushed is there after a crash, nothing is there that the log does not hold, and when the rest is
-dispatched again, all is as if it had been built from nothing; byte for byte, as long as nothing has expired.
+The log is a list that is only truncated at its ends. After any sequence of appends, flushes, expiry, kills and power
+cuts: all flushed units and items exist; every unit and item is of a message in the log; and after the rest was
+dispatched again, queues and index equal those that are built from scratch (byte for byte if no message has expired).
 """
 
 from random import Random
@@ -80,7 +80,7 @@ class DerivedFiles(RuleBasedStateMachine):
         self.has_expired = False
         self.tickets = []
 
-    # ------------------------------------------------------------------------------------------------ what happens
+    # ------------------------------------------------------------------------------------------------- operations
 
     def new_messages(self, count):
         random = self.random
@@ -197,7 +197,7 @@ class DerivedFiles(RuleBasedStateMachine):
     def is_message(self, key, queue_offset, physical_offset, size):
         return any((*key, queue_offset, physical_offset, size) == message[:5] for message in self.log)
 
-    # --------------------------------------------------------------------------------------------- what must be so
+    # ------------------------------------------------------------------------------------------------ invariants
 
     def offsets_by_queue(self, end):
         found = {("t", number): [] for number in range(3)}

@@ -1,8 +1,8 @@
 """Compares a message store with a list, through puts, dispatch, syncs, expiry, kills and power cuts.
 
-The process may die within any operation on files, and the power may fail, which takes what was not synced, sector by
-sector. What is found after that is the list up to some message, with everything that was durable; queues and index are,
-byte for byte, those that are built from the log alone; and no queue offset is ever given to a second message.
+The process may be killed within any operation on files, and a power cut may lose any sector that was not synced. After
+that the store holds a prefix of the list, with all durable messages; queues and index equal, byte for byte, those that
+are built from the log alone; and no queue offset is assigned to two messages.
 """
 
 from random import Random
@@ -254,7 +254,7 @@ class OneStore(RuleBasedStateMachine):
         self.durable_offset = self.appended_end()
         self.start()
 
-    # ------------------------------------------------------------------------------------------------ what must hold
+    # --------------------------------------------------------------------------------------------------- invariants
 
     @invariant()
     def messages_are_found(self):

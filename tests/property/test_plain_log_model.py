@@ -48,7 +48,7 @@ class OneLog(RuleBasedStateMachine):
         self.log = PlainCommitLog.open(self.files, DIRECTORY, self.config, last_exit, lambda: self.now_ms)
         self.flushed = len(self.model)
 
-    # -------------------------------------------------------------------------------------------------- what happens
+    # ------------------------------------------------------------------------------------------------- operations
 
     @rule(
         sizes=st.lists(st.integers(0, 100) | st.integers(0, 1900), min_size=1, max_size=8),
@@ -205,7 +205,7 @@ class OneLog(RuleBasedStateMachine):
         del self.model[self.begin + len(found) :]
         self.flushed = len(self.model)
 
-    # ------------------------------------------------------------------------------------------------ what must hold
+    # --------------------------------------------------------------------------------------------------- invariants
 
     def places(self):
         """Return offset and size of each readable record."""

@@ -26,7 +26,7 @@ def test_different_seeds_are_different_runs():
     assert len(hashes) == len(SEEDS)
 
 
-def test_printing_the_story_does_not_change_it():
+def test_printing_the_trace_does_not_change_it():
     story: list[str] = []
 
     result = run_seed(SEEDS[0], emit=story.append)

@@ -1,7 +1,7 @@
 """An entry that a node may have dispatched is never truncated: not by a new leader, by a crash, or after a restart.
 
 In each simulated process a `DLedgerCommitLog` uses the entry store, as in a broker. The end up to which messages are
-dispatched is recorded after every event batch; every truncation must be after it.
+dispatched is recorded after every event batch; no truncation may reach below it.
 """
 
 from dataclasses import replace
@@ -66,7 +66,7 @@ def run(seed):
 
 
 @pytest.mark.slow
-def test_no_cut_reaches_what_was_dispatched():
+def test_no_truncation_reaches_what_was_dispatched():
     WatchedDriver.cuts = committed = 0
     for seed in SEEDS:
         summary, failure = run(seed)

@@ -205,7 +205,7 @@ def test_founding_by_five_voters_may_take_many_elections_where_messages_are_lost
 
 
 @pytest.mark.parametrize("seed", [127354, 139458, 140035])
-def test_tail_and_beginning_of_a_log_are_judged_by_more_than_one_changed_bit(seed):
+def test_tail_and_beginning_of_a_log_are_classified_by_more_than_one_changed_bit(seed):
     """The rest of a damaged header was zeros; a changed term came into the note of a deletion; one byte was lost."""
     (result,) = run_seeds([seed], jobs=1)
 

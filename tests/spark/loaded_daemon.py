@@ -2,8 +2,8 @@
 
     python loaded_daemon.py WORKER_MODULE
 
-Otherwise each of these processes imports Arrow and this project, which takes half a second of processor time, and
-examines all of that for garbage after each task. Drivers in separate processes have Spark's own daemon.
+Otherwise each of these processes imports Arrow and this project, which takes half a second of processor time, and the
+garbage collector examines all their objects after each task. Drivers in separate processes use Spark's own daemon.
 """
 
 import gc

@@ -28,9 +28,9 @@ MEMORY = "700m"
 START_S = 300
 
 
-def gave_up_on_python(said):
+def gave_up_on_python(output):
     """Whether Spark ended a query before its first batch: it gives the Python process of a source 10 s to start."""
-    return "connect back" in str(said)
+    return "connect back" in str(output)
 
 
 def session_settings(folder):
@@ -74,7 +74,7 @@ class StreamProcess:
     """A query whose driver is a separate process: it writes the messages of a source to a lake until it is killed.
 
     Args:
-        folder: takes lake (`out`), checkpoint (`checkpoint`) and what the process says.
+        folder: takes lake (`out`), checkpoint (`checkpoint`) and the output of the process.
         source: options of the source.
         name: of the process, among others that share the folder.
     """
@@ -104,14 +104,14 @@ class StreamProcess:
         deadline = time.monotonic() + START_S
         while self.batches == before:
             if self.has_ended:
-                assert gave_up_on_python(self.said), self.said
+                assert gave_up_on_python(self.output), self.output
                 self.launch()
-            assert time.monotonic() < deadline, self.said
+            assert time.monotonic() < deadline, self.output
             time.sleep(0.05)
 
     def kill(self):
         """End it during its work: it has not exited by itself, unless a Python process started too slowly."""
-        assert not self.has_ended or gave_up_on_python(self.said), self.said
+        assert not self.has_ended or gave_up_on_python(self.output), self.output
         self.end()
 
     def end(self):
@@ -126,7 +126,7 @@ class StreamProcess:
         return self._process.poll() is not None
 
     @property
-    def said(self):
+    def output(self):
         """The end of the output of the last process."""
         return self._log.read_text()[-20_000:]
 

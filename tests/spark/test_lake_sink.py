@@ -51,13 +51,13 @@ def test_a_lake_without_rows_is_read_as_such(spark, tmp_path):
     assert spark.read.format("dledger-lake").load(str(tmp_path / "l")).collect() == []
 
 
-def mortal_source(folder):
+def crashing_source(folder):
     """Return a data source like the lake's whose driver dies at three places of three batches, once each."""
 
-    class MortalLake(LakeSource):
+    class CrashingLake(LakeSource):
         @classmethod
         def name(cls):
-            return "mortal-lake"
+            return "crashing-lake"
 
         def streamWriter(self, schema, overwrite):  # noqa: N802
             writer = super().streamWriter(schema, overwrite)
@@ -82,7 +82,7 @@ def mortal_source(folder):
             writer.commit = commit
             return writer
 
-    return MortalLake
+    return CrashingLake
 
 
 @pytest.mark.parametrize("kind", ["parquet", "iceberg"])
@@ -92,11 +92,11 @@ def test_stream_is_in_the_lake_once_despite_crashes_around_the_commit(spark, tmp
     for number in range(5):
         part = first.where(f"physicalOffset % 5 = {number}")
         part.write.mode("append").parquet(str(source))
-    spark.dataSource.register(mortal_source(tmp_path))
+    spark.dataSource.register(crashing_source(tmp_path))
 
     def run():
         stream = spark.readStream.schema(first.schema).option("maxFilesPerTrigger", 1).parquet(str(source))
-        writer = stream.writeStream.format("mortal-lake").option("kind", kind).option("path", str(lake))
+        writer = stream.writeStream.format("crashing-lake").option("kind", kind).option("path", str(lake))
         query = writer.option("checkpointLocation", str(tmp_path / "ck")).trigger(availableNow=True).start()
         query.awaitTermination(200)
 

@@ -49,13 +49,13 @@ def test_repeated_write_with_the_same_id_is_stored_once(spark, broker):
     assert numbers(broker) == list(range(2_000))
 
 
-def mortal_source(folder):
+def crashing_source(folder):
     """Return a data source like ours, which dies once each: before a batch is committed, and in a task at its end."""
 
-    class MortalLog(DLedgerSource):
+    class CrashingLog(DLedgerSource):
         @classmethod
         def name(cls):
-            return "mortal-dledger"
+            return "crashing-dledger"
 
         def streamWriter(self, schema, overwrite):  # noqa: N802
             writer = super().streamWriter(schema, overwrite)
@@ -83,7 +83,7 @@ def mortal_source(folder):
             writer.write, writer.commit = write_and_die, die_and_commit
             return writer
 
-    return MortalLog
+    return CrashingLog
 
 
 def test_stream_is_stored_once_despite_crashes_between_append_and_commit(spark, broker, tmp_path):
@@ -92,12 +92,12 @@ def test_stream_is_stored_once_despite_crashes_between_append_and_commit(spark, 
     for number in range(4):
         rows = spark.range(600 * number, 600 * (number + 1), 1, 1).selectExpr("cast(id as string) as body")
         rows.write.mode("append").parquet(str(source))
-    spark.dataSource.register(mortal_source(tmp_path))
+    spark.dataSource.register(crashing_source(tmp_path))
     options = {"endpoints": broker.endpoints, "topic": TOPIC, "exactlyOnce": "true"}
 
     def run():
         stream = spark.readStream.schema("body string").option("maxFilesPerTrigger", 1).parquet(str(source))
-        writer = stream.writeStream.format("mortal-dledger").options(**options)
+        writer = stream.writeStream.format("crashing-dledger").options(**options)
         query = writer.option("checkpointLocation", str(tmp_path / "ck")).trigger(availableNow=True).start()
         query.awaitTermination(200)
 

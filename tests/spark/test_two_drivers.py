@@ -33,18 +33,18 @@ def test_one_of_two_drivers_with_one_checkpoint_fails_with_an_error_that_names_i
         try:
             sent = 0
 
-            def said_by_the_ended():
+            def outputs_of_the_ended():
                 nonlocal sent
                 put(broker, "a", 0, 3)
                 sent += 3
-                return [said for driver in drivers if (said := said_at_the_end(driver))]
+                return [output for driver in drivers if (output := final_output(driver))]
 
-            said = wait_until(said_by_the_ended, lambda: "\n".join(driver.said for driver in drivers), START_S)
-            strange = [each for each in said if not re.search(_ONE_TOO_MANY, each)]
+            output = wait_until(outputs_of_the_ended, lambda: "\n".join(driver.output for driver in drivers), START_S)
+            strange = [each for each in output if not re.search(_ONE_TOO_MANY, each)]
             assert strange == [], "\n".join(
                 line[:400] for each in strange for line in each.splitlines() if "Exception" in line or "Error" in line
             )
-            lake = wait_until(lambda: lake_of(drivers, tmp_path / "out", sent), lambda: drivers[0].said, START_S)
+            lake = wait_until(lambda: lake_of(drivers, tmp_path / "out", sent), lambda: drivers[0].output, START_S)
         finally:
             for driver in drivers:
                 driver.end()
@@ -54,15 +54,15 @@ def test_one_of_two_drivers_with_one_checkpoint_fails_with_an_error_that_names_i
     assert list(verify(lake)) == []
 
 
-def said_at_the_end(driver):
+def final_output(driver):
     """Return the output of an ended driver; restart it if a Python process of Spark failed to start in time."""
     if not driver.has_ended:
         return ""
-    said = driver.said
-    if gave_up_on_python(said):
+    output = driver.output
+    if gave_up_on_python(output):
         driver.launch()
         return ""
-    return said
+    return output
 
 
 def lake_of(drivers, path, count):

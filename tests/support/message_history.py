@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 
-class Fate(StrEnum):
+class ClientOutcome(StrEnum):
     """The outcome of a send at the client."""
 
     APPENDED = "appended"
@@ -36,14 +36,14 @@ class Sent:
         sender: waits for each response before the next send, if it is in `History.orderly`.
         topic: of all messages.
         keys: of each message.
-        fate: the outcome.
+        outcome: the outcome.
         places: of each message, if appended.
     """
 
     sender: str
     topic: str
     keys: tuple[str, ...]
-    fate: Fate
+    outcome: ClientOutcome
     places: tuple[Place, ...] = ()
 
 
@@ -67,7 +67,7 @@ class History:
         delivered: to consumers of groups.
         missing: acknowledged messages that a later read did not find: (key, response).
         topics: created
-        topics: {name: fate}.
+        topics: {name: outcome}.
         retried: sends with two responses: the first and the second.
         orderly: senders that wait for each response.
     """
@@ -76,20 +76,20 @@ class History:
     read: list[Seen] = field(default_factory=list)
     delivered: list[Seen] = field(default_factory=list)
     missing: list[tuple[str, str]] = field(default_factory=list)
-    topics: dict[str, Fate] = field(default_factory=dict)
+    topics: dict[str, ClientOutcome] = field(default_factory=dict)
     retried: list[tuple[tuple[Place, ...], tuple[Place, ...]]] = field(default_factory=list)
     orderly: set[str] = field(default_factory=set)
 
     @property
     def acknowledged(self):
         """Number of acknowledged messages."""
-        return sum(len(sent.keys) for sent in self.sent if sent.fate is Fate.APPENDED)
+        return sum(len(sent.keys) for sent in self.sent if sent.outcome is ClientOutcome.APPENDED)
 
     def summary(self):
         """Return a summary of the history as one line."""
         counts = Counter()
         for sent in self.sent:
-            counts[sent.fate.value] += len(sent.keys)
+            counts[sent.outcome.value] += len(sent.keys)
         counts |= Counter(read=len(self.read), delivered=len(self.delivered), retried=len(self.retried))
         return ", ".join(f"{count} {what}" for what, count in counts.items() if count)
 
@@ -102,7 +102,7 @@ class Broken(AssertionError):
         self.guarantee = guarantee
 
 
-def judge(history: History, replicas: Sequence):
+def check_history(history: History, replicas: Sequence):
     """Compare a history with the files of all replicas (`tests.support.stored_files`).
 
     Raises: Broken: names the first violated guarantee.
@@ -185,7 +185,7 @@ def every_stored_message_was_sent(history, by_key):
 def acknowledged_messages_are_at_their_positions(history, by_key):
     """An acknowledged message is stored exactly once, at the queue, offsets and message id in the response."""
     for sent in history.sent:
-        if sent.fate is not Fate.APPENDED:
+        if sent.outcome is not ClientOutcome.APPENDED:
             continue
         for key, place in zip(sent.keys, sent.places, strict=True):
             found = by_key.get(key, [])
@@ -197,7 +197,7 @@ def acknowledged_messages_are_at_their_positions(history, by_key):
 def refused_messages_are_not_stored(history, by_key):
     """Messages with the outcome "not appended" are in no log."""
     for sent in history.sent:
-        if sent.fate is Fate.NOT_APPENDED:
+        if sent.outcome is ClientOutcome.NOT_APPENDED:
             found = [by_key[key] for key in sent.keys if key in by_key]
             if found:
                 raise Broken("refused messages are nowhere", f"{sent}: {found}")
@@ -207,7 +207,7 @@ def unknown_sends_are_stored_as_prefixes(history, by_key):
     """The stored part of a batch with an unknown outcome is a prefix of it."""
     for sent in history.sent:
         presence = [key in by_key for key in sent.keys]
-        if sent.fate is Fate.UNKNOWN and sorted(presence, reverse=True) != presence:
+        if sent.outcome is ClientOutcome.UNKNOWN and sorted(presence, reverse=True) != presence:
             raise Broken("a batch has no holes", f"{sent}: {presence}")
 
 

@@ -18,7 +18,7 @@ from cluster.v1 import broker_pb2 as pb
 from commitlog.record.record import decode
 from dledger.v1.log_pb2 import ReadMode
 from store.errors import Certainty
-from tests.support.message_history import Fate, History, Place, Seen, Sent
+from tests.support.message_history import ClientOutcome, History, Place, Seen, Sent
 from tests.support.waiting import PATIENCE_S, until
 
 TOPIC = "load"
@@ -146,7 +146,7 @@ class MixedLoad:
                 messages = [self._message(f"retrying-{number}-{place}") for place in range(draw.randint(1, 3))]
                 queue_id = draw.randrange(QUEUES)
                 first = await self._sent("retrying", messages, producer.send_many(messages, queue_id=queue_id))
-                if number % _AGAIN_EVERY == 0 and first.fate is Fate.APPENDED:
+                if number % _AGAIN_EVERY == 0 and first.outcome is ClientOutcome.APPENDED:
                     try:
                         again = await producer.send_many(messages, queue_id=queue_id)
                     except (NotAppended, AppendUnknown):
@@ -178,12 +178,12 @@ class MixedLoad:
         places = ()
         try:
             places = places_of(await sending)
-            fate = Fate.APPENDED
+            outcome = ClientOutcome.APPENDED
         except NotAppended:
-            fate = Fate.NOT_APPENDED
+            outcome = ClientOutcome.NOT_APPENDED
         except AppendUnknown:
-            fate = Fate.UNKNOWN
-        sent = Sent(sender, TOPIC, keys, fate, places)
+            outcome = ClientOutcome.UNKNOWN
+        sent = Sent(sender, TOPIC, keys, outcome, places)
         self.history.sent.append(sent)
         return sent
 
@@ -225,7 +225,9 @@ class MixedLoad:
     async def _check_reads(self):
         """Read a recently acknowledged message at its offset, with a linearizable read."""
         while not self._is_stopping:
-            newest = next((sent for sent in reversed(self.history.sent) if sent.fate is Fate.APPENDED), None)
+            newest = next(
+                (sent for sent in reversed(self.history.sent) if sent.outcome is ClientOutcome.APPENDED), None
+            )
             if newest is not None:
                 place, key = newest.places[-1], newest.keys[-1]
                 request = pb.GetRequest(topic=TOPIC, queue_id=place.queue_id, offset=place.queue_offset)
@@ -251,10 +253,10 @@ class MixedLoad:
             name = f"topic-{number}"
             try:
                 await self._set_topic(name, is_new=True)
-                self.history.topics[name] = Fate.APPENDED
+                self.history.topics[name] = ClientOutcome.APPENDED
             except RequestFailed as failure:
                 is_refused = failure.certainty is Certainty.NOT_APPENDED and failure.name != "TOPIC_EXISTS"
-                self.history.topics[name] = Fate.NOT_APPENDED if is_refused else Fate.UNKNOWN
+                self.history.topics[name] = ClientOutcome.NOT_APPENDED if is_refused else ClientOutcome.UNKNOWN
             await asyncio.sleep(0.1)
 
     async def _set_topic(self, name, *, is_new=False):

@@ -89,7 +89,7 @@ class GroupMember:
                 if self.client_ids != before:
                     backoff.reset()
                     hops = 0
-                is_named = self._nodes.judge(self.broker, address, failure)
+                is_named = self._nodes.observe(self.broker, address, failure)
                 # If a group is disabled while this consumer is in it, the consumer waits until it is enabled.
                 is_held_up = failure.reason is Reason.GROUP_NOT_ENABLED and bool(self.client_ids)
                 if not (failure.is_worth_trying or failure.reason in _RETRIABLE or is_held_up):

@@ -202,13 +202,13 @@ class QueueReader:
                 await self._nodes.reach(address)
                 pause_s = await self._read(address)
             except RequestFailed as failure:
-                is_named = self._nodes.judge(self.queue.broker, address, failure)
+                is_named = self._nodes.observe(self.queue.broker, address, failure)
                 if self.next_offset != began_at:
                     backoff.reset()
                     hops = 0
                 hops += 1
                 pause_s = 0.0 if is_named and hops <= HOPS_MAX else backoff.next_s(failure.repeat_after_s)
-                self._judge(failure)
+                self._handle_failure(failure)
                 since_s = self.refused[0] if self.refused is not None else time.monotonic()
                 self._refused = since_s, failure
             await asyncio.sleep(pause_s)
@@ -219,7 +219,7 @@ class QueueReader:
             logger.error("reader_failed queue=%s", self._name(), exc_info=error)
             self._fail(RequestFailed(Reason.INTERNAL_ERROR, f"{self._name()} cannot be read: {error!r}"))
 
-    def _judge(self, failure: RequestFailed) -> None:
+    def _handle_failure(self, failure: RequestFailed) -> None:
         if failure.reason is Reason.GROUP_NOT_ENABLED and self._was_served:
             # An operator has disabled the group, and may enable it again.
             if not self._is_held_up:

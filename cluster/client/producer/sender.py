@@ -158,7 +158,7 @@ class PutQueue:
         try:
             await self._nodes.reach(address)
         except RequestFailed as failure:
-            self._nodes.judge(self._broker, address, failure)
+            self._nodes.observe(self._broker, address, failure)
             self._hooks.observed(self._broker, None)
             raise
         return address, self._nodes.stub(address).PutStream()
@@ -225,7 +225,7 @@ class PutQueue:
         try:
             check_answer(response.answer, address)
         except RequestFailed as failure:
-            is_named = self._nodes.judge(self._broker, address, failure)
+            is_named = self._nodes.observe(self._broker, address, failure)
             is_left = self._nodes.leader(self._broker) != address
             self._failed(batch, failure, may_retry=may_retry)
             return self._verdict([batch], failure, is_named=is_named, is_left=is_left)
@@ -240,7 +240,7 @@ class PutQueue:
     ) -> SendVerdict[RequestFailed]:
         """Queue the messages of unanswered batches again if they may be sent twice; fail the others."""
         failure = failure_of_call(address, code, details, "BrokerService")
-        self._nodes.judge(self._broker, address, failure)
+        self._nodes.observe(self._broker, address, failure)
         for batch in batches:
             self._failed(batch, failure, may_retry=may_retry)
         return self._verdict(batches, failure, is_named=False, is_left=True)

@@ -109,7 +109,7 @@ class BrokerNodes:
         broker = self._brokers.get(name)
         return () if broker is None else broker.addresses
 
-    def judge(self, name: str, address: str, failure: RequestFailed) -> bool:
+    def observe(self, name: str, address: str, failure: RequestFailed) -> bool:
         """Record a failure; return whether to retry at once, because the failure names another node as the leader."""
         broker = self._brokers.get(name)
         if broker is None or failure.reason not in _LEADS_NO_LONGER:
@@ -186,7 +186,7 @@ class BrokerNodes:
                 limit_s = min(CALL_TIMEOUT_S, deadline - time.monotonic())
                 response = await self.call_node(address, method, request, limit_s)
             except RequestFailed as failure:
-                is_named = self.judge(name, address, failure)
+                is_named = self.observe(name, address, failure)
                 if not failure.is_worth_repeating:
                     broker.is_silent = False
                     raise

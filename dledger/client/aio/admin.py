@@ -165,5 +165,5 @@ class AsyncAdminClient:
         except grpc.aio.AioRpcError as error:
             self._nodes.tracker.failed(address)
             raise session.broke(address, error.code(), error.details() or "") from None
-        self._nodes.tracker.judge(address, response.code, response.leader.address)
+        self._nodes.tracker.observe(address, response.code, response.leader.address)
         session.take(response, address)

@@ -199,7 +199,7 @@ class AsyncLogClient:
             call = stub.Read(session.request(), timeout=session.timeout_s())
             try:
                 async for response in call:
-                    self._nodes.tracker.judge(address, response.code, response.leader.address)
+                    self._nodes.tracker.observe(address, response.code, response.leader.address)
                     for entry in session.take(response, address):
                         yield entry
                 session.ended()

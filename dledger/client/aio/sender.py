@@ -204,7 +204,7 @@ class AppendQueue:
     def _learn(self, address: str, response: AppendResponse) -> bool:
         """Return whether the node no longer counts as the leader."""
         tracker = self._nodes.tracker
-        tracker.judge(address, response.code, response.leader.address)
+        tracker.observe(address, response.code, response.leader.address)
         return tracker.leader != address
 
     def _refused(

@@ -154,7 +154,7 @@ class LogClient:
         except grpc.RpcError as error:
             self._nodes.tracker.failed(address)
             raise failure_of_append(address, error.code(), error.details() or "") from None
-        self._nodes.tracker.judge(address, response.code, response.leader.address)
+        self._nodes.tracker.observe(address, response.code, response.leader.address)
         return response
 
     def _reach(self, address: str, deadline: float) -> None:
@@ -252,7 +252,7 @@ class LogClient:
             call = stub.Read(session.request(), timeout=session.timeout_s())
             try:
                 for response in call:
-                    self._nodes.tracker.judge(address, response.code, response.leader.address)
+                    self._nodes.tracker.observe(address, response.code, response.leader.address)
                     yield from session.take(response, address)
                 session.ended()
             except grpc.RpcError as error:

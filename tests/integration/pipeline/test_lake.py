@@ -110,14 +110,14 @@ class Killed(Exception):
     """The process ends here."""
 
 
-class MortalFiles(OsFiles):
+class CrashingFiles(OsFiles):
     """Ends before the nth change of a file."""
 
     def __init__(self, changes):
         self.left = changes
 
 
-def _mortal(name):
+def _crashing(name):
     def change(self, *arguments, **named):
         if not self.left:
             raise Killed
@@ -128,13 +128,13 @@ def _mortal(name):
 
 
 for _name in ("create_from", "rename", "remove", "make_directory", "sync_directory"):
-    setattr(MortalFiles, _name, _mortal(_name))
+    setattr(CrashingFiles, _name, _crashing(_name))
 
 
 def commit_or_die(root, files, changes, batch=BATCH, **arguments):
-    mortal = MortalFiles(changes)
+    crashing = CrashingFiles(changes)
     try:
-        lake_at(root, files=mortal).commit(batch, files, **arguments)
+        lake_at(root, files=crashing).commit(batch, files, **arguments)
     except Killed:
         return False
     return True

@@ -98,7 +98,7 @@ def killed_after(target, chunks, batch):
     """Write; end like a killed task after this many chunks are acknowledged, and one more is in flight."""
     answers = 0
 
-    class Mortal(LogWriter):
+    class CrashingWriter(LogWriter):
         def _begin(self, chunk):
             if answers == chunks and self._in_flight:
                 raise _Killed
@@ -111,7 +111,7 @@ def killed_after(target, chunks, batch):
             super()._take_answer()
             answers += 1
 
-    with Mortal(target, ORIGIN) as writer:
+    with CrashingWriter(target, ORIGIN) as writer:
         with suppress(_Killed):
             writer.write(batch)
             writer.finish()

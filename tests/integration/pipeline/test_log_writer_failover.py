@@ -26,7 +26,7 @@ class TaskKilled(Exception):
     """A task ends here."""
 
 
-def perhaps_die(draw, share):
+def crash_perhaps(draw, share):
     if draw.random() < share:
         raise TaskKilled
 
@@ -35,13 +35,13 @@ def run_task(target, partition, draw):
     """Run one task until it succeeds, as Spark does; it is killed now and then."""
     batch = pa.record_batch({"body": [b"%d" % (partition * ROWS + row) for row in range(ROWS)]})
     for _ in range(30):
-        is_mortal = draw.random() < 0.4
+        may_crash = draw.random() < 0.4
         try:
             with LogWriter(target, RowOrigin("query", 0, partition)) as writer:
                 for begin in range(0, ROWS, 100):
                     writer.write(batch.slice(begin, 100))
-                    perhaps_die(draw, 0.1 * is_mortal)
-                perhaps_die(draw, 0.5 * is_mortal)
+                    crash_perhaps(draw, 0.1 * may_crash)
+                crash_perhaps(draw, 0.5 * may_crash)
                 writer.finish()
         except (WriteFailed, TaskKilled):
             continue

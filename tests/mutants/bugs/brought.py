@@ -127,7 +127,7 @@ def messages_are_dispatched_while_a_snapshot_is_loaded(patch):
 # ------------------------------------------------------------------------------------------- beginnings
 
 
-def reset_is_judged_by_length_and_not_by_term(patch):
+def reset_is_decided_by_length_and_not_by_term(patch):
     patch.setattr(
         dledger.core.catch_up,
         "_holds",
@@ -147,7 +147,7 @@ def reset_with_an_unknown_previous_term_matches_all_logs(patch):
 SCENARIOS = {
     reset_contains_a_membership_that_is_not_committed: ("a quorum in common", "reset-while-members-change"),
     lease_counts_from_the_fastest_answer: ("linearizable reads", "lease-of-a-minority"),
-    reset_is_judged_by_length_and_not_by_term: ("log matching", "log-that-overlaps-the-leaders-begin"),
+    reset_is_decided_by_length_and_not_by_term: ("log matching", "log-that-overlaps-the-leaders-begin"),
     reset_with_an_unknown_previous_term_matches_all_logs: ("log matching", "unknown-term-before-the-log"),
 }
 MUTANTS = (

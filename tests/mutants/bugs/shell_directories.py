@@ -58,13 +58,13 @@ def only_the_last_directory_of_a_node_is_remembered(patch):
 
 
 def group_of_a_peer_is_not_compared(patch):
-    original = Handshake._judge_directory
+    original = Handshake._check_directory
 
-    def judge_directory(self, hello):
+    def check_directory(self, hello):
         if self._peer_directories is None or hello.group_id == self._peer_directories.group_id:
             original(self, hello)
 
-    patch.setattr(Handshake, "_judge_directory", judge_directory)
+    patch.setattr(Handshake, "_check_directory", check_directory)
 
 
 def directory_of_another_node_is_used(patch):

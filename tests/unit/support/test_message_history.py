@@ -5,7 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.message_history import Broken, Fate, History, Place, Seen, Sent, everything_is_delivered, judge
+from tests.support.message_history import (
+    Broken,
+    ClientOutcome,
+    History,
+    Place,
+    Seen,
+    Sent,
+    check_history,
+    everything_is_delivered,
+)
 from tests.support.stored_files import Stored, StoredFiles
 
 RECORD_SIZE = 100
@@ -27,10 +36,10 @@ class Story:
             replica.root = type("Root", (), {"name": f"n{number}"})
         self.history = History(orderly={"w"})
         for at in range(4):
-            self.history.sent.append(Sent("w", "T", (keys[at],), Fate.APPENDED, (self.place(at),)))
-        self.history.sent.append(Sent("w", "T", ("e", "x"), Fate.UNKNOWN))
-        self.history.sent.append(Sent("w", "T", ("f",), Fate.UNKNOWN))
-        self.history.sent.append(Sent("w", "T", ("y",), Fate.NOT_APPENDED))
+            self.history.sent.append(Sent("w", "T", (keys[at],), ClientOutcome.APPENDED, (self.place(at),)))
+        self.history.sent.append(Sent("w", "T", ("e", "x"), ClientOutcome.UNKNOWN))
+        self.history.sent.append(Sent("w", "T", ("f",), ClientOutcome.UNKNOWN))
+        self.history.sent.append(Sent("w", "T", ("y",), ClientOutcome.NOT_APPENDED))
         self.history.read += [self.seen("r", at) for at in (0, 2, 4, 1)]
         self.history.delivered += [self.seen("c", at) for at in (0, 1, 2, 2, 3, 4, 5)]
         self.history.retried.append(((self.place(0),), (self.place(0),)))
@@ -51,8 +60,8 @@ class Story:
         for replica in self.replicas:
             change(replica.messages)
 
-    def judge(self):
-        judge(self.history, self.replicas)
+    def check(self):
+        check_history(self.history, self.replicas)
         everything_is_delivered(self.history, self.replicas[0], {"T"})
 
 
@@ -95,7 +104,7 @@ SPOILED = {
         lambda story: sent(story, 1, places=(Place(1, 0, 100, "ID2"),)),
         lambda story: sent(story, 1, topic="U"),
     ],
-    "refused messages are nowhere": [lambda story: sent(story, 5, fate=Fate.NOT_APPENDED)],
+    "refused messages are nowhere": [lambda story: sent(story, 5, outcome=ClientOutcome.NOT_APPENDED)],
     "a batch has no holes": [lambda story: sent(story, 4, keys=("x", "e"))],
     "messages of a batch are consecutive": [batch_torn_apart],
     "a sender's order stays": [order_turned_round],
@@ -116,7 +125,7 @@ SPOILED = {
 
 
 def test_correct_history_passes():
-    Story().judge()
+    Story().check()
 
 
 @pytest.mark.parametrize(
@@ -127,7 +136,7 @@ def test_broken_guarantee_is_found(guarantee, spoil):
     spoil(story)
 
     with pytest.raises(Broken) as broken:
-        story.judge()
+        story.check()
 
     assert broken.value.guarantee == guarantee
 

@@ -164,7 +164,7 @@ def test_member_stopped_while_its_stream_ends_does_not_rejoin() -> None:
             leader=lambda _broker: "127.0.0.1:1",
             reach=reach,
             stub=lambda _address: SimpleNamespace(JoinGroup=lambda: call),
-            judge=lambda *_: False,
+            observe=lambda *_: False,
         )
         request = JoinGroupRequest()
         member = GroupMember("broker-a", nodes, request, lambda: None, lambda _: None, lambda _: None)  # type: ignore[arg-type]

@@ -35,7 +35,7 @@ class Nodes:
     def leader(self, broker: str) -> str:
         return broker
 
-    def judge(self, *_: object) -> bool:
+    def observe(self, *_: object) -> bool:
         return False
 
     async def reach(self, _address: str) -> None:

@@ -24,7 +24,7 @@ class LostCancellation:
     def leader(self, broker):
         return f"{broker}:1"
 
-    def judge(self, broker, address, failure):
+    def observe(self, broker, address, failure):
         return False
 
     async def reach(self, address):

@@ -68,7 +68,7 @@ def test_wrong_group_everywhere_is_refused_permanently() -> None:
 def test_hint_of_a_refusal_is_followed_and_remembered() -> None:
     tracker = LeaderTracker("a:1,b:2")
     tracker.follow("a:1")
-    tracker.judge("a:1", ResponseCode.NOT_LEADER, "c:3")
+    tracker.observe("a:1", ResponseCode.NOT_LEADER, "c:3")
 
     assert "c:3" == tracker.leader
     assert ("a:1", "b:2", "c:3") == tracker.addresses
@@ -78,7 +78,7 @@ def test_hint_of_a_refusal_is_followed_and_remembered() -> None:
 def test_refusal_without_a_usable_hint_makes_the_leader_unknown(hint: str) -> None:
     tracker = LeaderTracker("a:1,b:2")
     tracker.follow("a:1")
-    tracker.judge("a:1", ResponseCode.NOT_LEADER, hint)
+    tracker.observe("a:1", ResponseCode.NOT_LEADER, hint)
 
     assert None is tracker.leader
 
@@ -86,10 +86,10 @@ def test_refusal_without_a_usable_hint_makes_the_leader_unknown(hint: str) -> No
 def test_busy_leader_is_kept_and_one_without_a_quorum_is_not() -> None:
     tracker = LeaderTracker("a:1,b:2")
     tracker.follow("a:1")
-    tracker.judge("a:1", ResponseCode.LEADER_PENDING_FULL)
+    tracker.observe("a:1", ResponseCode.LEADER_PENDING_FULL)
     assert "a:1" == tracker.leader
 
-    tracker.judge("a:1", ResponseCode.WAIT_QUORUM_ACK_TIMEOUT)
+    tracker.observe("a:1", ResponseCode.WAIT_QUORUM_ACK_TIMEOUT)
     assert None is tracker.leader
 
 
@@ -104,7 +104,7 @@ def test_failure_of_another_node_leaves_the_leader_alone() -> None:
 def test_node_must_answer_again_after_a_failure() -> None:
     tracker = LeaderTracker("a:1,b:2")
     assert not tracker.has_answered("a:1")
-    tracker.judge("a:1", ResponseCode.NOT_LEADER)
+    tracker.observe("a:1", ResponseCode.NOT_LEADER)
     assert tracker.has_answered("a:1")
     tracker.follow("a:1")
 
