@@ -1,4 +1,4 @@
-"""Opens one connection to another node, secured as the settings say.
+"""Opens one connection to another node, secured as in the settings.
 
 Not here: when to dial (`dledger.peer.dialer`), which node the other side claims to be (`dledger.peer.handshake`).
 """

@@ -1,4 +1,4 @@
-"""The peer port of a node: listens, and turns each accepted socket into a connection, secured as the settings say.
+"""The peer port of a node: listens, and turns each accepted socket into a connection, secured as in the settings.
 
 A plain port is the event loop's own server. A secured port has an accept loop of its own. It reads the first byte,
 refuses connections that the settings do not allow, and bounds the handshakes in progress, because they cost processor

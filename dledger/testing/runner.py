@@ -86,8 +86,8 @@ def run_options(
     try:
         return simulation.run(), ""
     except Exception as error:  # noqa: BLE001 - whatever the code under test raises is this run's result
-        story = "\n".join(simulation.trace.last_lines())
-        return None, f"{type(error).__name__}: {error}\n{traceback.format_exc()}\n{story}"
+        last_lines = "\n".join(simulation.trace.last_lines())
+        return None, f"{type(error).__name__}: {error}\n{traceback.format_exc()}\n{last_lines}"
 
 
 def run_seed(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dledger.testing.script import script, verb_table
-from dledger.testing.script.story import ScriptError
+from dledger.testing.script.transcript import ScriptError
 
 FOLDER = Path(__file__).resolve().parent
 DOCS = FOLDER.parent.parent / "docs"

@@ -11,13 +11,13 @@ import sys
 from dledger.testing.faults import Violation
 from dledger.testing.script.random_scripts import RandomScript
 from dledger.testing.script.script import run
-from dledger.testing.script.story import ScriptError
+from dledger.testing.script.transcript import ScriptError
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return the exit status."""
     parser = argparse.ArgumentParser(
-        prog="python -m dledger.testing.script", description="Print the story of the script on standard input."
+        prog="python -m dledger.testing.script", description="Print the transcript of the script on standard input."
     )
     parser.add_argument("--random", type=int, default=0, metavar="COUNT", help="run this many random scripts instead")
     parser.add_argument("--seed", type=int, default=1, help="of the first random script (default: %(default)s)")

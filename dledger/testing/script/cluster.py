@@ -11,7 +11,7 @@ from dledger.testing.checks.all_checks import node_directory
 from dledger.testing.script.links import Envelope, Links
 from dledger.testing.script.machine import ScriptEnvironment, ScriptMachine, Settings
 from dledger.testing.script.safety import Safety
-from dledger.testing.script.story import Arrow, ScriptError, Story
+from dledger.testing.script.transcript import Arrow, ScriptError, Transcript
 from dledger.types import HardState
 
 if TYPE_CHECKING:
@@ -27,20 +27,20 @@ class Cluster:
 
     Attributes:
         settings: from the first line of the script.
-        story: records what happens.
+        transcript: records what happens.
         machines: by id, in order.
         links: the messages in flight between them.
         has_begun: the nodes were started; before that, a script may write logs and terms.
     """
 
     def __init__(self, settings: Settings) -> None:
-        self.story = Story()
-        self.links = Links(self.story)
+        self.transcript = Transcript()
+        self.links = Links(self.transcript)
         self.has_begun = False
         self.settings = settings
         self._ids_count = 0
         self._safety = Safety()
-        self._environment = ScriptEnvironment(settings, self.story, self.links, self._safety)
+        self._environment = ScriptEnvironment(settings, self.transcript, self.links, self._safety)
         self.machines: dict[str, ScriptMachine] = {}
         for node_id in settings.node_ids:
             self.add_machine(node_id)
@@ -94,7 +94,7 @@ class Cluster:
         return self.machine(node_id)
 
     def begin(self) -> None:
-        """Start all nodes if they were not started yet, without lines in the story; none knows a recent leader."""
+        """Start all nodes if they were not started yet, without lines in the transcript; none knows a recent leader."""
         if not self.has_begun:
             self.has_begun = True
             for machine in self.machines.values():
@@ -141,7 +141,7 @@ class Cluster:
 
     def show(self, *arrows: Arrow) -> None:
         """Record only these outcomes of messages from now on."""
-        self.story.shown = frozenset(arrows)
+        self.transcript.shown = frozenset(arrows)
 
     def break_connections(self, node_id: str) -> None:
         """Break the connections of all others to a node, and report it to them; messages in flight to it are lost."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dledger.testing.script.story import Arrow, Story
+from dledger.testing.script.transcript import Arrow, Transcript
 from dledger.testing.script.words import describe, is_heartbeat
 
 if TYPE_CHECKING:
@@ -30,15 +30,15 @@ class Links:
     """All messages in flight, oldest first; a link is one direction between two nodes.
 
     Args:
-        story: records the outcome of each message.
+        transcript: records the outcome of each message.
 
     Attributes:
         cut: links on which messages are lost when they are sent.
     """
 
-    def __init__(self, story: Story) -> None:
+    def __init__(self, transcript: Transcript) -> None:
         self.cut: dict[Link, None] = {}
-        self._story = story
+        self._transcript = transcript
         self._waiting: list[Envelope] = []
 
     def send(self, source: str, target: str, message: Message) -> None:
@@ -76,5 +76,5 @@ class Links:
         return list(self._waiting)
 
     def _record(self, arrow: Arrow, envelope: Envelope) -> None:
-        if self._story.are_heartbeats_shown or not is_heartbeat(envelope.message):
-            self._story.message(arrow, envelope.source, envelope.target, describe(envelope.message))
+        if self._transcript.are_heartbeats_shown or not is_heartbeat(envelope.message):
+            self._transcript.message(arrow, envelope.source, envelope.target, describe(envelope.message))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dledger.testing.disk.inode import Inode
     from dledger.testing.script.links import Links
     from dledger.testing.script.safety import Safety
-    from dledger.testing.script.story import Story
+    from dledger.testing.script.transcript import Transcript
 
 # A wider range is not for a timeout but for an incarnation.
 _TIMES_MAX = 1 << 20
@@ -50,7 +50,7 @@ class ScriptEnvironment:
     """The objects shared by all machines of a script."""
 
     settings: Settings
-    story: Story
+    transcript: Transcript
     links: Links
     checks: Safety
 
@@ -104,12 +104,12 @@ class ScriptMachine:
         return SimFiles(self.disk, Random(0), FaultCounts())
 
     def start(self) -> None:
-        """Start a node; the story records a refusal."""
+        """Start a node; the transcript records a refusal."""
         try:
             self.node = ScriptNode(self._environment, self, self.files)
             self.is_adopting = False
         except (DLedgerError, StoreError) as error:
-            self._environment.story.say(self.id, f"does not start: {_short(error)}")
+            self._environment.transcript.add(self.id, f"does not start: {_short(error)}")
 
     def guard(self, work: Callable[[ScriptNode], None]) -> None:
         """Run an action of the node, if it runs; an error that must stop the node ends it."""
@@ -118,7 +118,7 @@ class ScriptMachine:
         try:
             work(self.node)
         except (DLedgerError, StoreError) as error:
-            self._environment.story.say(self.id, f"stops: {_short(error)}")
+            self._environment.transcript.add(self.id, f"stops: {_short(error)}")
             self.node = None
 
     def feed(self, event: Event) -> None:

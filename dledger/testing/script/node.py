@@ -132,7 +132,7 @@ class ScriptNode:
             self.store.begin_checkpoint(self.raft.commit_index).save()
 
     def append(self, bodies: list[tuple[str, bytes]]) -> None:
-        """Accept a client's append of bodies, each with its name in the story."""
+        """Accept a client's append of bodies, each with its name in the transcript."""
         self._driver.propose([Proposal([body for _, body in bodies], token=[name for name, _ in bodies])])
         self.finish_syncs()
 
@@ -260,7 +260,7 @@ class ScriptNode:
         elif before is not Role.FOLLOWER:
             text = f"is no longer {before.value.lower()}, term {term}"
         if text:
-            self._environment.story.say_first(self._machine.id, text)
+            self._environment.transcript.add_first(self._machine.id, text)
 
     def on_read_ready(self, read_id: int, index: int) -> None:
         """Record and check a served read: it must see all entries acknowledged before it began."""
@@ -293,4 +293,4 @@ class ScriptNode:
         self._say(f"drops a push of {peer}: {error}")
 
     def _say(self, text: str) -> None:
-        self._environment.story.say(self._machine.id, text)
+        self._environment.transcript.add(self._machine.id, text)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from dledger.testing.faults import Violation
 from dledger.testing.script.script import ScriptRunner
-from dledger.testing.script.story import ScriptError
+from dledger.testing.script.transcript import ScriptError
 from dledger.types import Role
 
 if TYPE_CHECKING:
@@ -233,6 +233,6 @@ class RandomScript:
             self._runner.do(command, frozenset())
         except ScriptError:
             self.commands.pop()
-        stops = [line for line in self._cluster.story.take() if " stops: " in line]
+        stops = [line for line in self._cluster.transcript.take() if " stops: " in line]
         if stops:
             raise Violation("liveness", f"a node stopped that had no reason to: {stops[0]}")

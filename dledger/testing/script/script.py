@@ -1,4 +1,4 @@
-"""Reads a script, runs it block by block, and writes the story under each block, like etcd's data-driven tests.
+"""Reads a script, runs it block by block, and writes the transcript under each block, like etcd's data-driven tests.
 
     # What it is about
     # Source: where it comes from
@@ -9,7 +9,7 @@
     n1            starts an election, term 0
     ...
 
-A block consists of commands, a line `----`, and the story up to the next empty line. Lines that begin with `#` are
+A block consists of commands, a line `----`, and the transcript up to the next empty line. Lines that begin with `#` are
 comments. Not here: the verbs (`verbs`), and files (the caller reads and writes them).
 """
 
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dledger.testing.script import verb_table, verbs, verbs_machines  # noqa: F401  (their verbs enter the table)
-from dledger.testing.script.story import Arrow, ScriptError
+from dledger.testing.script.transcript import Arrow, ScriptError
 
 if TYPE_CHECKING:
     from dledger.testing.script.cluster import Cluster
@@ -30,10 +30,10 @@ NOTHING = "(nothing)"
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The lines before `DIVIDER` (commands and comments), and the expected story after it."""
+    """The lines before `DIVIDER` (commands and comments), and the expected transcript after it."""
 
     lines: tuple[str, ...]
-    story: tuple[str, ...]
+    transcript: tuple[str, ...]
 
 
 def parse(text: str) -> tuple[list[Block], list[str]]:
@@ -63,7 +63,7 @@ def parse(text: str) -> tuple[list[Block], list[str]]:
 
 
 def run(text: str) -> str:
-    """Run a script and return it with its actual story.
+    """Run a script and return it with its actual transcript.
 
     Raises:
         ScriptError: the script is not valid.
@@ -73,8 +73,8 @@ def run(text: str) -> str:
     runner = ScriptRunner()
     lines: list[str] = []
     for block in blocks:
-        story = runner.run([line for line in block.lines if line and not line.startswith("#")])
-        lines += [*block.lines, DIVIDER, *(story or [NOTHING])]
+        transcript = runner.run([line for line in block.lines if line and not line.startswith("#")])
+        lines += [*block.lines, DIVIDER, *(transcript or [NOTHING])]
     return "\n".join([*lines, *rest]).rstrip("\n") + "\n"
 
 
@@ -89,7 +89,7 @@ class ScriptRunner:
         self.cluster: Cluster | None = None
 
     def run(self, commands: list[str]) -> list[str]:
-        """Run the commands of a block and return the story; raises as `do`."""
+        """Run the commands of a block and return the transcript; raises as `do`."""
         is_delivered = any(command.split()[0] in verbs.DELIVERING for command in commands)
         shown = frozenset(Arrow) - ({Arrow.LEAVES} if is_delivered else set())
         for command in commands:
@@ -99,7 +99,7 @@ class ScriptRunner:
                 raise ScriptError(f"{command!r}: {error}") from error
             except (ValueError, IndexError) as error:
                 raise ScriptError(f"{command!r}: cannot be read ({error})") from error
-        return [] if self.cluster is None else self.cluster.story.take()
+        return [] if self.cluster is None else self.cluster.transcript.take()
 
     def do(self, command: str, shown: frozenset[Arrow]) -> None:
         """Run one command, then check the whole cluster.
@@ -126,7 +126,7 @@ class ScriptRunner:
             raise ScriptError(f"no such verb; there are {' '.join([*verb_table.SCENE, *verb_table.ACTIONS])}")
         cluster.begin()
         cluster.show(*shown)
-        cluster.story.are_heartbeats_shown = False
-        cluster.story.begin_command()
+        cluster.transcript.are_heartbeats_shown = False
+        cluster.transcript.begin_command()
         verb_table.ACTIONS[verb](cluster, words)
         cluster.check()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from dledger.testing.script.cluster import Cluster
-from dledger.testing.script.story import ScriptError
+from dledger.testing.script.transcript import ScriptError
 
 if TYPE_CHECKING:
     from dledger.testing.script.links import Envelope

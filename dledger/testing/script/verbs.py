@@ -13,7 +13,7 @@ from dledger.core.events import ChangeMembership, MembershipAction, PeerUnreacha
 from dledger.core.state.roles import Leader
 from dledger.testing.script.cluster import Cluster
 from dledger.testing.script.machine import Settings
-from dledger.testing.script.story import Arrow, ScriptError
+from dledger.testing.script.transcript import Arrow, ScriptError
 from dledger.testing.script.verb_table import (
     action,
     link_filter,
@@ -176,7 +176,7 @@ def delete_before(cluster: Cluster, words: list[str]) -> None:
 def deliver(cluster: Cluster, words: list[str]) -> None:
     """`deliver 1->2 1->3 [n]`: the n oldest messages of each link arrive; without a number all in flight now."""
     count = int(words.pop()) if words[-1].isdigit() else None
-    cluster.story.are_heartbeats_shown = True
+    cluster.transcript.are_heartbeats_shown = True
     for word in words:
         is_wanted = link_filter(word)
         waiting = sum(is_wanted(envelope) for envelope in cluster.links.waiting())
@@ -240,4 +240,4 @@ def in_flight(cluster: Cluster, words: list[str]) -> None:
     is_wanted = link_filter(words[0] if words else "all")
     cluster.show(Arrow.LEAVES)
     for envelope in filter(is_wanted, cluster.links.waiting()):
-        cluster.story.message(Arrow.LEAVES, envelope.source, envelope.target, describe(envelope.message))
+        cluster.transcript.message(Arrow.LEAVES, envelope.source, envelope.target, describe(envelope.message))

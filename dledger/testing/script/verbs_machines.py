@@ -12,7 +12,7 @@ from dledger.entries.store import EntryStoreConfig
 from dledger.testing.checks.all_checks import node_directory
 from dledger.testing.disk.disk import UNLIMITED_BYTES
 from dledger.testing.machine import wrong_directories
-from dledger.testing.script.story import ScriptError
+from dledger.testing.script.transcript import ScriptError
 from dledger.testing.script.verb_table import action, down, machine_of, machines_of, running
 from dledger.testing.script.words import status_row, terms_of
 from dledger.types import NO_GROUP, Member
@@ -49,8 +49,8 @@ def restart(cluster: Cluster, words: list[str]) -> None:
         for note in machine.node.store.recovery_notes:
             # A rebuilt index is not reported, because it can always be rebuilt.
             if "/index:" not in note:
-                cluster.story.say(machine.id, note.replace(f"{node_directory(machine.id)}/", ""))
-        cluster.story.say(machine.id, f"starts  {status_row(machine.node.raft, machine.node.store)}")
+                cluster.transcript.add(machine.id, note.replace(f"{node_directory(machine.id)}/", ""))
+        cluster.transcript.add(machine.id, f"starts  {status_row(machine.node.raft, machine.node.store)}")
 
 
 @action("wipe")
@@ -173,7 +173,7 @@ def status(cluster: Cluster, words: list[str]) -> None:
     """`status`: role, term, leader, log and commit index of every node."""
     for machine in machines_of(cluster, words):
         node = machine.node
-        cluster.story.row(f"{machine.id}  {'down' if node is None else status_row(node.raft, node.store)}")
+        cluster.transcript.row(f"{machine.id}  {'down' if node is None else status_row(node.raft, node.store)}")
 
 
 @action("progress")
@@ -181,7 +181,7 @@ def progress(cluster: Cluster, words: list[str]) -> None:
     """`progress 1`: the match index of each follower, as known to the leader."""
     machine, node = running(cluster, words[0])
     peers = [other for other in cluster.machines if other != machine.id]
-    cluster.story.row(f"{machine.id}  {'  '.join(f'{peer}: {node.raft.match_index_of(peer)}' for peer in peers)}")
+    cluster.transcript.row(f"{machine.id}  {'  '.join(f'{peer}: {node.raft.match_index_of(peer)}' for peer in peers)}")
 
 
 @action("group-of")
@@ -194,7 +194,7 @@ def group_of(cluster: Cluster, words: list[str]) -> None:
             drawn += [] if state.group_id in drawn else [state.group_id]
             shown = "none" if state.group_id == NO_GROUP else f"group {drawn.index(state.group_id) + 1}"
             known = "" if state.committed_group_id == state.group_id else ", not committed"
-            cluster.story.row(f"{machine.id}  {shown}{known}")
+            cluster.transcript.row(f"{machine.id}  {shown}{known}")
 
 
 @action("log-of")
@@ -203,7 +203,7 @@ def log_of(cluster: Cluster, words: list[str]) -> None:
     for machine in machines_of(cluster, words):
         if machine.node is not None:
             terms = terms_of(machine.node.store, machine.node.raft.commit_index)
-            cluster.story.row(f"{machine.id}  {terms}")
+            cluster.transcript.row(f"{machine.id}  {terms}")
 
 
 @action("entries-of")
@@ -212,7 +212,7 @@ def entries_of(cluster: Cluster, words: list[str]) -> None:
     machine, node = running(cluster, words[0])
     entries = [node.store.get(index) for index in range(node.store.begin_index, node.store.last_index + 1)]
     bodies = [f"{entry.index}:{_shown(entry)}" for entry in entries]
-    cluster.story.row(f"{machine.id}  {' '.join(bodies)}")
+    cluster.transcript.row(f"{machine.id}  {' '.join(bodies)}")
 
 
 @action("state-of")
@@ -220,7 +220,7 @@ def state_of(cluster: Cluster, words: list[str]) -> None:
     """`state-of 1 2 | all`: the bodies applied by the state machine of each node."""
     for machine in machines_of(cluster, words):
         if machine.node is not None:
-            cluster.story.row(f"{machine.id}  {' '.join(machine.node.state.bodies)}")
+            cluster.transcript.row(f"{machine.id}  {' '.join(machine.node.state.bodies)}")
 
 
 def _shown(entry: Entry) -> str:

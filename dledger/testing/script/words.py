@@ -1,4 +1,4 @@
-"""Formats messages and logs for a line of a story."""
+"""Formats messages and logs for a line of a transcript."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def run_shell_seed(seed: int, emit: Callable[[str], None] | None = None) -> Resu
 
     Args:
         seed: of the run.
-        emit: receives the story line by line.
+        emit: receives the trace line by line.
     """
     options = draw_shell_options(seed)
     simulation = ShellSimulation(options, emit)
@@ -32,8 +32,8 @@ def run_shell_seed(seed: int, emit: Callable[[str], None] | None = None) -> Resu
     try:
         summary = simulation.run()
     except Exception as error:  # noqa: BLE001 - whatever the code under test raises is this run's result
-        story = "\n".join(simulation.trace.last_lines())
-        failure = f"{type(error).__name__}: {error}\n{''.join(traceback.format_exception(error))}\n{story}"
+        last_lines = "\n".join(simulation.trace.last_lines())
+        failure = f"{type(error).__name__}: {error}\n{''.join(traceback.format_exception(error))}\n{last_lines}"
     return Result(seed=seed, node_count=None, shape=options.describe(), summary=summary, failure=failure, is_shell=True)
 
 

@@ -53,7 +53,7 @@ class ShellSimulation:
 
     Args:
         options: of the run.
-        emit: receives the story line by line; None: only its last lines are kept, in `trace`.
+        emit: receives the trace line by line; None: only its last lines are kept, in `trace`.
     """
 
     def __init__(self, options: ShellOptions, emit: Callable[[str], None] | None = None) -> None:
@@ -303,7 +303,7 @@ def _ignore(_error: object) -> None:
 
 
 class _LogReader(logging.Handler):
-    """Writes the program's log to the story, and detects warnings without a cause in this run."""
+    """Writes the program's log to the trace, and detects warnings without a cause in this run."""
 
     def __init__(self, world: ShellWorld) -> None:
         super().__init__()
@@ -316,14 +316,14 @@ class _LogReader(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
         self._world.trace.note("log", "%s", text)
-        # The result of a run must not depend on whether its story is printed.
+        # The result of a run must not depend on whether its trace is printed.
         if record.levelno >= logging.WARNING and any(warning in text for warning in self._unjustified):
             self._world.violate(Violation("no unjustified warning", text))
 
 
 @contextmanager
 def _logged_to(world: ShellWorld) -> Iterator[None]:
-    """Capture the program's log; lines below a warning only if the story is printed during the run."""
+    """Capture the program's log; lines below a warning only if the trace is printed during the run."""
     level, propagate = _LOGGER.level, _LOGGER.propagate
     handler = _LogReader(world)
     _LOGGER.setLevel(logging.INFO if world.trace.is_emitting else logging.WARNING)

@@ -145,7 +145,7 @@ def test_node_whose_data_files_are_too_small_to_found_its_group_does_not_start()
     cluster.begin()
 
     assert all(machine.node is None for machine in cluster.machines.values())
-    assert "expected data files that hold the entry with 3 members" in " ".join(cluster.story.take())
+    assert "expected data files that hold the entry with 3 members" in " ".join(cluster.transcript.take())
 
 
 def test_wiped_voter_that_no_entry_can_readmit_stops_no_leader(caplog):
@@ -201,7 +201,7 @@ def test_wiped_voter_is_readmitted_only_by_answers_for_which_space_was_reserved(
     leader.feed(Received("n3", SnapshotProgress(raft.term, 0, 0)))
     leader.feed(Received("n3", PushAccepted(raft.term, -1, incarnation=77)))
 
-    assert leader.node is node, cluster.story.take()
+    assert leader.node is node, cluster.transcript.take()
     assert raft.membership == members
     leader.disk.capacity_bytes = UNLIMITED_BYTES
     leader.feed(Received("n3", PushAccepted(raft.term, -1, incarnation=77)))

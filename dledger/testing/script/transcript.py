@@ -1,8 +1,11 @@
-"""The story of a script: its events as aligned lines; equal events of several nodes share a line.
+"""The transcript of a script: its events as aligned lines; equal events of several nodes share a line.
 
-n1 -> n2 n3  t2  push 3..5 of term 2 after 2 of term 1, commit 2       left, in the sender's term 2 n1 => n2     t2 push
-3..5 of term 2 after 2 of term 1, commit 2       arrived n1 -x n3     t2  push 3..5 of term 2 after 2 of term 1, commit
-2       lost on a link that is cut n2 n3        commits up to 2
+| line                                                              | meaning                                         |
+| ----------------------------------------------------------------- | ----------------------------------------------- |
+| `n1 -> n2 n3  t2  push 3..5 of term 2 after 2 of term 1, commit 2` | sent, in the sender's term 2                    |
+| `n1 => n2     t2  push 3..5 of term 2 after 2 of term 1, commit 2` | received                                        |
+| `n1 -x n3     t2  push 3..5 of term 2 after 2 of term 1, commit 2` | lost on a link that is cut                      |
+| `n2 n3        commits up to 2`                                     | an event of two nodes                           |
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 LINES_MAX = 400
-_WHO_WIDTH = 14
+_HEAD_WIDTH = 14
 
 
 class Arrow(Enum):
@@ -26,7 +29,7 @@ class Arrow(Enum):
 class _Line:
     """A line; `arrow` and `targets` are those of a message."""
 
-    who: list[str]
+    nodes: list[str]
     text: str
     arrow: Arrow | None = None
     targets: list[str] = field(default_factory=list)
@@ -36,8 +39,8 @@ class _Line:
         if (self.arrow, self.text) != (other.arrow, other.text):
             return False
         if self.targets == other.targets:
-            self.who += other.who
-        elif self.who == other.who:
+            self.nodes += other.nodes
+        elif self.nodes == other.nodes:
             self.targets += other.targets
         else:
             return False
@@ -45,11 +48,11 @@ class _Line:
 
     @property
     def head(self) -> str:
-        words = self.who if self.arrow is None else [*self.who, self.arrow.value, *self.targets]
+        words = self.nodes if self.arrow is None else [*self.nodes, self.arrow.value, *self.targets]
         return " ".join(words)
 
 
-class Story:
+class Transcript:
     """Collects the lines of one block.
 
     Attributes:
@@ -67,21 +70,21 @@ class Story:
         """Begin the events of the next command, which are not merged with earlier lines."""
         self._command_begin = len(self._lines)
 
-    def say(self, who: str, text: str) -> None:
-        """Record an event of the node `who`."""
-        self._add(_Line([who], text))
+    def add(self, node_id: str, text: str) -> None:
+        """Record an event of the node."""
+        self._add(_Line([node_id], text))
 
-    def say_first(self, who: str, text: str) -> None:
-        """Record an event of the node `who`, before the messages that it caused."""
+    def add_first(self, node_id: str, text: str) -> None:
+        """Record an event of the node, before the messages that it caused."""
         place = len(self._lines)
         while (
             place > self._command_begin
             and self._lines[place - 1].arrow is Arrow.LEAVES
-            and self._lines[place - 1].who == [who]
+            and self._lines[place - 1].nodes == [node_id]
         ):
             place -= 1
         sent, self._lines = self._lines[place:], self._lines[:place]
-        self.say(who, text)
+        self.add(node_id, text)
         self._lines += sent
 
     def row(self, text: str) -> None:
@@ -97,7 +100,7 @@ class Story:
         """Return the lines so far and clear them."""
         lines, self._lines = self._lines, []
         self._command_begin = 0
-        width = max([_WHO_WIDTH, *(len(line.head) + 2 for line in lines if line.text)])
+        width = max([_HEAD_WIDTH, *(len(line.head) + 2 for line in lines if line.text)])
         return [f"{line.head:{width}}{line.text}".rstrip() for line in lines]
 
     def _add(self, line: _Line) -> None:
