@@ -5,10 +5,10 @@
 PYTHON ?= python3
 # make demo: the input file; empty = the sources of Python's standard library.
 INPUT ?=
-# make sim: how many simulated runs, and the seed of the first.
+# make sim: the number of simulated runs, and the seed of the first.
 SEEDS ?= 5000
 SEED ?= 1
-# make sim-long: for this number of hours, in batches that are written down in the ledger.
+# make sim-long: run for this number of hours; the ledger gets a line for each batch of runs.
 HOURS ?= 1
 LEDGER := docs/simulation-ledger.txt
 LONG = $(if $(filter file,$(origin SEEDS)),--hours $(HOURS),--seeds-in-all $(SEEDS))
@@ -22,7 +22,7 @@ BROKERS ?= 0
 SECURE ?=
 # make unit, sim, mutants, crashpoints: worker processes.
 WORKERS ?= 2
-# make test: tests at a time; they wait for much of their time, so that two cores have something to do for three.
+# make test: tests at a time. They mostly wait, so three of them keep two cores busy.
 AT_A_TIME ?= 3
 
 SECURELY = $(if $(filter-out 0,$(SECURE)),--secure)
@@ -30,33 +30,32 @@ SECURELY = $(if $(filter-out 0,$(SECURE)),--secure)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# Apart from all else: where pandas can be imported, Arrow does so in each process that Spark starts, which takes a third
-# of a second every time; declarative pipelines alone need it.
+# A separate folder: if pandas can be imported, Arrow imports it in each process that Spark starts, which takes a third of
+# a second every time; only declarative pipelines need it.
 PANDAS := $(VENV)/pandas
-# Zensical and what it needs; only `make docs` does.
+# Zensical and its dependencies; only `make docs` needs them.
 DOCS := $(VENV)/.docs
-# Atheris; only `make fuzz` does.
+# Atheris; only `make fuzz` needs it.
 FUZZ := $(VENV)/.fuzz
 # Tools that look at packages, in an environment of their own: wheel, lock, audit.
 SUPPLY := $(VENV)/supply
 # make fuzz: runs of all decoders together, and the seed of the changes of inputs.
 EXECUTIONS ?= 10000000
-# Every file that is installed must have one of the hashes in requirements/, wherever pip finds it.
+# Every file that is installed must have one of the hashes in requirements/, whatever index it is from.
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LOCKED := --require-hashes --no-build-isolation --requirement requirements
 SCRIPTS := $(wildcard scripts/*.py)
-# They compute and wait for nothing; Spark's tests and all others wait for much of their time. Both of these run beside
-# each other, and these with what the processor has to spare: so it always has something to do, but a test here may take
-# long.
+# These tests only compute; Spark's tests and all others mostly wait. Spark's and the others run in parallel, and these
+# run at low priority beside them, so the processor is always busy; a single test here may take long.
 COMPUTING := $(addprefix tests/,simulation scenarios property trace)
 COMPUTING_TIMEOUT_S := 2400
 
-# Tests make and delete some hundred thousand small files; in memory that costs a third of the processor's time that it
-# costs on a disk. Empty, which is the usual place, where there is little memory.
+# Tests make and delete some hundred thousand small files; in memory that needs a third of the processor time that it
+# needs on a disk. Empty (the usual folder) if there is little memory.
 IN_MEMORY = $(shell scripts/space_in_memory.sh)
 
-# Compiled modules are kept (in __pycache__) even where the environment says otherwise, as images of build servers do: the
-# tests start hundreds of processes, and each would compile the project anew.
+# Compiled modules are kept (in __pycache__), also if the environment disables that, as in images of build servers: the
+# tests start hundreds of processes, and each would compile the project again.
 export PYTHONDONTWRITEBYTECODE :=
 
 MAKEFLAGS += --no-builtin-rules --no-print-directory
@@ -81,11 +80,11 @@ test: $(READY) ## All checks and all tests; the gate of every change (at most 20
 	@$(MAKE) --jobs=2 check
 	@$(MAKE) --jobs=3 spark waiting computing
 
-setup: $(READY) ## Make .venv with everything in it; quick when nothing has changed
+setup: $(READY) ## Make .venv with all dependencies; quick when nothing has changed
 	@:
 
-# The build tools come first and build isolation is off, so that builds too use the pinned versions (PySpark is built:
-# it comes as source only, 460 MB of it).
+# The build tools are installed first and build isolation is off, so that builds use the pinned versions, too (PySpark is
+# built, because it is published as source only, 460 MB).
 $(READY): pyproject.toml requirements/build.txt requirements/dev.txt requirements/pandas.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 		echo "make: Python 3.11 or newer is needed; '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || true)." >&2; \
@@ -116,18 +115,18 @@ type: $(READY) ## Types (mypy --strict)
 	@$(BIN)/mypy --no-error-summary
 	@$(BIN)/mypy --no-error-summary $(SCRIPTS)
 
-contracts: $(READY) ## Who may import whom (import-linter)
+contracts: $(READY) ## Which packages may import which others (import-linter)
 	@report="$$($(BIN)/lint-imports --no-logo 2>&1)" || { echo "$$report"; exit 1; }
 
 proto: $(READY) ## Generate the stubs of proto/ again
 	@$(BIN)/python scripts/generate_proto.py
 
-verify-proto: $(READY) ## Fail when a committed stub is not what proto/ gives
+verify-proto: $(READY) ## Fail if a committed stub differs from the one generated from proto/
 	@$(BIN)/python scripts/generate_proto.py --check
 
 ##@ Tests by kind, and measuring
 
-# First, Spark's classes as a JVM loads them: half of what a JVM computes until its first query.
+# First an archive of Spark's classes in the form that a JVM loads: it halves the work of a JVM until its first query.
 spark: $(READY) ## The tests of the Spark pipeline, by themselves: one Spark, one process (needs Java 17 or 21, else skipped)
 	@$(BIN)/python scripts/spark_classes.py
 	@$(BIN)/python -m pytest -q tests/spark
@@ -135,13 +134,13 @@ spark: $(READY) ## The tests of the Spark pipeline, by themselves: one Spark, on
 waiting: $(READY) ## All tests that mostly wait, but Spark's: three at a time
 	@TMPDIR="$${TMPDIR:-$(IN_MEMORY)}" $(BIN)/python -m pytest -q -n $(AT_A_TIME) --dist worksteal $(addprefix --ignore=,$(COMPUTING) tests/spark)
 
-computing: $(READY) ## Simulated runs, scenarios and models, with what the processor has to spare
+computing: $(READY) ## Simulated runs, scenarios and models, at low priority
 	@nice -n 19 $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --timeout=$(COMPUTING_TIMEOUT_S) $(COMPUTING)
 
 unit: $(READY) ## The quick tests only
 	@TMPDIR="$${TMPDIR:-$(IN_MEMORY)}" $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not slow and not spark"
 
-scenarios: $(READY) ## The stories of tests/scenarios, and random ones (SEEDS=5000 SEED=1)
+scenarios: $(READY) ## The scripts of tests/scenarios, and random ones (SEEDS=5000 SEED=1)
 	@$(BIN)/python -m pytest -q tests/scenarios
 	@$(BIN)/python -m dledger.testing.script --random $(SEEDS) --seed $(SEED)
 
@@ -160,7 +159,7 @@ crashpoints: $(READY) ## A crash at every file operation with every class of los
 bit-flips: $(READY) ## Change every byte of a store in every bit; the long form
 	@DLEDGER_BIT_FLIPS=long $(BIN)/python -m pytest -q -n $(WORKERS) -s tests/crashpoints -k "changed_byte or changes_a_byte"
 
-stalls: $(READY) ## All tests but Spark's and those that compute, while processes stand still for up to 1.6 s now and then
+stalls: $(READY) ## All tests but Spark's and those that compute, while processes are paused at random for up to 1.6 s
 	@$(BIN)/python scripts/with_stalls.py $(BIN)/python -m pytest -q -n $(AT_A_TIME) --dist worksteal -m "not spark" \
 		$(addprefix --ignore=,$(COMPUTING))
 
@@ -219,7 +218,7 @@ $(SUPPLY): requirements/supply.txt
 	@$@/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $<
 	@touch $@
 
-##@ A cluster to play with
+##@ A cluster to try
 
 cluster-up: $(READY) ## Start three nodes on this machine, on free ports; BROKERS=1: of a broker for messages; SECURE=1: TLS, users (RUN=folder)
 	@$(BIN)/python scripts/local_cluster.py start --folder "$(RUN)" --brokers "$(BROKERS)" $(SECURELY)
@@ -230,7 +229,7 @@ cluster-down: $(READY) ## Stop them; data and logs are kept
 cluster-status: $(READY) ## Show them
 	@$(BIN)/python scripts/local_cluster.py status --folder "$(RUN)"
 
-##@ Tidying up
+##@ Clean up
 
 clean: ## Remove caches and build output (not .venv, and not the cluster's data)
 	@rm -rf build dist .cache .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
