@@ -37,7 +37,7 @@ from cluster.state.commands import (
     check_command,
     decode_command,
 )
-from cluster.state.offsets import KeptOffsets
+from cluster.state.offsets import CommittedOffsets
 from cluster.state.snapshot import Content, decode_snapshot_in_pieces, encode_snapshot
 from cluster.state.verdicts import CHANGED, UNCHANGED, Applied, CommandVerdict, CommitOutcome, too_much
 from store.errors import IllegalMessage
@@ -70,7 +70,7 @@ class BrokerState:
     def __init__(self, command_of: Callable[[bytes], bytes] = bytes) -> None:
         self._command_of = command_of
         self._content = Content()
-        self._offsets = KeptOffsets()
+        self._offsets = CommittedOffsets()
         # The latest changes of topics, the newest last; empty after a snapshot was loaded.
         self._changed_topics: deque[str] = deque(maxlen=CHANGED_TOPICS_MAX)
 

@@ -70,7 +70,7 @@ class FrozenOffsets:
                 yield name, sorted(parts, key=lambda named: named[0])
 
 
-class KeptOffsets:
+class CommittedOffsets:
     """All offsets of one replica.
 
     Attributes:

@@ -32,7 +32,7 @@ from cluster.state.commands import (
     write_topic_offsets,
 )
 from cluster.state.compact_bytes import Reader, Writer
-from cluster.state.offsets import FrozenOffsets, KeptOffsets
+from cluster.state.offsets import CommittedOffsets, FrozenOffsets
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping
@@ -129,7 +129,7 @@ def _write(writer: Writer, content: FrozenContent, offsets: FrozenOffsets) -> It
         yield from write_access(writer, content.access)
 
 
-def decode_snapshot_in_pieces(data: bytes) -> Generator[None, None, tuple[Content, KeptOffsets]]:
+def decode_snapshot_in_pieces(data: bytes) -> Generator[None, None, tuple[Content, CommittedOffsets]]:
     """Decode a snapshot in steps of a few milliseconds, between which the caller may do other work.
 
     Returns:
@@ -153,7 +153,7 @@ def decode_snapshot_in_pieces(data: bytes) -> Generator[None, None, tuple[Conten
         content.groups[group.name] = group
         if reader.ends_piece():
             yield
-    offsets = KeptOffsets()
+    offsets = CommittedOffsets()
     for _ in range(reader.count()):
         name = reader.text()
         for row in read_offsets(reader):

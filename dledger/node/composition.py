@@ -24,7 +24,7 @@ from dledger.node.observer import NodeObserver
 from dledger.node.periodic_jobs import Checkpoints, FullDiskLog
 from dledger.node.retention import NodeRetention, RetentionFloor, retention_settings
 from dledger.node.state_machine import Applier, StateMachine
-from dledger.node.state_machine_runner import NodeMachine
+from dledger.node.state_machine_runner import StateMachineRunner
 from dledger.node.view import NodeView
 from dledger.peer.transport import PeerTransport
 from dledger.pending.append_answers import AppendAnswers
@@ -92,7 +92,7 @@ class NodeParts:
     group: NodeGroup
     gate: AppendGate
     leadership: NodeLeadership
-    machine: NodeMachine | None
+    machine: StateMachineRunner | None
     retention: NodeRetention
     raft: Raft
     driver: Driver
@@ -177,12 +177,12 @@ def _jobs_of(config: NodeConfig, driver: Driver, retention: NodeRetention, check
 
 def _machine_of(
     setup: NodeSetup, opened: NodeFiles, event_batches: EventBatches, answers: AppendAnswers
-) -> NodeMachine | None:
+) -> StateMachineRunner | None:
     if setup.state_machine is None:
         return None
     config = setup.config
     assert opened.snapshots is not None
-    return NodeMachine(
+    return StateMachineRunner(
         Applier(setup.state_machine, opened.store, opened.snapshots, config.snapshot_threshold),
         opened.snapshots,
         worker=setup.host.new_worker(f"snapshot-{config.self_id}"),
@@ -191,7 +191,7 @@ def _machine_of(
     )
 
 
-def _raft_of(setup: NodeSetup, opened: NodeFiles, machine: NodeMachine | None) -> Raft:
+def _raft_of(setup: NodeSetup, opened: NodeFiles, machine: StateMachineRunner | None) -> Raft:
     make = Raft if setup.trace is None else partial(TracedRaft, setup.trace)
     config, store = setup.config, opened.store
     return make(
@@ -211,7 +211,7 @@ def _raft_of(setup: NodeSetup, opened: NodeFiles, machine: NodeMachine | None) -
 
 
 def _retention_of(
-    setup: NodeSetup, opened: NodeFiles, raft: Raft, machine: NodeMachine | None, event_batches: EventBatches
+    setup: NodeSetup, opened: NodeFiles, raft: Raft, machine: StateMachineRunner | None, event_batches: EventBatches
 ) -> NodeRetention:
     store = opened.store
     policy = RetentionPolicy(
@@ -240,7 +240,7 @@ def _driver_of(
     *,
     syncer: GroupSyncer,
     observer: NodeObserver,
-    machine: NodeMachine | None,
+    machine: StateMachineRunner | None,
     space: NodeRetention,
 ) -> Driver:
     return Driver(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from store.fs.storage_thread import Worker
 
 
-class NodeMachine:
+class StateMachineRunner:
     """Runs the state machine in steps, and implements the driver's port `Snapshots`.
 
     Args:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dledger.entries.store import EntryStore
     from dledger.node.leadership import NodeLeadership
     from dledger.node.retention import NodeRetention
-    from dledger.node.state_machine_runner import NodeMachine
+    from dledger.node.state_machine_runner import StateMachineRunner
     from dledger.peer.transport import PeerTransport
     from dledger.pending.appends import PendingAppends
 
@@ -39,7 +39,7 @@ class NodeView:
         transport: PeerTransport,
         syncer: GroupSyncer,
         retention: NodeRetention,
-        machine: NodeMachine | None,
+        machine: StateMachineRunner | None,
     ) -> None:
         self._config = config
         self._raft = raft

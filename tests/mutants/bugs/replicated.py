@@ -14,7 +14,7 @@ from cluster.replica.local_base_log import LocalBaseLog
 from cluster.replica.replicated import ReplicatedReplica
 from cluster.replica.replicated_background import ReplicatedLogTasks
 from cluster.replica.standalone import StandaloneReplica
-from cluster.state.offsets import KeptOffsets
+from cluster.state.offsets import CommittedOffsets
 from commitlog.conversion.base_log_files import BaseLogFetch
 from commitlog.conversion.old_config import find_config
 from commitlog.replicated.commit_log import DLedgerCommitLog
@@ -50,7 +50,7 @@ def recreated_topic_has_its_old_offsets(patch):
         if name in self._topics:
             self._removed_topics.append((name, self._topics[name]))
 
-    patch.setattr(KeptOffsets, "remove_topic", remove_topic)
+    patch.setattr(CommittedOffsets, "remove_topic", remove_topic)
 
 
 def put_replaced_by_another_leaders_entry_fails(patch):

@@ -7,7 +7,7 @@ from dledger.node.node import Node
 from dledger.node.observer import NodeObserver
 from dledger.node.retention import RetentionFloor
 from dledger.node.state_machine import Applier
-from dledger.node.state_machine_runner import NodeMachine
+from dledger.node.state_machine_runner import StateMachineRunner
 from dledger.storage.snapshot_store import SnapshotStore
 from dledger.testing.shell.options import ShellNemesisOp, with_state_machines
 from dledger.testing.shell.state_options import SnapshotNemesisOp
@@ -111,7 +111,7 @@ def damaged_snapshot_is_loaded(patch):
 
 
 def entries_wait_after_a_save_for_the_next_commit(patch):
-    original = NodeMachine._saved
+    original = StateMachineRunner._saved
 
     def saved(self, error):
         ask_step = self._ask_step
@@ -119,7 +119,7 @@ def entries_wait_after_a_save_for_the_next_commit(patch):
         original(self, error)
         self._steps.soon(lambda _: setattr(self, "_ask_step", ask_step))
 
-    patch.setattr(NodeMachine, "_saved", saved)
+    patch.setattr(StateMachineRunner, "_saved", saved)
 
 
 def append_is_answered_before_it_is_applied(patch):
@@ -148,7 +148,7 @@ def entries_are_applied_while_the_state_is_saved(patch):
             self._is_step_due = True
             self._steps.soon(self._step)
 
-    patch.setattr(NodeMachine, "_step_soon", step_soon)
+    patch.setattr(StateMachineRunner, "_step_soon", step_soon)
 
 
 def saves_follow_each_other_while_entries_wait_to_be_applied(patch):
@@ -156,8 +156,8 @@ def saves_follow_each_other_while_entries_wait_to_be_applied(patch):
 
 
 def save_deletes_a_snapshot_that_is_being_sent(patch):
-    original = NodeMachine.read_chunk
-    patch.setattr(NodeMachine, "read_chunk", lambda *arguments: original(*arguments) or None)
+    original = StateMachineRunner.read_chunk
+    patch.setattr(StateMachineRunner, "read_chunk", lambda *arguments: original(*arguments) or None)
 
 
 def installation_begins_with_the_newest_snapshot_at_each_attempt(patch):

@@ -11,7 +11,7 @@ from cluster.state.broker_state import BrokerState
 from cluster.state.commands import CommitOffsets, QueueOffset, SetGroup, SetTopic
 from dledger.entries.store import EntryStore, EntryStoreConfig
 from dledger.node.state_machine import Applier
-from dledger.node.state_machine_runner import NodeMachine
+from dledger.node.state_machine_runner import StateMachineRunner
 from dledger.storage.snapshot_store import SnapshotStore
 from store.fs.linux.files import OsFiles
 from store.fs.storage_thread import StorageThread
@@ -61,7 +61,7 @@ def test_longest_pause_while_many_offsets_topics_and_queues_are_replaced_by_a_sn
         loop, worker = asyncio.get_running_loop(), StorageThread("snapshots")
         machine = machine_of(state, QueueEnds(0, {}))
         applier = Applier(machine, log, snapshots, 1000)
-        node = NodeMachine(
+        node = StateMachineRunner(
             applier,
             snapshots,
             worker=worker,

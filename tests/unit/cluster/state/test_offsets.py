@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cluster.protocol.topic_config import GroupConfig, TopicConfig
 from cluster.state.broker_state import SWEPT_PER_COMMAND, BrokerState
 from cluster.state.commands import Command, CommitOffsets, DeleteGroup, DeleteTopic, QueueOffset, SetGroup, SetTopic
-from cluster.state.offsets import FrozenOffsets, KeptOffsets
+from cluster.state.offsets import CommittedOffsets, FrozenOffsets
 from cluster.state.verdicts import CommandVerdict
 
 MANY = 100_000
@@ -41,7 +41,7 @@ def rows_of(frozen: FrozenOffsets) -> list[tuple[str, QueueOffset]]:
 @given(STEPS)
 @settings(max_examples=300)
 def test_offsets_behave_like_a_dictionary_and_frozen_copies_stay_unchanged(steps: list[tuple]) -> None:
-    kept, model = KeptOffsets(), {}
+    kept, model = CommittedOffsets(), {}
     frozen: list[tuple[FrozenOffsets, list[tuple[str, QueueOffset]]]] = []
     for step in steps:
         match step:

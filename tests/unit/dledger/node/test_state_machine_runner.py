@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 from dledger.entries.store import EntryStore, EntryStoreConfig
 from dledger.node.state_machine import Applier
-from dledger.node.state_machine_runner import NodeMachine
+from dledger.node.state_machine_runner import StateMachineRunner
 from dledger.storage.snapshot_store import SnapshotStore
 from store.fs.storage_thread import StorageThread
 from tests.support.waiting import PATIENCE_S, run, until
@@ -54,7 +54,7 @@ class Host:
         self.driver = Driver()
         self.applied = []
         self.worker = StorageThread("snapshots")
-        self.machine = NodeMachine(
+        self.machine = StateMachineRunner(
             Applier(self.state, self.log, snapshots, threshold),
             snapshots,
             worker=self.worker,
