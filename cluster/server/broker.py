@@ -36,6 +36,7 @@ from cluster.nameserver.registration import Registrar
 from cluster.process.metrics_page import metrics_page
 from cluster.process.serving import GRACE_S, print_ready, process_registry, run_process, wait_end
 from cluster.process.tasks import end_tasks
+from cluster.protocol.errors import Reason
 from cluster.replica.standalone import StandaloneConfig, StandaloneReplica
 from cluster.server.data_modes import warn_of_readers
 from cluster.server.first_user import create_first_user, first_user_of
@@ -149,7 +150,10 @@ class Broker:
                 creating = asyncio.create_task(create_first_user(self.core, self._first_user))
                 stack.push_async_callback(end_tasks, [creating])
             services = [self._service.served(), self._access_service.served(), *self._beside]
-            server = await start_grpc_server(self._address, services, security=self._security, gate=self._gate)
+            overloaded = partial(self._metrics.count_refusal, Reason.OVERLOADED.name)
+            server = await start_grpc_server(
+                self._address, services, security=self._security, gate=self._gate, count_overloaded=overloaded
+            )
             stack.push_async_callback(server.stop, GRACE_S)
             self._stack = stack.pop_all()
         return self

@@ -27,6 +27,7 @@ from cluster.config.audit_settings import AuditSettings
 from cluster.config.quotas import QuotaSettings
 from cluster.process.metrics_page import metrics_page
 from cluster.process.serving import GRACE_S, print_ready, process_registry, run_process, wait_end
+from cluster.protocol.errors import Reason
 from cluster.protocol.route_table import SCAN_INTERVAL_MS
 from cluster.server.gates import gate_of, opened_audit
 from cluster.server.security import watch_certificates
@@ -142,7 +143,12 @@ async def serve_name_server(
         ports.append((config.plain_address, PLAIN, without_certificates))
     for address, security, port_gate in ports:
         server = await start_grpc_server(
-            address, [service.served()], security=security, calls_max=_CALLS_MAX, gate=port_gate
+            address,
+            [service.served()],
+            security=security,
+            calls_max=_CALLS_MAX,
+            gate=port_gate,
+            count_overloaded=partial(metrics.count_refusal, Reason.OVERLOADED.name),
         )
         stack.push_async_callback(server.stop, GRACE_S)
     return service

@@ -108,6 +108,7 @@ async def start_grpc_server(
     calls_max: int = CALLS_MAX,
     request_limit_s: float = REQUEST_LIMIT_S,
     gate: CallGate | None = None,
+    count_overloaded: Callable[[], None] = lambda: None,
 ) -> grpc.aio.Server:
     """Serve on `address`; stop it with `await server.stop(grace)`.
 
@@ -128,6 +129,7 @@ async def start_grpc_server(
         calls_max: calls at the same time; gRPC refuses more.
         request_limit_s: time limit for the request of a unary call.
         gate: admits calls; None: all of them.
+        count_overloaded: counts a call that is refused because its caller has its share of all calls.
 
     Raises:
         ServerNotStarted: the address is taken or wrong.
@@ -140,7 +142,7 @@ async def start_grpc_server(
     # `Watch` lasts until its client ends it, so it counts for its client's share.
     standard = Guard(STANDARD_BOUNDS, at_once=frozenset({"Check", "List"}))
     guards.update(dict.fromkeys(_STANDARD, standard))
-    guard = RequestGuard(guards, _bounds_of_calls(address.port, calls_max, request_limit_s), gate)
+    guard = RequestGuard(guards, _bounds_of_calls(address.port, calls_max, request_limit_s, count_overloaded), gate)
     server = grpc.aio.server(interceptors=[guard], options=[*options, *bounds], maximum_concurrent_rpcs=calls_max)
     for each in services:
         each.add(each.servicer, server)
@@ -157,14 +159,16 @@ async def start_grpc_server(
     return server
 
 
-def _bounds_of_calls(port: int, calls_max: int, request_limit_s: float) -> CallBounds:
+def _bounds_of_calls(
+    port: int, calls_max: int, request_limit_s: float, count_overloaded: Callable[[], None]
+) -> CallBounds:
     """Return the bounds of all calls of a server; the places of all kinds are `calls_max` together."""
     answers = UnreadAnswers(lambda peer: close_connections(port, {peer}))
     # Calls without a request have no known holder yet, so they have places of their own.
     unread_max = calls_max // UNREAD_PART
     at_once = FairShares(max(1, calls_max // AT_ONCE_PART))
     places = FairShares(calls_max - unread_max - at_once.size)
-    retries = RetryTimes(asyncio.get_running_loop().time)
+    retries = RetryTimes(asyncio.get_running_loop().time, count_overloaded)
     return CallBounds(UnreadCalls(unread_max, request_limit_s), answers, places, at_once, retries)
 
 

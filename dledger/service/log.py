@@ -18,6 +18,7 @@ Answers to invalid input (code, and the part that detects it):
 | linearizable read: no leader is known, or it is stopping      | 404 NOT_LEADER, with a hint         | node, core |
 | append: the leadership is being transferred                   | 506 LEADER_TRANSFERRING             | core       |
 | append: backlog full                                          | 503 LEADER_PENDING_FULL             | node       |
+| append: user or address has its share of the backlog          | 503 LEADER_PENDING_FULL             | here       |
 | append: disk full                                             | 415 DISK_FULL                       | driver     |
 | append: not committed in time                                 | 502 WAIT_QUORUM_ACK_TIMEOUT         | node       |
 | a field above its bound (`request_bounds`)                    | 411 UNEXPECTED_ARGUMENT             | guard      |
@@ -35,6 +36,7 @@ Answers to invalid input (code, and the part that detects it):
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import grpc.aio
@@ -45,6 +47,7 @@ from dledger.pending.reads import RequestRefused
 from dledger.security.settings import PLAIN
 from dledger.service.admin import AdminService
 from dledger.service.answers import hint, refuse_log_request, status_response
+from dledger.service.append_shares import AppendShares
 from dledger.service.grpc_server import Served, start_grpc_server
 from dledger.service.pipelined_call import PipelinedCall
 from dledger.service.request_bounds import LOG_BOUNDS
@@ -99,7 +102,9 @@ async def start_server(
     Raises:
         dledger.service.grpc_server.ServerNotStarted: the address is taken or wrong.
     """
-    return await start_grpc_server(address, log_services(node), security=security, gate=gate)
+    overloaded = partial(node.metrics.count_refusal, ResponseCode.LEADER_PENDING_FULL)
+    services = log_services(node)
+    return await start_grpc_server(address, services, security=security, gate=gate, count_overloaded=overloaded)
 
 
 class LogService(log_pb2_grpc.LogServiceServicer):
@@ -116,13 +121,15 @@ class LogService(log_pb2_grpc.LogServiceServicer):
         self._group = node.config.group
         self._followers_count = 0
         self._read_entries = 0
+        self._shares = AppendShares(node.config)
         self._check_bounds = BoundsCheck(_SERVICE.methods_by_name["AppendStream"], LOG_BOUNDS)
 
     # -------------------------------------------------------------------------------------------------------- append
 
     async def Append(self, request: log_pb2.AppendRequest, context: Context) -> log_pb2.AppendResponse:
         """Append all bodies; answer when they are committed."""
-        return self._append_response(request.request_id, await self._append_of(request))
+        # Shielded: the share of an append ends with the append, not with its call.
+        return self._append_response(request.request_id, await asyncio.shield(self._append_of(request)))
 
     async def AppendStream(
         self, request_iterator: AsyncIterator[log_pb2.AppendRequest], context: Context
@@ -135,7 +142,11 @@ class LogService(log_pb2_grpc.LogServiceServicer):
     def _append_of(self, request: log_pb2.AppendRequest) -> asyncio.Future[AppendResult]:
         refusal = self._refusal_of(request)
         if refusal is None:
-            return self._node.append(list(request.bodies))
+            bodies = list(request.bodies)
+            try:
+                return self._shares.held_while(bodies, self._node.append)
+            except CallRefused as error:
+                refusal = AppendResult(error.code, str(error))
         self._node.metrics.count_refusal(refusal.code)
         refused: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
         refused.set_result(refusal)

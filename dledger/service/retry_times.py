@@ -23,16 +23,19 @@ class RetryTimes:
 
     Args:
         now_s: a monotonic clock.
+        count: counts a refusal, for metrics.
     """
 
-    __slots__ = ("_last_s", "_now_s")
+    __slots__ = ("_count", "_last_s", "_now_s")
 
-    def __init__(self, now_s: Callable[[], float]) -> None:
+    def __init__(self, now_s: Callable[[], float], count: Callable[[], None] = lambda: None) -> None:
         self._now_s = now_s
+        self._count = count
         self._last_s = 0.0
 
     def next_s(self) -> float:
         """Return after how many seconds the client of another refused request should repeat it."""
+        self._count()
         now_s = self._now_s()
         self._last_s = min(max(self._last_s + 1 / RATE_PER_S, now_s + WAIT_S_MIN), now_s + WAIT_S_MAX)
         return self._last_s - now_s

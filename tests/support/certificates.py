@@ -52,8 +52,8 @@ def node_pair(
     )
 
 
-def user_pair(authority: KeyPair, name: str, *, group: str = GROUP) -> KeyPair:
-    return issue(authority, user_identity(name, group), (), days_ago(1), 5)
+def user_pair(authority: KeyPair, name: str, *, group: str = GROUP, is_expired: bool = False) -> KeyPair:
+    return issue(authority, user_identity(name, group), (), days_ago(2 if is_expired else 1), 1 if is_expired else 5)
 
 
 def tls_of(pair: KeyPair, *authorities: KeyPair, **settings: Any) -> Tls:

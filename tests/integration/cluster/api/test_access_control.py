@@ -25,8 +25,10 @@ from tests.unit.cluster.api.test_rights import methods
 ADMIN = UserSettings("admin", is_super=True, verifier=Verifier(b"s" * 16, 8_192, b"k" * 32, b"v" * 32))
 WRITER = UserSettings("writer", policies=(Policy(resource_of(f"Topic:{TOPIC}"), Action.PUB),))
 READER = UserSettings("reader", policies=(Policy(resource_of(f"Topic:{TOPIC}"), Action.SUB),))
-TOKENS = {name: api_token(name.encode().ljust(32)) for name in ("admin", "writer", "reader")}
+TOKENS = {name: api_token(name.encode().ljust(32)) for name in ("admin", "writer", "reader", "nobody")}
 KEY = b"K" * 32
+# Their services refuse each request of the stream in an answer: tests below.
+ANSWERED_WITHOUT_RIGHTS = {("PutStream", None), ("JoinGroup", None)}
 DENIED, UNKNOWN_CALLER = grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED
 
 
@@ -63,12 +65,29 @@ async def code_of(call) -> grpc.StatusCode | None:
     return None
 
 
-async def call(channel: grpc.aio.Channel, path: str, metadata=None) -> grpc.StatusCode | None:
-    """Call a method with an empty request; return its refusal."""
+def naming_a_topic(request):
+    """Return a request that names the topic, a group, and a user in all fields that have these names."""
+    for field in request.DESCRIPTOR.fields:
+        if field.message_type is not None and not field.message_type.GetOptions().map_entry:
+            inner = getattr(request, field.name)
+            naming_a_topic(inner.add() if field.is_repeated else inner)
+        elif field.name in ("topic", "group", "name", "user"):
+            setattr(request, field.name, TOPIC)
+        elif field.name == "topics":
+            request.topics.append(TOPIC)
+    return request
+
+
+async def call(channel: grpc.aio.Channel, path: str, metadata=None, fill=lambda request: request):
+    """Call a method with an empty request, or what `fill` makes of it; return its refusal."""
     method = methods()[path]
-    request, response = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
+    kind_of_request, response = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
+
+    def request():
+        return fill(kind_of_request())
+
     kind = ("stream" if method.client_streaming else "unary") + "_" + ("stream" if method.server_streaming else "unary")
-    made = getattr(channel, kind)(path, request.SerializeToString, response.FromString)
+    made = getattr(channel, kind)(path, kind_of_request.SerializeToString, response.FromString)
     while True:
         code = await code_of(made(iter([request()]) if method.client_streaming else request(), metadata=metadata))
         # The client says so if the server ended the stream before the request was written.
@@ -92,6 +111,25 @@ def test_no_method_answers_without_credentials(shop) -> None:
                     assert await call(channel, path, metadata) is UNKNOWN_CALLER, path
                     tried += 1
             assert tried == 25 * 4
+
+    run(story)
+
+
+def test_no_method_is_served_to_a_user_without_rights(shop) -> None:
+    async def story() -> None:
+        async with shop.open(), channel_of(shop) as channel:
+            await close(shop)
+            await shop.broker.core.change(SetUser(UserSettings("nobody")))
+            token = ApiToken("test", digest_of_api_token(TOKENS["nobody"]) or b"")
+            await shop.broker.core.change(AddApiToken("nobody", token))
+            served = set()
+            for path, row in RIGHTS.items():
+                is_of_broker = "BrokerService" in path or "AccessService" in path
+                if row.audience is not Audience.PUBLIC and is_of_broker:
+                    code = await call(channel, path, as_user("nobody"), naming_a_topic)
+                    if code is not DENIED:
+                        served.add((path.rpartition("/")[2], code))
+            assert served == ANSWERED_WITHOUT_RIGHTS
 
     run(story)
 

@@ -179,6 +179,7 @@ def test_user_with_its_share_of_all_calls_ends_early_and_others_are_served(shop)
             assert (failure.reason, failure.is_worth_trying) == (Reason.OVERLOADED, True)
             pushback = dict(error.trailing_metadata() or ())["grpc-retry-pushback-ms"]
             assert abs(int(pushback) / 1000 - failure.repeat_after_s) <= 0.02
+            assert shop.broker.core.metrics.counts.refusals == {"OVERLOADED": 2}
             assert await refusal_of(BrokerServiceStub(other).Put(put(), metadata=as_user("writer"))) is None
             await asyncio.wait(calls)
 

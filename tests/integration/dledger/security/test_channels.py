@@ -99,6 +99,7 @@ OTHER_HOST = node_pair(OURS, "n0", hosts=["db0.example.net"])
         (tls_of(user_pair(OURS, "n0"), OURS), TRUSTING, "is refused: unsupported certificate purpose"),
         (MUTUAL, TRUSTING, "may require TLS, or another certificate"),
         (MUTUAL, tls_of(user_pair(FOREIGN, "alice"), OURS), "may require TLS, or another certificate"),
+        (MUTUAL, tls_of(user_pair(OURS, "alice", is_expired=True), OURS), "may require TLS, or another certificate"),
     ],
     ids=[
         "plain client",
@@ -109,6 +110,7 @@ OTHER_HOST = node_pair(OURS, "n0", hosts=["db0.example.net"])
         "user as server",
         "no certificate",
         "foreign client",
+        "expired client",
     ],
 )
 def test_client_and_server_that_do_not_fit_are_not_connected(
