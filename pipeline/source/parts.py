@@ -13,7 +13,7 @@ from pipeline.log.slice import Slice
 from pipeline.reading.corrupt_policy import FAIL, CorruptPolicy
 from pipeline.reading.read_slice import read_slice, reading_of
 from pipeline.source.broker_range import PATIENCE_S, BrokerRange
-from pipeline.source.choice_reading import LOG_COLUMNS, QUEUE_COLUMNS, ChoiceReading, Stopping
+from pipeline.source.fallback_reading import LOG_COLUMNS, QUEUE_COLUMNS, FallbackReading, Stopping
 from pipeline.source.replica_fallback import NO_CHOICE, PartRange, Replicas, candidates
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class ReadSettings:
         names = tuple(dict.fromkeys((*self.columns, *(QUEUE_COLUMNS if place.topic else LOG_COLUMNS))))
         first = replace(self, columns=names, on_corrupt=Stopping(), fail_on_data_loss=True)
         other = replace(first, verify_crc=True, patience_s=_OTHER_PATIENCE_S)
-        reading = ChoiceReading(
+        reading = FallbackReading(
             candidates(place, part.marks, self.replicas),
             place,
             begin,

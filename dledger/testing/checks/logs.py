@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Fall:
+class ProcessEnd:
     """How a node's last process ended.
 
     Attributes:
@@ -234,8 +234,8 @@ class LogChecks:
         if needed >= view.begin_index and not view.holds(self.committed[needed]):
             raise Violation("leader completeness", f"{node_id} leads term {term} without committed entry {needed}")
 
-    def recovered(self, node_id: str, store: EntryStore, fall: Fall) -> bool:
-        """Check the log that a node recovered at its start; `fall` describes how its last process ended.
+    def recovered(self, node_id: str, store: EntryStore, process_end: ProcessEnd) -> bool:
+        """Check the log that a node recovered at its start; `process_end` describes how its last process ended.
 
         Returns:
             Whether damage to the disk lost entries that the node had acknowledged as durable.
@@ -250,18 +250,18 @@ class LogChecks:
         self._acknowledged_index[node_id] = min(acknowledged, last_index)
         if store.begin_index > len(self.committed):
             raise Violation("recovery", f"{node_id} begins at {store.begin_index}, committed {len(self.committed)}")
-        if store.begin_index != before_begin and not fall.is_in_step:
+        if store.begin_index != before_begin and not process_end.is_in_step:
             raise Violation("recovery", f"{node_id} begins at {store.begin_index}, began at {before_begin}")
-        owed = self._owed(before, acknowledged, fall)
+        owed = self._owed(before, acknowledged, process_end)
         is_held = owed is None or owed.index < store.begin_index or view.holds(owed)
-        if fall.is_damaged:
+        if process_end.is_damaged:
             # Kept until it is certain that nothing was lost, or until the node is readmitted.
             self._lost.setdefault(node_id, self._copy(before_begin, before, acknowledged))
         elif not is_held:
             raise Violation("recovery", f"{node_id} came back with entries up to {last_index} and without {owed}")
         self._check_floor(node_id, view, store.recovered_checkpoint.commit_floor)
         found = view.get(last_index)
-        if not fall.is_in_step and found is not None and found not in before:
+        if not process_end.is_in_step and found is not None and found not in before:
             raise Violation("recovery", f"{node_id} came back with entries that it did not hold: {last_index}")
         return not is_held and owed is not None and owed.index <= acknowledged
 
@@ -272,13 +272,13 @@ class LogChecks:
         if floor >= view.begin_index and not view.holds(self.committed[floor]):
             raise Violation("commit floor", f"{node_id} keeps another entry {floor} than was committed")
 
-    def _owed(self, before: list[LogEntry], acknowledged: int, fall: Fall) -> LogEntry | None:
+    def _owed(self, before: list[LogEntry], acknowledged: int, process_end: ProcessEnd) -> LogEntry | None:
         """Return the last entry that recovery must find, with all entries before it.
 
         A node that died in a step may have been truncating a suffix: only its committed entries are certainly required.
         """
-        owed = [record for record in before if record.index <= acknowledged or not fall.is_lossy]
-        if fall.is_in_step:
+        owed = [record for record in before if record.index <= acknowledged or not process_end.is_lossy]
+        if process_end.is_in_step:
             committed = self.committed
             while owed and (owed[-1].index >= len(committed) or owed[-1] is not committed[owed[-1].index]):
                 owed.pop()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dledger.storage.identity import WrongDirectory
 from dledger.testing.checks.all_checks import node_directory
-from dledger.testing.checks.logs import Fall
+from dledger.testing.checks.logs import ProcessEnd
 from dledger.testing.clock import SimClock
 from dledger.testing.disk.disk import UNLIMITED_BYTES, SimDisk
 from dledger.testing.disk.files import SimFiles
@@ -57,7 +57,7 @@ class SimMachine:
         self._random = Random(f"{world.options.seed}/machine/{node_id}")
         self._files: SimFiles | None = None
         self._is_death_a_power_cut = False
-        self._fall_since = Fall()
+        self._process_end = ProcessEnd()
 
     @property
     def listener(self) -> SimProcess | None:
@@ -83,20 +83,20 @@ class SimMachine:
             process = SimProcess(world, self, self.node_id, self._files, self._random)
         except SimulatedCrash:
             world.counts.add(Fault.CRASH_IN_START)
-            self._fall(is_in_step=True, is_power_cut=self._is_death_a_power_cut)
+            self._end_process(is_in_step=True, is_power_cut=self._is_death_a_power_cut)
             return
         except STARTING_ERRORS as error:
             self._cannot_start(error)
             return
         self._files.crash_point.disarm()
         world.trace.note(self.node_id, "is up: last index %d, term %d", process.store.last_index, process.raft.term)
-        fall = replace(self._fall_since, is_damaged=is_damaged)
-        has_lost = world.checks.log.recovered(self.node_id, process.store, fall)
+        process_end = replace(self._process_end, is_damaged=is_damaged)
+        has_lost = world.checks.log.recovered(self.node_id, process.store, process_end)
         if is_damaged and not world.checks.damage.came_back(self.node_id, process.raft, has_lost=has_lost):
             world.checks.log.forget_loss(self.node_id)
         if world.checks.damage.look_again(self.node_id):
             world.counts.add(Fault.DAMAGE_REPAIRED)
-        self._fall_since = Fall()
+        self._process_end = ProcessEnd()
         self.is_adopting = False
         self.process = process
         world.network.started(self.node_id)
@@ -109,7 +109,7 @@ class SimMachine:
             Exception: `error`, if the disk has no fault.
         """
         self._world.trace.note(self.node_id, "cannot start: %s", error)
-        self._fall(is_in_step=True, is_power_cut=False, is_lossy=isinstance(error, StorageFailed))
+        self._end_process(is_in_step=True, is_power_cut=False, is_lossy=isinstance(error, StorageFailed))
         self._repair(error)
 
     def failed(self, error: Exception) -> None:
@@ -121,7 +121,7 @@ class SimMachine:
         self._world.counts.add(Fault.NODE_FAILED)
         self._world.trace.note(self.node_id, "has stopped: %s", error)
         is_lossy = isinstance(error, StorageFailed)
-        self._fall(is_in_step=True, is_power_cut=self._may_lose_power(), is_lossy=is_lossy)
+        self._end_process(is_in_step=True, is_power_cut=self._may_lose_power(), is_lossy=is_lossy)
         self._repair(error)
 
     def _repair(self, error: Exception) -> None:
@@ -163,7 +163,7 @@ class SimMachine:
         world.checks.log.wiped(self.node_id)
         world.checks.elections.wiped(self.node_id)
         world.network.wiped(self.node_id)
-        self._fall_since = Fall()
+        self._process_end = ProcessEnd()
 
     def cut_head(self) -> None:
         """Kill the process and delete the oldest data file, as an operator may, if no node needs it."""
@@ -194,17 +194,17 @@ class SimMachine:
         process.close()
         if self.process is not None:
             self._world.counts.add(Fault.CLEAN_STOP)
-            self._fall(is_in_step=False, is_power_cut=False)
+            self._end_process(is_in_step=False, is_power_cut=False)
 
     def kill(self) -> None:
         """End the process between two event batches; the page cache is kept."""
         if self.process is not None:
             self._world.counts.add(Fault.PROCESS_CRASH)
-            self._fall(is_in_step=False, is_power_cut=False)
+            self._end_process(is_in_step=False, is_power_cut=False)
 
     def cut_power(self) -> None:
         """End the process, if one runs, and lose all data that is not durable."""
-        self._fall(is_in_step=False, is_power_cut=True)
+        self._end_process(is_in_step=False, is_power_cut=True)
 
     def arm(self, operations: int) -> None:
         """Kill the process in its `operations`-th operation on disk or network from now on."""
@@ -215,7 +215,7 @@ class SimMachine:
     def died(self) -> None:
         """Record that the process died at its crash point."""
         self._world.counts.add(Fault.CRASH_IN_STEP)
-        self._fall(is_in_step=True, is_power_cut=self._is_death_a_power_cut)
+        self._end_process(is_in_step=True, is_power_cut=self._is_death_a_power_cut)
 
     def pause(self, *, is_clock_stopped: bool = False) -> None:
         """Suspend the process with its pending events, and optionally its monotonic clock."""
@@ -277,10 +277,10 @@ class SimMachine:
     def _may_lose_power(self) -> bool:
         return self._world.options.is_flush_sync and self._random.random() < 0.5
 
-    def _fall(self, *, is_in_step: bool, is_power_cut: bool, is_lossy: bool = False) -> None:
+    def _end_process(self, *, is_in_step: bool, is_power_cut: bool, is_lossy: bool = False) -> None:
         world = self._world
-        since = self._fall_since
-        self._fall_since = Fall(since.is_in_step or is_in_step, since.is_lossy or is_power_cut or is_lossy)
+        since = self._process_end
+        self._process_end = ProcessEnd(since.is_in_step or is_in_step, since.is_lossy or is_power_cut or is_lossy)
         if self._files is not None:
             self._files.crash_point.is_dead = True
         self.clock.resume()

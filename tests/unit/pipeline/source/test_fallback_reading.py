@@ -14,7 +14,7 @@ from pipeline.log.selection import EVERYTHING, Selection
 from pipeline.log.stores import open_store
 from pipeline.reading.corrupt_policy import FAIL, SKIP, CorruptPolicy
 from pipeline.source.broker_range import BrokerRange
-from pipeline.source.choice_reading import ChoiceReading
+from pipeline.source.fallback_reading import FallbackReading
 from pipeline.source.options import parse_source_options
 from pipeline.source.parts import ReadSettings
 from pipeline.source.path_view import PathView
@@ -39,7 +39,9 @@ def test_a_silent_broker_is_waited_for_only_once():
         raise BrokerUnreachable(place.endpoints, "connection refused")
 
     planned = BrokerRange("a:1,b:1", 0, 10)
-    reading = ChoiceReading(candidates(planned, (), NO_CHOICE), planned, 0, 10, read, lambda it: read(it, False), SKIP)
+    reading = FallbackReading(
+        candidates(planned, (), NO_CHOICE), planned, 0, 10, read, lambda it: read(it, False), SKIP
+    )
 
     with pytest.raises(BrokerUnreachable):
         list(reading.batches())

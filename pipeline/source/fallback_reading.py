@@ -58,7 +58,7 @@ class Stopping(CorruptPolicy):
 
 
 @dataclass(slots=True)
-class ChoiceReading:
+class FallbackReading:
     """Reads one part.
 
     Attributes:
