@@ -4,7 +4,7 @@
     python scripts/local_cluster.py start --brokers 2      two brokers of three nodes each, and a name server
     python scripts/local_cluster.py start --secure         with TLS; brokers also have users
     python scripts/local_cluster.py status
-    python scripts/local_cluster.py environment        `export` lines for a shell: addresses for clients
+    python scripts/local_cluster.py environment        `export` and `unset` lines for a shell: addresses for clients
     python scripts/local_cluster.py add        another node joins
     python scripts/local_cluster.py remove n0  removes a node and deletes its files
     python scripts/local_cluster.py wipe n1    deletes a node's files, as with a new disk, and restores them
@@ -39,6 +39,8 @@ from dledger.client import AdminFailed
 
 DEFAULT_FOLDER = Path("run")
 CONTEXTS = "contexts.toml"
+# All by which the commands find a cluster.
+VARIABLES = ("DLEDGER_ENDPOINTS", "DLEDGER_NAME_SERVERS", "DLEDGER_BROKER", FILE_VARIABLE)
 _DESCRIPTIONS = {ADMINISTRATOR: "the administrator of a local cluster", APPLICATION: "a user for programs"}
 
 
@@ -209,7 +211,10 @@ def _endpoints(options: argparse.Namespace) -> None:
 
 def _environment(options: argparse.Namespace) -> None:
     is_of_brokers = (options.folder / BROKERS_FILE).exists()
-    print(_exports((LocalBrokers if is_of_brokers else LocalCluster).attach(options.folder)))
+    exports = _exports((LocalBrokers if is_of_brokers else LocalCluster).attach(options.folder))
+    # A variable of another cluster would take precedence over a context, or over the address of this one.
+    others = [name for name in VARIABLES if f"export {name}=" not in exports]
+    print(f"unset {' '.join(others)}\n{exports}")
 
 
 def _add(options: argparse.Namespace) -> None:

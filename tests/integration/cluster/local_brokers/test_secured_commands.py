@@ -147,7 +147,10 @@ def test_users_that_an_administrator_deleted_stay_deleted_after_a_restart(
     assert local_cluster("status", "--folder", brokers) == 0
     assert 2 == capsys.readouterr().out.count("LEADER")
     assert local_cluster("environment", "--folder", brokers) == 0
-    assert capsys.readouterr().out == f"export DLEDGER_CONFIG={brokers}/contexts.toml\n"
+    # A shell may have the addresses of another cluster, which take precedence over those of a context.
+    unset, export = capsys.readouterr().out.splitlines()
+    assert unset == "unset DLEDGER_ENDPOINTS DLEDGER_NAME_SERVERS DLEDGER_BROKER"
+    assert export == f"export DLEDGER_CONFIG={brokers}/contexts.toml"
 
     listed = run(brokers, "user", "list", "--json").splitlines()
     assert [(row["broker"], row["user"]) for row in map(json.loads, listed)] == [
