@@ -101,7 +101,7 @@ MUTANTS = (
     Mutant(
         plain_ports_of_peers_may_be_on_any_address,
         CLOSED,
-        Tests(CONFIG + "test_plain_port_that_other_machines_can_reach_is_refused[settings1-exposed1]"),
+        Tests(CONFIG + "test_unsecured_port_that_other_machines_can_reach_is_refused[settings1-exposed1]"),
     ),
     Mutant(proof_of_a_secret_is_not_checked, CLOSED, Tests(SEALING + "test_greeting_without_proof_is_refused[0]")),
     Mutant(

@@ -331,7 +331,7 @@ FILES = {"tls_certificate_file": "c", "tls_key_file": "k", "tls_authority_file":
         ({"peers": "n0-127.0.0.2:1", "client_address": "LocalHost:2", "metrics_address": "127.0.0.1:3"}, []),
     ],
 )
-def test_port_that_strangers_on_other_machines_can_use_is_refused(settings: dict[str, str], exposed: list[str]) -> None:
+def test_unsecured_port_that_other_machines_can_reach_is_refused(settings: dict[str, str], exposed: list[str]) -> None:
     flags = GOOD | ELSEWHERE | FILES | settings
     if exposed:
         with pytest.raises(ConfigError, match="confirm with --insecure") as refused:
