@@ -135,7 +135,7 @@ def help_if_unreachable(error: str, endpoints: str) -> str:
 def check_exposure(
     option: str, address: Address, *, is_insecure: bool, is_plain: bool = True, remedy: str = ""
 ) -> None:
-    """End the command if strangers on other machines can use a port and this is not meant; else print a note about it.
+    """End the command if an unsecured port is reachable for other machines and this is not meant; else print a note.
 
     Args:
         option: which names the address.

@@ -21,7 +21,7 @@ HOW_TO_LISTEN: Final = "listen on 127.0.0.1, or confirm with --insecure that all
 
 @dataclass(frozen=True, slots=True)
 class ExposedPort:
-    """A port that strangers on other machines can use.
+    """A port that other machines can use without authentication.
 
     Attributes:
         option: which sets its address.
@@ -40,7 +40,7 @@ class ExposedPort:
 
 
 def exposure_of(address: Address, *, is_plain: bool) -> str:
-    """Return in words what is wrong with a port at this address: it is plain, or does not authenticate its clients."""
+    """Return the fault of a port at this address as text: it is plain, or does not authenticate its clients."""
     lacks = "has neither TLS nor another protection" if is_plain else "has TLS, but does not authenticate its clients"
     return f"other machines can reach {address}, which {lacks}"
 
@@ -51,7 +51,7 @@ def is_loopback(address: Address) -> bool:
 
 
 def exposed_ports(options: ServerOptions) -> tuple[ExposedPort, ...]:
-    """Return the ports of a node that strangers on other machines can use.
+    """Return the ports of a node that other machines can use without authentication.
 
     A page of metrics has no commands and no secrets, so TLS without certificates of scrapers is enough for it.
 

@@ -30,9 +30,9 @@ class SecurityOptions(BaseModel):
     )
     insecure: Literal["none", "metrics", "all"] = Field(
         default="none",
-        description="Which ports strangers may use on an address that other machines can reach, because they are plain "
-        "or do not authenticate clients. none: the node refuses to start. metrics: metrics_address. all, or "
-        "--insecure: every port, for a network in which all are trusted.",
+        description="Ports that may be plain, or without authentication of clients, on an address that other machines "
+        "can reach. none: the node refuses to start with such a port. metrics: metrics_address. all, or --insecure: "
+        "every port, for a network in which all machines are trusted.",
     )
     peer_security: Literal["off", "secret", "tls"] = Field(
         default="off",

@@ -323,7 +323,7 @@ def test_a_server_prints_what_it_starts_before_slow_imports(arguments: list[str]
         ["server", *(f"--set={setting}" for setting in NODE.split()), "--set=client_address=n0:4"],
     ],
 )
-def test_server_refuses_a_port_that_strangers_on_other_machines_can_use(
+def test_server_refuses_an_unsecured_port_that_other_machines_can_reach(
     arguments: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started = []
