@@ -186,16 +186,15 @@ def wiped_node_keeps_its_incarnation(patch):
 
 
 def acknowledgements_from_before_a_wipe_still_count(patch):
-    def note_answer(state, sender, incarnation=None):
-        progress = state.leader.progress[sender]
-        if incarnation is not None:
-            progress.incarnation = incarnation
-        progress.note_contact(state.now_ms, state.config.max_election_timeout_ms)
-        if progress.incarnation is not None and progress.incarnation != state.incarnations.get(sender):
-            dledger.core.membership_changes.readmit(state, sender, progress)
-        return progress
+    original = dledger.core.state.voting_rights.recognise
 
-    patch.setattr(dledger.core.leader, "_note_answer", note_answer)
+    def recognise(state, progress, incarnation, answered_round):
+        match_index = progress.match_index
+        is_recognised = original(state, progress, incarnation, answered_round)
+        progress.match_index = match_index
+        return is_recognised
+
+    patch.setattr(dledger.core.state.voting_rights, "recognise", recognise)
 
 
 def leader_with_a_full_disk_does_not_transfer(patch):
