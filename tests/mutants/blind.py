@@ -56,7 +56,7 @@ def first_test(mutant, *arguments):
             done = subprocess.run(
                 [*command, f"--basetemp={folder}/pytest", *arguments],
                 cwd=ROOT,
-                env={**os.environ, VARIABLE: mutant.name, "DLEDGER_TEST_PATIENCE_S": "15"},
+                env={**os.environ, VARIABLE: mutant.name, "TEST_PATIENCE_S": "15"},
                 capture_output=True,
                 text=True,
                 check=False,

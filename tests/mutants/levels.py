@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SCENARIOS = ROOT / "tests" / "scenarios"
 FIRST_SEED = 10_001
 # The pytest plugin reads the name of the bug to plant from this variable.
-VARIABLE = "DLEDGER_MUTANT"
+VARIABLE = "PLANTED_BUG"
 FORKS = Forks()
 
 
@@ -142,7 +142,7 @@ def _tests(mutant: Mutant, level: Tests, began: float) -> Catch:
     """Run the test in a separate process, in which the bug is planted first."""
     options = ["-q", "-x", "-p", "tests.mutants.plugin", "-p", "no:cacheprovider"]
     # Shorter timeouts than in the gate: a bug may prevent an event that a test waits for.
-    environment = {VARIABLE: mutant.name, "DLEDGER_TEST_PATIENCE_S": "15"}
+    environment = {VARIABLE: mutant.name, "TEST_PATIENCE_S": "15"}
     with TemporaryDirectory() as folder:
         output = Path(folder) / "output"
         arguments = [*options, f"--basetemp={folder}/pytest", level.node_id]

@@ -1,4 +1,4 @@
-"""A pytest plugin that plants one bug for a whole run: `DLEDGER_MUTANT="..." pytest -p tests.mutants.plugin`."""
+"""A pytest plugin that plants one bug for a whole run: `PLANTED_BUG="..." pytest -p tests.mutants.plugin`."""
 
 import os
 
@@ -10,5 +10,5 @@ from tests.mutants.catalogue import MUTANTS
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Plant after the import of the tests: some names are bound by import."""
     patch = pytest.MonkeyPatch()
-    MUTANTS[os.environ["DLEDGER_MUTANT"]].plant(patch)
+    MUTANTS[os.environ["PLANTED_BUG"]].plant(patch)
     session.config.add_cleanup(patch.undo)

@@ -11,7 +11,7 @@ from typing import Any
 from dledger.event_loop import new_event_loop
 
 # An operation of one second may take twenty on a loaded machine with two cores.
-PATIENCE_S = float(os.environ.get("DLEDGER_TEST_PATIENCE_S", "60"))
+PATIENCE_S = float(os.environ.get("TEST_PATIENCE_S", "60"))
 STORY_S = 4 * PATIENCE_S
 _PAUSE_MIN_S, _PAUSE_MAX_S = 0.002, 0.05
 
