@@ -24,7 +24,14 @@ from cluster.replica.bootstrap_peers import fetch_config, fetch_from, in_thread,
 from cluster.replica.conversion_settings import shared_settings
 from cluster.replica.local_base_log import LocalBaseLog
 from commitlog.conversion.base_log_files import BaseLogDamaged, BaseLogFetch, BaseLogManifest, BaseLogsDiffer
-from commitlog.conversion.bootstrap_rule import BootstrapDecision, Claim, Statement, Waiting, decide
+from commitlog.conversion.bootstrap_rule import (
+    BootstrapDecision,
+    Claim,
+    Statement,
+    Waiting,
+    decide,
+    source_of_config,
+)
 from commitlog.conversion.old_config import CONFIG_SIZE_BYTES_MAX
 from commitlog.conversion.origin import BaseLogAnswers
 from dledger.errors import DLedgerError
@@ -33,7 +40,7 @@ from dledger.security.peers import PLAIN_PEERS
 from store.errors import DiskFull
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from commitlog.conversion.divide import Divided
     from dledger.config import NodeConfig
@@ -180,7 +187,7 @@ class _Agreement:
                 )
             if not await self._fetch(handshake, decided, statements):
                 return False
-        if not self._local.own.config_size_bytes and not await self._get_config(handshake, decided.sources, statements):
+        if not self._local.own.config_size_bytes and not await self._get_config(handshake, statements):
             return False
         await in_thread(lambda: self._local.save_agreed(manifest))
         logger.info(
@@ -231,14 +238,11 @@ class _Agreement:
                 await in_thread(fetch.close)
         return True
 
-    async def _get_config(
-        self, handshake: Handshake, first: Sequence[str], statements: Mapping[str, Statement]
-    ) -> bool:
+    async def _get_config(self, handshake: Handshake, statements: Mapping[str, Statement]) -> bool:
         """Fetch the configuration of the old store from a node that has it, if any; return whether that is complete."""
-        sources = [peer for peer in (*first, *sorted(statements)) if statements[peer].config_size_bytes]
-        if not sources:
+        source = source_of_config(statements)
+        if source is None:
             return True
-        source = sources[0]
         if statements[source].config_size_bytes > CONFIG_SIZE_BYTES_MAX:
             logger.warning("config_too_large from=%s: only that node can import its topics and groups", source)
             return True

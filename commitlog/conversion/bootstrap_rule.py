@@ -149,6 +149,16 @@ def decide(
     return BootstrapDecision(manifest, _sources(holders))
 
 
+def source_of_config(statements: Mapping[str, Statement]) -> str | None:
+    """Return the node whose configuration of an old store this node takes over; None: no node has one.
+
+    If nodes have different ones, it is the largest: the one of a broker that was never used is small.
+    The choice does not depend on the order in which the nodes agreed.
+    """
+    having = [peer for peer, each in statements.items() if each.config_size_bytes]
+    return min(having, key=lambda peer: (-statements[peer].config_size_bytes, peer), default=None)
+
+
 def _sources(statements: Mapping[str, Statement]) -> tuple[str, ...]:
     having = [peer for peer, each in statements.items() if each.begin < each.manifest.divide]
     return tuple(sorted(having, key=lambda peer: (statements[peer].begin, peer)))

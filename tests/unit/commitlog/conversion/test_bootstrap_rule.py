@@ -14,6 +14,7 @@ from commitlog.conversion.bootstrap_rule import (
     Statement,
     Waiting,
     decide,
+    source_of_config,
     statement_from,
 )
 
@@ -206,3 +207,17 @@ def test_founders_that_reach_each_other_all_agree_within_two_rounds(stores):
             if not node.is_agreed:
                 node.step(others, list(others), is_fetch_done=True)
     assert all(node.is_agreed for node in nodes.values())
+
+
+@given(
+    sizes=st.dictionaries(st.sampled_from(["n0", "n1", "n2"]), st.integers(0, 2)),
+    claims=st.lists(st.sampled_from([Claim.NOTHING, Claim.HELD, Claim.AGREED]), min_size=3, max_size=3),
+)
+def test_configuration_is_the_largest_whatever_the_nodes_have_agreed_on(sizes, claims):
+    statements = {
+        peer: Statement(claim, WHOLE, 0, config_size_bytes=size)
+        for (peer, size), claim in zip(sizes.items(), claims, strict=False)
+    }
+    largest = max(sizes.values(), default=0)
+    first = next((peer for peer in sorted(sizes) if sizes[peer] == largest), None)
+    assert source_of_config(statements) == (first if largest else None)
