@@ -13,6 +13,7 @@ from cluster.protocol.wire.answers import failure_of_call
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1.broker_pb2_grpc import BrokerServiceStub
 from dledger.service import grpc_server
+from dledger.service.fair_shares import FairShares
 from store.errors import Certainty
 from store.model.commit_log import PutOutcome, PutStatus
 from tests.integration.cluster.api.conftest import TOPIC, run
@@ -127,19 +128,31 @@ def test_bytes_of_one_address_are_bounded_by_its_share(shop, monkeypatch) -> Non
 
 
 @pytest.fixture
-def sixteen_calls(monkeypatch) -> None:
-    """Bound the calls of a server: 4 without a request, 1 that is answered at once, 11 others, 6 for one user alone."""
+def sixteen_calls(monkeypatch) -> list[FairShares]:
+    """Bound the calls of a server: 4 without a request, 1 that is answered at once, 11 others, 6 for one user alone.
+
+    Return the shares of those with a request, once the server is started.
+    """
+    shares: list[FairShares] = []
+
+    def open_shares(size: int) -> FairShares:
+        shares.append(FairShares(size))
+        return shares[-1]
+
     defaults = grpc_server.start_grpc_server.__kwdefaults__ or {}
     monkeypatch.setattr(grpc_server.start_grpc_server, "__kwdefaults__", {**defaults, "calls_max": 16})
+    monkeypatch.setattr(grpc_server, "FairShares", open_shares)
+    return shares
 
 
-@pytest.mark.usefixtures("sixteen_calls")
-def test_public_methods_are_served_to_an_address_with_its_share_of_all_calls(shop) -> None:
+def test_public_methods_are_served_to_an_address_with_its_share_of_all_calls(shop, sixteen_calls) -> None:
     """All but a health check that lasts; each row of the table of rights is tried."""
     public = {path for path, row in RIGHTS.items() if row.audience is Audience.PUBLIC}
 
     async def story() -> None:
         async with shop.open(waiters_max=1_000), channel_of(shop) as channel, channel_of(shop) as other:
+            # The place of the call that made the topic is given back after its answer.
+            await until(lambda: not any(each.used for each in sixteen_calls))
             waiting = pb.GetRequest(topic=TOPIC, queue_id=0, offset=0, wait_ms=600_000)
             calls = [asyncio.ensure_future(BrokerServiceStub(channel).Get(waiting)) for _ in range(8)]
             await until(lambda: sum(each.done() for each in calls) == 2)
@@ -162,11 +175,11 @@ async def code_of(call) -> grpc.StatusCode:
     return grpc.StatusCode.OK
 
 
-@pytest.mark.usefixtures("sixteen_calls")
-def test_user_with_its_share_of_all_calls_ends_early_and_others_are_served(shop) -> None:
+def test_user_with_its_share_of_all_calls_ends_early_and_others_are_served(shop, sixteen_calls) -> None:
     async def story() -> None:
         async with shop.open(waiters_max=1_000), channel_of(shop) as channel, channel_of(shop) as other:
             await close(shop)
+            await until(lambda: not any(each.used for each in sixteen_calls))
             waiting = pb.GetRequest(topic=TOPIC, queue_id=0, offset=0, wait_ms=30_000)
             calls = [
                 asyncio.ensure_future(BrokerServiceStub(channel).Get(waiting, metadata=as_user("reader")))
