@@ -13,8 +13,11 @@ COPY dledger dledger
 COPY commitlog commitlog
 COPY cluster cluster
 COPY pipeline pipeline
-# Wheels alone, as the image has no compiler, each with one of its hashes; what builds the project is no part of the image.
-RUN python -m venv /opt/dledger && python -m venv /build \
+COPY scripts/build_native.py scripts/
+# Wheels alone, each with one of its hashes; what builds the project, and the compiler for its native module, is no part of
+# the image.
+RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev \
+    && python -m venv /opt/dledger && python -m venv /build \
     && /opt/dledger/bin/pip install --no-cache-dir --only-binary :all: --require-hashes --requirement requirements/runtime.txt \
     && /build/bin/pip install --no-cache-dir --only-binary :all: --require-hashes --requirement requirements/build.txt \
     && /build/bin/hatchling build --target wheel --directory /wheel \

@@ -29,7 +29,10 @@ SECURELY = $(if $(filter-out 0,$(SECURE)),--secure)
 
 VENV := .venv
 BIN := $(VENV)/bin
-READY := $(VENV)/.ready
+INSTALLED := $(VENV)/.ready
+# All of that, and the native module of these sources, if there is a C compiler.
+READY := $(VENV)/.native
+NATIVE_SOURCES := scripts/build_native.py $(wildcard dledger/native/*.[ch])
 # A separate folder: if pandas can be imported, Arrow imports it in each process that Spark starts, which takes a third of
 # a second every time; only declarative pipelines need it.
 PANDAS := $(VENV)/pandas
@@ -85,7 +88,7 @@ setup: $(READY) ## Make .venv with all dependencies; quick when nothing has chan
 
 # The build tools are installed first and build isolation is off, so that builds use the pinned versions, too (PySpark is
 # built, because it is published as source only, 460 MB).
-$(READY): pyproject.toml requirements/build.txt requirements/dev.txt requirements/pandas.txt
+$(INSTALLED): pyproject.toml requirements/build.txt requirements/dev.txt requirements/pandas.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 		echo "make: Python 3.11 or newer is needed; '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || true)." >&2; \
 		echo "make: name another one, for example: make setup PYTHON=python3.12" >&2; exit 1; }
@@ -97,6 +100,10 @@ $(READY): pyproject.toml requirements/build.txt requirements/dev.txt requirement
 	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 	@rm -rf $(PANDAS)
 	@$(PIP_INSTALL) $(LOCKED)/pandas.txt --no-deps --target $(PANDAS)
+	@touch $@
+
+$(READY): $(INSTALLED) $(NATIVE_SOURCES)
+	@$(BIN)/python scripts/build_native.py
 	@touch $@
 
 ##@ Checks

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
+from dledger import native
 from dledger.core.events import RejectReason
 from dledger.errors import ResponseCode
 from dledger.types import Role
@@ -109,6 +110,7 @@ TABLE = (
         "Losses of acknowledged entries that this node found in its own log.",
     ),
     Row("dledger_syncs", MetricKind.COUNTER, "Syncs of the log by where they ran.", "where"),
+    Row("dledger_native", MetricKind.GAUGE, "1 if the native module is in use; 0: the same functions in Python."),
     Row("dledger_refusals", MetricKind.COUNTER, "Requests refused, by response code.", "code"),
     Row("dledger_append_latency_seconds", MetricKind.HISTOGRAM, "Time from the arrival of a request to its commit."),
     Row("dledger_fsync_latency_seconds", MetricKind.HISTOGRAM, "Duration of one sync of the log."),
@@ -303,6 +305,7 @@ def _gauge_values(gauges: NodeGauges) -> dict[str, dict[str, float]]:
         "dledger_peer_connections": dict(gauges.peer_connections),
         "dledger_refused_peer_connections": dict(gauges.refused_connections),
         "dledger_syncs": {"inline": gauges.inline_syncs, "thread": gauges.threaded_syncs},
+        "dledger_native": {"": float(native.kernels is not None)},
     }
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
-import tomllib
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -35,13 +36,19 @@ def main() -> int:
 
 
 def build_wheel(sources: Path, into: Path) -> Path:
-    """Build the wheel of `sources`; times in it are those of their commit, or of SOURCE_DATE_EPOCH."""
+    """Build the wheel of `sources`; times in it are those of their commit, or of SOURCE_DATE_EPOCH.
+
+    It has the native module and is for platforms like this one if there is a C compiler; else it is of Python alone.
+    """
     environment = dict(os.environ)
     environment.setdefault("SOURCE_DATE_EPOCH", _time_of_commit(sources))
-    command: list[str | Path] = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", into]
-    subprocess.run(command, cwd=sources, env=environment, check=True, capture_output=True)
-    project = tomllib.loads((sources / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    return into / f"{project['name'].replace('-', '_')}-{project['version']}-py3-none-any.whl"
+    command: list[str | Path] = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory"]
+    # A folder of its own says which name the wheel has: of Python alone, or of a platform.
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([*command, folder], cwd=sources, env=environment, check=True, capture_output=True)
+        (wheel,) = Path(folder).glob("*.whl")
+        into.mkdir(parents=True, exist_ok=True)
+        return Path(shutil.copy(wheel, into))
 
 
 def write_bill(tools: Path, bill: Path) -> Path:

@@ -9,6 +9,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.forms import both_forms
+
+__all__ = ["both_forms"]
+
 # A busy machine is no failure; where time is the claim, a test measures it itself.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")

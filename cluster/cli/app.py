@@ -10,6 +10,7 @@ import typer
 from cluster.cli.client_target import ContextName, note_context_of_root
 from cluster.cli.common import help_of
 from cluster.cli.loading import LoadingGroup
+from dledger import native
 
 app = typer.Typer(
     name="dledger",
@@ -23,7 +24,7 @@ app = typer.Typer(
 
 def _print_version(is_wanted: bool) -> None:
     if is_wanted:
-        typer.echo(f"dledger {version('dledger-py')}")
+        typer.echo(f"dledger {version('dledger-py')}, kernels: {native.in_use}")
         raise typer.Exit
 
 
@@ -32,7 +33,13 @@ def log(
     context_name: ContextName = "",
     *,
     _version: Annotated[
-        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
+        bool,
+        typer.Option(
+            "--version",
+            is_eager=True,
+            callback=_print_version,
+            help="Print the version, and whether the native module is in use.",
+        ),
     ] = False,
 ) -> None:
     """A replicated log and message broker. An acknowledged entry survives the loss of any one of three nodes.

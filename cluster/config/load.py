@@ -51,6 +51,7 @@ _OTHER_VARIABLES = frozenset(
         "DLEDGER_CONTEXT",
         "DLEDGER_ENDPOINTS",
         "DLEDGER_NAME_SERVERS",
+        "DLEDGER_NATIVE",
         "DLEDGER_SPARK_MASTER",
         "DLEDGER_TLS_CA",
         "DLEDGER_TLS_CERT",

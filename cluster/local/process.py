@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from cluster.local.children import start_child
 from cluster.local.node import ClusterError
 from cluster.process.procfs import ProcessRef, identity_of
+from dledger import native
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,8 +81,12 @@ class LocalProcess:
     def launch(self) -> None:
         """Start the process; `wait_ready` waits until it serves."""
         self._output_begin = self._log.stat().st_size if self._log.exists() else 0
-        # The process must not inherit settings from the caller's environment.
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("DLEDGER_")}
+        # The process must not inherit settings from the caller's environment; the form of the kernels is none.
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith("DLEDGER_") or name == native.VARIABLE
+        }
         start = subprocess.Popen if self._is_detached else start_child
         with self._log.open("ab") as output:
             child = start(

@@ -21,14 +21,14 @@ class CheckedPush:
     Attributes:
         span: the peer's description of the entries.
         payload: their bytes.
-        units: their index units.
+        units: their index units, back to back.
         special: the numbers of those that are not clients'.
         chain_crc: of the last one.
     """
 
     span: Span
     payload: bytes
-    units: list[bytes]
+    units: bytes
     special: list[int]
     chain_crc: int
 
@@ -40,7 +40,9 @@ class CheckedPush:
         """
         found: list[MembershipEntry] = []
         for number in self.special:
-            entry = decode(self.payload, INDEX_UNIT.unpack(self.units[number])[1] - self.span.position)
+            entry = decode(
+                self.payload, INDEX_UNIT.unpack_from(self.units, number * INDEX_UNIT.size)[1] - self.span.position
+            )
             membership = codec.decode(entry.magic, entry.channel, entry.body)
             if membership is not None:
                 found.append(MembershipEntry(entry.index, membership))
@@ -48,7 +50,7 @@ class CheckedPush:
 
     def position_of(self, index: int) -> int:
         """Return the position of entry `index` of the span in the log."""
-        position: int = INDEX_UNIT.unpack(self.units[index - self.span.first_index])[1]
+        position: int = INDEX_UNIT.unpack_from(self.units, (index - self.span.first_index) * INDEX_UNIT.size)[1]
         return position
 
 
@@ -78,7 +80,7 @@ def check_payload(span: Span, payload: bytes, data_file_size: int, codec: EntryC
         raise CorruptPush(first_index, f"entries within one data file of {data_file_size} bytes", found)
     count = span.last_index - first_index + 1
     done = walk(view, 0, len(view), span.position, WalkState(first_index, span.term, UNKNOWN), count, codec)
-    if len(done.units) < count:
+    if done.count < count:
         expected, fault = describe_fault(view, done.offset, len(view), span.position + done.offset, done.state, codec)
         raise CorruptPush(done.state.index, expected, fault)
     if done.offset != len(view):

@@ -260,11 +260,11 @@ def _scan(data: MappedFileQueue, index: EntryIndex, start: _Cursor, codec: Entry
         end, position = data.file_size - BLANK_SIZE_MIN, file.begin_offset + at.offset
         done = walk(file.view(), at.offset, end, position, at.state, codec=codec)
         if done.units:
-            first_index = done.state.index - len(done.units)
-            if _rewrite_units(index, first_index, b"".join(done.units)):
+            first_index = done.state.index - done.count
+            if _rewrite_units(index, first_index, done.units):
                 rewritten.append(first_index)
             at = _Cursor(at.number, done.offset, done.state, file.begin_offset + done.offset)
-        if len(done.units) == WALK_COUNT_MAX:
+        if done.count == WALK_COUNT_MAX:
             continue
         blank = BLANK.unpack_from(file.view(), at.offset)
         if blank != (BLANK_MAGIC, data.file_size - at.offset) or at.number + 1 == len(data.mapped_files):
@@ -340,7 +340,7 @@ def _entry_at(data: MappedFileQueue, at: _Cursor, codec: EntryCodec) -> IndexUni
     file = data.mapped_files[at.number]
     end = data.file_size - BLANK_SIZE_MIN
     units = walk(file.view(), at.offset, end, file.begin_offset + at.offset, at.state, 1, codec).units
-    return IndexUnit(*INDEX_UNIT.unpack(units[0])) if units else None
+    return IndexUnit(*INDEX_UNIT.unpack(units)) if units else None
 
 
 def _describe(place: BadEntryPlace) -> tuple[str, str]:

@@ -438,7 +438,7 @@ class EntryStore:
             self.reserve_span(span)
         position, done = push.position_of(first_index), first_index - span.first_index
         data = memoryview(payload)[position - span.position :]
-        self._write(position, data, b"".join(push.units[done:] if done else push.units), span.term, push.chain_crc)
+        self._write(position, data, push.units[done * INDEX_UNIT_SIZE :], span.term, push.chain_crc)
 
     def _write(self, position: int, data: bytes | memoryview, units: bytes, term: int, chain_crc: int) -> None:
         """Write entries at `position`, which is the end of the log or the begin of the next file."""

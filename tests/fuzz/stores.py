@@ -94,9 +94,9 @@ def entries(data: bytes) -> None:
     view = memoryview(data)
     whole = walk_entries(view, 0, len(view), 0, WalkState(UNKNOWN, 0, UNKNOWN))
     offset, state, count = 0, WalkState(UNKNOWN, 0, UNKNOWN), 0
-    while count < len(whole.units):
+    while count < whole.count:
         one = walk_entries(view, offset, len(view), offset, state, count_max=1)
-        assert len(one.units) == 1
+        assert one.count == 1
         offset, state, count = one.offset, one.state, count + 1
     assert offset == whole.offset
 

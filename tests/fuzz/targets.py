@@ -1,5 +1,5 @@
 """All targets, by name."""
 
-from tests.fuzz import clients, peers, stores
+from tests.fuzz import clients, kernels, peers, stores
 
-TARGETS = {each.name: each for module in (peers, clients, stores) for each in module.TARGETS}
+TARGETS = {each.name: each for module in (peers, clients, stores, kernels) for each in module.TARGETS}

@@ -71,7 +71,7 @@ def first_test(mutant, *arguments):
 def first_seed(mutant, seeds):
     """Return the first simulated run with default options that fails with the bug planted, and the failure."""
     with pytest.MonkeyPatch.context() as patch:
-        mutant.plant(patch)
+        mutant.put_into(patch)
         for seed in seeds:
             _, failure = run_options(draw_options(seed))
             if failure:
@@ -82,7 +82,7 @@ def first_seed(mutant, seeds):
 def first_shell_seed(mutant, seeds):
     """Return the first simulated run of the shell with default options that fails with the bug, and the failure."""
     with pytest.MonkeyPatch.context() as patch:
-        mutant.plant(patch)
+        mutant.put_into(patch)
         for seed in seeds:
             result = run_shell_seed(seed)
             if result.summary is None:

@@ -61,7 +61,7 @@ def run(mutant: Mutant, known_seed: int | None = None) -> Catch:
     if isinstance(level, Tests):
         return _tests(mutant, level, began)
     with pytest.MonkeyPatch.context() as patch:
-        mutant.plant(patch)
+        mutant.put_into(patch)
         if isinstance(level, Seeds):
             return _seeds(level, known_seed, began)
         if isinstance(level, ShellSeeds):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from dledger import native
 from dledger.testing.options import SimOptions
 from dledger.testing.shell.options import ShellOptions
 
@@ -97,3 +98,8 @@ class Mutant:
     @property
     def name(self):
         return self.plant.__name__.replace("_", " ")
+
+    def put_into(self, patch):
+        """Plant the bug; without the native module, because bugs are planted in Python."""
+        patch.setattr(native, "kernels", None)
+        self.plant(patch)

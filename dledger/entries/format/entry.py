@@ -28,9 +28,11 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from crc32c import crc32c
+
+from dledger import native
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,8 +93,7 @@ class Entry:
         return HEADER_SIZE + len(self.body)
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedBatch:
+class EncodedBatch(NamedTuple):
     """Entries that are encoded back to back, ready to be written.
 
     Attributes:
@@ -133,17 +134,41 @@ def encode_batch(
         stamp_at: position in each body at which its physical offset (entry position + 48) is written before the
             checksums are computed; None: nowhere. Source: DLedger `AppendHook` as RocketMQ uses it.
     """
+    kernels = native.kernels
+    if kernels is not None:
+        found = kernels.encode_entries(bodies, first_index, term, position, chain_crc, magic, channel, stamp_at)
+        if found is not None:
+            return EncodedBatch._make(found)
+    return encode_batch_in_python(bodies, (first_index, term, position), chain_crc, (magic, channel), stamp_at)
+
+
+def encode_batch_in_python(
+    bodies: Sequence[bytes],
+    first: tuple[int, int, int],
+    chain_crc: int,
+    kind: tuple[int, int],
+    stamp_at: int | None = None,
+) -> EncodedBatch:
+    """Do the same without the native module, of which this is the reference.
+
+    Args:
+        bodies: one for each entry.
+        first: index, term and position of the first entry.
+        chain_crc: the chain_crc field of the entry before; see `encode_batch`.
+        kind: magic and channel of all of them.
+        stamp_at: see `encode_batch`.
+    """
+    (index, term, position), (magic, channel) = first, kind
     if stamp_at is not None:
         bodies = _stamp(bodies, position, stamp_at)
     if chain_crc < 0:
-        return _encode_without_past(bodies, first_index, term, position, (magic, channel))
+        return _encode_without_past(bodies, first, kind)
     # The hot loop of the leader: names are bound once, nothing is computed twice.
     parts: list[bytes] = []
     units: list[bytes] = []
     positions: list[int] = []
     add_part, add_unit, add_position = parts.append, units.append, positions.append
     pack_header, pack_unit, pack_chain, checksum = HEADER.pack, INDEX_UNIT.pack, CHAIN.pack, crc32c
-    index = first_index
     for body in bodies:
         body_size = len(body)
         size = body_size + HEADER_SIZE
@@ -175,23 +200,13 @@ def decode(buffer: bytes | memoryview, offset: int) -> Entry:
     return Entry(index, term, position, magic, channel, chain_crc, body_crc, body)
 
 
-def _encode_without_past(
-    bodies: Sequence[bytes], first_index: int, term: int, position: int, kind: tuple[int, int]
-) -> EncodedBatch:
-    magic, channel = kind
+def _encode_without_past(bodies: Sequence[bytes], first: tuple[int, int, int], kind: tuple[int, int]) -> EncodedBatch:
+    (index, term, position), (magic, channel) = first, kind
     body = bodies[0]
     size = len(body) + HEADER_SIZE
-    header = HEADER.pack(magic, size, first_index, term, position, channel, NO_CHAIN, crc32c(body), len(body))
-    unit = INDEX_UNIT.pack(magic, position, size, first_index, term)
-    rest = encode_batch(
-        bodies[1:],
-        first_index=first_index + 1,
-        term=term,
-        position=position + size,
-        chain_crc=NO_CHAIN,
-        magic=magic,
-        channel=channel,
-    )
+    header = HEADER.pack(magic, size, index, term, position, channel, NO_CHAIN, crc32c(body), len(body))
+    unit = INDEX_UNIT.pack(magic, position, size, index, term)
+    rest = encode_batch_in_python(bodies[1:], (index + 1, term, position + size), NO_CHAIN, kind)
     return EncodedBatch(header + body + rest.data, unit + rest.units, [position, *rest.positions], rest.chain_crc)
 
 

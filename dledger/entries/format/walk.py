@@ -13,8 +13,9 @@ from typing import Final
 
 from crc32c import crc32c
 
+from dledger import native
 from dledger.entries.format.codec import RAW_ENTRY_CODEC, EntryChecks
-from dledger.entries.format.entry import CHAIN, ENTRY_NORMAL, HEADER, HEADER_SIZE, INDEX_UNIT, NO_CHAIN
+from dledger.entries.format.entry import CHAIN, ENTRY_NORMAL, HEADER, HEADER_SIZE, INDEX_UNIT, INDEX_UNIT_SIZE, NO_CHAIN
 
 UNKNOWN: Final = -1
 # Entries in one scan of a file: bounds the memory of their index units (128 KiB).
@@ -50,6 +51,19 @@ def walk(
         count_max: stop after this number of entries.
         codec: of the log.
     """
+    kernels = native.kernels
+    if kernels is not None:
+        found = _walk_in_c(kernels, buffer, (offset, end, position), state, count_max, codec)
+        if found is not None:
+            return found
+    return walk_in_python(buffer, (offset, end, position), state, count_max, codec)
+
+
+def walk_in_python(
+    buffer: memoryview, where: tuple[int, int, int], state: WalkState, count_max: int, codec: EntryChecks
+) -> EntryWalk:
+    """Do the same without the native module, of which this is the reference; `where`: offset, end and position."""
+    offset, end, position = where
     index, term, chain_crc = state.index, state.term, state.chain_crc
     units: list[bytes] = []
     special: list[int] = []
@@ -89,7 +103,43 @@ def walk(
     if special and special[-1] == len(units):  # the invalid entry
         special.pop()
     is_stopped = offset < end and count_max > 0
-    return EntryWalk(units, special, offset, WalkState(index, term, chain_crc), is_stopped)
+    return EntryWalk(b"".join(units), special, offset, WalkState(index, term, chain_crc), is_stopped)
+
+
+def _walk_in_c(
+    kernels: native.Kernels,
+    buffer: memoryview,
+    where: tuple[int, int, int],
+    state: WalkState,
+    count_max: int,
+    codec: EntryChecks,
+) -> EntryWalk | None:
+    """Check clients' entries in C and a leader's own one by one here; None: these arguments are left to Python."""
+    offset, end, position = where
+    displacement, count = position - offset, 0
+    units: list[bytes] = []
+    special: list[int] = []
+    while True:
+        at_index, term, chain_crc = state.index, state.term, state.chain_crc
+        found = kernels.walk_entries(
+            buffer, offset, end, offset + displacement, at_index, term, chain_crc, count_max - count, codec.marker_at
+        )
+        if found is None:
+            return None
+        more, offset, at_index, term, chain_crc, is_for_codec = found
+        units.append(more)
+        count += len(more) // INDEX_UNIT_SIZE
+        state = WalkState(at_index, term, chain_crc)
+        if not is_for_codec:
+            break
+        one = walk_in_python(buffer, (offset, end, offset + displacement), state, 1, codec)
+        if not one.units:
+            break
+        if one.special:
+            special.append(count)
+        units.append(one.units)
+        count, offset, state = count + 1, one.offset, one.state
+    return EntryWalk(b"".join(units), special, offset, state, offset < end and count < count_max)
 
 
 # Not frozen: every read of entries creates some, and creating a frozen one takes four times as long.
@@ -114,18 +164,23 @@ class EntryWalk:
     """The result of a walk.
 
     Attributes:
-        units: index units of the valid entries.
-        special: the numbers, within `units`, of entries that are not clients'.
+        units: index units of the valid entries, back to back.
+        special: the numbers, among the valid ones, of entries that are not clients'.
         offset: in the buffer, after the last valid entry.
         state: the constraints on the next entry.
         is_stopped: True: the bytes at `offset` are not a valid entry; False: the end or the count was reached.
     """
 
-    units: list[bytes]
+    units: bytes
     special: list[int]
     offset: int
     state: WalkState
     is_stopped: bool
+
+    @property
+    def count(self) -> int:
+        """The number of valid entries."""
+        return len(self.units) // INDEX_UNIT_SIZE
 
 
 def chain_before(begin_index: int) -> int:

@@ -19,6 +19,7 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, TypeVar
 
+from dledger import native
 from dledger.testing.coverage.prober import DECIDE, HITS, PROBE, Branch, put_probes
 
 if TYPE_CHECKING:
@@ -105,6 +106,8 @@ def install() -> None:
     assert not imported, f"already imported without probes: {imported}"
     _HITS_OF_PROCESS.count = len(found)
     sys.meta_path.insert(0, _Finder(codes))
+    # Its functions have no probes; their references in Python have.
+    native.kernels = None
 
 
 def _modules() -> Iterator[tuple[str, str]]:

@@ -60,9 +60,10 @@ def copied() -> set[str]:
 
 
 def test_build_copies_all_that_the_wheel_consists_of_and_the_context_has_nothing_else() -> None:
-    packages = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    wheel = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
+    packages, hook = wheel["packages"], wheel["hooks"]["custom"]["path"]
     project = PROJECT["project"]
-    needed = {*packages, project["readme"], *project["license-files"], "pyproject.toml", *REQUIREMENTS}
+    needed = {*packages, project["readme"], *project["license-files"], "pyproject.toml", hook, *REQUIREMENTS}
     context = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
 
     assert needed | {"scripts/container_health.py"} == copied()

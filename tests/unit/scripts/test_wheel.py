@@ -14,7 +14,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 def copy_sources(target):
     """Copy what the wheel consists of, with other times, and readable by their owner only."""
-    target.mkdir()
+    (target / "scripts").mkdir(parents=True)
+    shutil.copyfile(ROOT / "scripts/build_native.py", target / "scripts/build_native.py")
     project = PROJECT["project"]
     for name in ("pyproject.toml", project["readme"], *project["license-files"]):
         shutil.copyfile(ROOT / name, target / name)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
 
+@pytest.mark.usefixtures("both_forms")
 def test_append_is_committed_and_readable_on_every_node(run: Run, cluster: Cluster) -> None:
     async def main() -> None:
         await cluster.start()

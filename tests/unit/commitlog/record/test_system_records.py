@@ -30,6 +30,7 @@ from store.fs.linux.files import OsFiles
 from store.model.message import LOOPBACK, Message
 from store.model.topics import DLEDGER_TOPIC, check_topic
 
+pytestmark = pytest.mark.usefixtures("both_forms")
 MEMBERSHIP = Membership((Member("n0", "h:1"), Member("n1", "h:2", is_voter=False, incarnation=7)))
 NOW = 1_700_000_000_000
 

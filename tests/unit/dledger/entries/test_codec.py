@@ -15,6 +15,7 @@ from dledger.entries.format.entry import (
     encode_blank,
 )
 
+pytestmark = pytest.mark.usefixtures("both_forms")
 # Entries as the Java program writes them: both checksums 0.
 JAVA_VECTORS = {
     "first entry": (

@@ -12,6 +12,7 @@ from dledger.entries.store import CorruptPush
 from dledger.types import Span
 from store.errors import DiskFull
 
+pytestmark = pytest.mark.usefixtures("both_forms")
 FILE = 4096
 
 

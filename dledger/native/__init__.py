@@ -1,0 +1,90 @@
+"""What costs most per entry, in C: one optional module, and the choice between it and Python.
+
+Every function of the module has a reference in Python, which is used where the module is missing, and against which
+tests compare it: the same bytes, the same errors. It is built by `make setup`, or by pip with the package, where there
+is a C compiler (`scripts/build_native.py`). `DLEDGER_NATIVE=0` in the environment forces Python.
+
+| function         | reference                              |
+| ---------------- | -------------------------------------- |
+| `encode_entries` | `dledger.entries.format.entry.encode_batch` |
+| `walk_entries`   | `dledger.entries.format.walk.walk`     |
+
+A function returns None for arguments that it does not handle, for example a number that does not fit into 62 bits; the
+caller then runs the reference. Any package may import this one; it imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, Protocol, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# Of the functions' arguments and results; the same number is in kernels.c.
+VERSION: Final = 1
+VARIABLE: Final = "DLEDGER_NATIVE"
+
+
+class Kernels(Protocol):
+    """The functions of the module in C; all arguments are positional."""
+
+    def encode_entries(
+        self,
+        bodies: Sequence[bytes],
+        first_index: int,
+        term: int,
+        position: int,
+        chain_crc: int,
+        magic: int,
+        channel: int,
+        stamp_at: int | None,
+        /,
+    ) -> tuple[bytes, bytes, list[int], int] | None:
+        """Return data, index units, positions and the last chain checksum of `EncodedBatch`."""
+        ...
+
+    def walk_entries(  # noqa: PLR0917 - a tuple would only be taken apart again
+        self,
+        buffer: memoryview,
+        offset: int,
+        end: int,
+        position: int,
+        index: int,
+        term: int,
+        chain_crc: int,
+        count_max: int,
+        marker_at: int,
+        /,
+    ) -> tuple[bytes, int, int, int, int, bool] | None:
+        """Check clients' entries up to the first that is invalid, or that a codec has to check.
+
+        Returns:
+            Their index units; the offset after them; index, term and chain checksum of `WalkState`; and whether a codec
+            has to check the entry at that offset.
+        """
+        ...
+
+
+def load(environment_value: str = "") -> tuple[Kernels | None, str]:
+    """Return the module, and what is in use: "native", or "Python" with the reason.
+
+    Args:
+        environment_value: of `DLEDGER_NATIVE`; "0": Python.
+    """
+    if environment_value == "0":
+        return None, f"Python ({VARIABLE}=0)"
+    try:
+        found = import_module(f"{__name__}._kernels")
+    except ModuleNotFoundError:
+        return None, "Python (the native module is not built)"
+    except ImportError as error:
+        return None, f"Python ({error})"
+    if found.VERSION != VERSION:
+        return None, f"Python (the native module has version {found.VERSION}, not {VERSION}: build it again)"
+    return cast("Kernels", found), "native"
+
+
+# `kernels` is looked up at each call, so that tests run both.
+kernels, in_use = load(os.environ.get(VARIABLE, ""))

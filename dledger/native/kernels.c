@@ -1,0 +1,37 @@
+/* The module `dledger.native._kernels`: what costs most per entry, in C. `dledger/native/__init__.py` says which
+ * function in Python is the reference of each. VERSION is raised with every change of what a function takes or gives. */
+
+#include "kernels.h"
+
+#define VERSION 1
+
+static PyMethodDef methods[] = {
+    {"encode_entries", (PyCFunction)(void (*)(void))encode_entries, METH_FASTCALL, NULL},
+    {"walk_entries", (PyCFunction)(void (*)(void))walk_entries, METH_FASTCALL, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static int
+fill_module(PyObject *module)
+{
+    choose_crc32c();
+    return PyModule_AddIntConstant(module, "VERSION", VERSION);
+}
+
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, (void *)fill_module},
+    {0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "_kernels",
+    .m_methods = methods,
+    .m_slots = slots,
+};
+
+PyMODINIT_FUNC
+PyInit__kernels(void)
+{
+    return PyModuleDef_Init(&definition);
+}

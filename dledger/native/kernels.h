@@ -1,0 +1,82 @@
+/* What the kernels share: numbers in bytes (all big-endian), bounds of arguments, CRC-32C. */
+
+#ifndef DLEDGER_KERNELS_H
+#define DLEDGER_KERNELS_H
+
+/* The limited API of 3.11: one binary for that version and all later ones. */
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x030B0000
+#include <Python.h>
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+/* Indexes, terms and positions beyond this are left to Python, so that no sum of two of them overflows. */
+#define NUMBER_MAX (INT64_C(1) << 62)
+
+static inline void
+put_u32(uint8_t *at, uint32_t value)
+{
+    for (int i = 3; i >= 0; i--, value >>= 8) {
+        at[i] = (uint8_t)value;
+    }
+}
+
+static inline void
+put_u64(uint8_t *at, uint64_t value)
+{
+    for (int i = 7; i >= 0; i--, value >>= 8) {
+        at[i] = (uint8_t)value;
+    }
+}
+
+static inline uint32_t
+get_u32(const uint8_t *at)
+{
+    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
+}
+
+static inline uint64_t
+get_u64(const uint8_t *at)
+{
+    return (uint64_t)get_u32(at) << 32 | get_u32(at + 4);
+}
+
+/* Conversions to signed numbers that C leaves to the compiler are written out: two's complement. */
+static inline int32_t
+get_i32(const uint8_t *at)
+{
+    uint32_t value = get_u32(at);
+    return value <= INT32_MAX ? (int32_t)value : -(int32_t)(UINT32_MAX - value) - 1;
+}
+
+static inline int64_t
+get_i64(const uint8_t *at)
+{
+    uint64_t value = get_u64(at);
+    return value <= INT64_MAX ? (int64_t)value : -(int64_t)(UINT64_MAX - value) - 1;
+}
+
+/* Whether `value` is an int from `min` to `max`; sets no exception. */
+static inline int
+is_number(PyObject *value, int64_t min, int64_t max, int64_t *result)
+{
+    int overflow;
+    if (!PyLong_Check(value)) {
+        return 0;
+    }
+    *result = PyLong_AsLongLongAndOverflow(value, &overflow);
+    return overflow == 0 && *result >= min && *result <= max;
+}
+
+/* Chooses the fastest way that this processor has; called once. */
+void choose_crc32c(void);
+
+/* The CRC-32C of `size` bytes. */
+uint32_t crc32c(const uint8_t *data, size_t size);
+
+PyObject *encode_entries(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
+PyObject *walk_entries(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
+
+#endif
