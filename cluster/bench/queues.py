@@ -120,11 +120,11 @@ def _service(folder: Path, *, is_flush_sync: bool) -> Iterator[StoreService]:
 
 
 def _run(work: Callable[[], Awaitable[float]]) -> float:
-    async def story() -> float:
+    async def measured() -> float:
         return await work()
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(story())
+        return runner.run(measured())
 
 
 def longest_turn_ms(folder: Path, queues: int) -> float:

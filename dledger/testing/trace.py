@@ -1,4 +1,4 @@
-"""The story of a run: each event with its time and node; all lines during the run, or the last ones after a failure."""
+"""The trace of a run: each event with its time and node; all lines during the run, or the last ones after a failure."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from tests.support.brokers.group import BROKER, BrokerGroup
 from tests.support.message_history import ClientOutcome, check_history, everything_is_delivered
 from tests.support.message_load import TOPIC, mixed_load
 from tests.support.stored_files import check_closed, check_states
-from tests.support.waiting import STORY_S, run
+from tests.support.waiting import SCENARIO_LIMIT_S, run
 
 KILLS = int(os.environ.get("DLEDGER_BROKER_KILLS", "10"))
 
@@ -25,17 +25,17 @@ def group(tmp_path):
         yield group
 
 
-def run_load(group, story):
+def run_load(group, scenario):
     """Run a scenario under load, wait until it settles; return the history."""
     seed = random.SystemRandom().randrange(1 << 32)
 
     async def main():
         async with mixed_load(BROKER, group.addresses, seed) as load:
-            await story(load)
+            await scenario(load)
             await load.settle()
             return load.history
 
-    return run(main(), STORY_S + 10 * KILLS)
+    return run(main(), SCENARIO_LIMIT_S + 10 * KILLS)
 
 
 def check(group, history, copy):
@@ -53,7 +53,7 @@ def test_every_answer_holds_when_the_leader_is_killed_ten_times(group, tmp_path)
     failovers_s = []
     terms = set()
 
-    async def story(load):
+    async def scenario(load):
         for _ in range(KILLS):
             await load.wait(200)
             leader, term = await asyncio.to_thread(group.leader)
@@ -66,7 +66,7 @@ def test_every_answer_holds_when_the_leader_is_killed_ten_times(group, tmp_path)
         await load.wait(200)
         await load.until("sends were sent again", lambda: len(load.history.retried) > KILLS)
 
-    history = run_load(group, story)
+    history = run_load(group, scenario)
     stored = check(group, history, tmp_path / "copy")
 
     print(f"failover, s: {' '.join(f'{each:.2f}' for each in sorted(failovers_s))}")
@@ -80,11 +80,11 @@ def test_every_answer_holds_when_the_leader_is_killed_ten_times(group, tmp_path)
 
 
 def test_every_answer_holds_when_all_nodes_are_killed_at_once(group, tmp_path):
-    async def story(load):
+    async def scenario(load):
         for _ in range(2):
             await load.wait(300)
             await asyncio.to_thread(group.kill)
             await asyncio.to_thread(group.cluster.start)
         await load.wait(300)
 
-    check(group, run_load(group, story), tmp_path / "copy")
+    check(group, run_load(group, scenario), tmp_path / "copy")

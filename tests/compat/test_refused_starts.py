@@ -58,11 +58,11 @@ def start_plain(root, files=None):
 
 
 def start_standalone(root, files=None):
-    async def story():
+    async def scenario():
         replica = StandaloneReplica.open(files or OsFiles(), StandaloneConfig(str(root), "b", "127.0.0.1:1", SMALL))
         await replica.stop()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def start_replica(root, files=None, index_size=32 * 4096):
@@ -317,7 +317,7 @@ def test_node_whose_address_is_in_use_closes_its_store_cleanly(tmp_path):
     (config,) = configs_in(tmp_path, 1)
     bootstrap_alone(OsFiles(), config.node, MessageEntryCodec(lambda: 0))
 
-    async def story():
+    async def scenario():
         replica = ReplicatedReplica.open(OsFiles(), config, NodeMetrics(CollectorRegistry(), "test", "n0"))
         with pytest.raises(OSError, match="address already in use"):
             await replica.start()
@@ -325,7 +325,7 @@ def test_node_whose_address_is_in_use_closes_its_store_cleanly(tmp_path):
 
     address = config.node.peers[0].address
     with socket.create_server((address.host, address.port)):
-        asyncio.run(story())
+        asyncio.run(scenario())
 
     assert note_in(OsFiles(), config.path) is None
 

@@ -75,7 +75,7 @@ def make_plain(root):
 def make_replicated(root):
     peers = root / "nodes" / "n0" / "dledger-n0" / "peers"
 
-    async def story():
+    async def scenario():
         async with running_group(configs_in(root / "nodes")) as group:
             await group.start()
             await group.put(*of_broker(range(150)))
@@ -86,7 +86,7 @@ def make_replicated(root):
             await group.level()
             await group.stop()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     for path in list((root / "nodes" / "n0").iterdir()):
         path.rename(root / path.name)
     shutil.rmtree(root / "nodes")

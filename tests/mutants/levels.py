@@ -17,7 +17,7 @@ from tests.crashpoints.inspector import Inspector
 from tests.crashpoints.workload import WORKLOADS, Workload
 from tests.mutants.forks import Forks
 from tests.mutants.mutant import CrashPoints, Mutant, Scenario, Seeds, ShellSeeds, Tests, as_drawn
-from tests.support.waiting import STORY_S
+from tests.support.waiting import SCENARIO_LIMIT_S
 
 ROOT = Path(__file__).resolve().parents[2]
 SCENARIOS = ROOT / "tests" / "scenarios"
@@ -115,13 +115,13 @@ def _scenario(level: Scenario, began: float) -> Catch:
     except Exception as error:  # noqa: BLE001 - whatever it is, it is what caught the bug
         failure = f"{type(error).__name__}: {error}"
     where = f"scenario {level.name}"
-    return Catch(bool(failure), where, _first_line(failure or "the same story"), 1, time.perf_counter() - began)
+    return Catch(bool(failure), where, _first_line(failure or "the same trace"), 1, time.perf_counter() - began)
 
 
 def _first_difference(written: str, happened: str) -> str:
     pairs = zip_longest(written.splitlines(), happened.splitlines(), fillvalue="the end")
     number, line = next((number, there) for number, (here, there) in enumerate(pairs, start=1) if here != there)
-    return f"another story from line {number} on: {line}"
+    return f"another trace from line {number} on: {line}"
 
 
 def _crash_points(level: CrashPoints, began: float) -> Catch:
@@ -146,7 +146,7 @@ def _tests(mutant: Mutant, level: Tests, began: float) -> Catch:
     with TemporaryDirectory() as folder:
         output = Path(folder) / "output"
         arguments = [*options, f"--basetemp={folder}/pytest", level.node_id]
-        code = FORKS.run(arguments, environment, output, STORY_S)
+        code = FORKS.run(arguments, environment, output, SCENARIO_LIMIT_S)
         printed = output.read_text("utf-8", "replace")
     failures = [line for line in printed.splitlines() if line.startswith("FAILED ")]
     is_caught = code == pytest.ExitCode.TESTS_FAILED and bool(failures)

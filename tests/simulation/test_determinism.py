@@ -27,12 +27,12 @@ def test_different_seeds_are_different_runs():
 
 
 def test_printing_the_trace_does_not_change_it():
-    story: list[str] = []
+    trace: list[str] = []
 
-    result = run_seed(SEEDS[0], emit=story.append)
+    result = run_seed(SEEDS[0], emit=trace.append)
 
     assert result == run_seed(SEEDS[0])
-    assert any("LEADER" in line for line in story)
+    assert any("LEADER" in line for line in trace)
 
 
 def test_run_does_not_depend_on_the_hash_seed():

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 from tests.simulation.shell_hashes import hash_of
-from tests.support.waiting import STORY_S
+from tests.support.waiting import SCENARIO_LIMIT_S
 
 # The last seed has a client that cancels several calls at once; a fixed bug did so in the order of a set.
 RUNS = ("3", "14", "12", "10037:with_elections")
@@ -18,7 +18,7 @@ def hashes_of_another_process(hash_seed):
         text=True,
         check=True,
         env={**os.environ, "PYTHONHASHSEED": str(hash_seed)},
-        timeout=STORY_S,
+        timeout=SCENARIO_LIMIT_S,
     )
     return done.stdout.split()
 

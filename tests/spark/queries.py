@@ -7,7 +7,7 @@ from pyspark.errors import StreamingQueryException
 
 from tests.spark.processes import gave_up_on_python
 from tests.support.spark_cli import run
-from tests.support.waiting import STORY_S, wait_until
+from tests.support.waiting import SCENARIO_LIMIT_S, wait_until
 
 LIMIT_S = 120
 
@@ -38,7 +38,7 @@ def run_until(start, holds, what):
         return holds(query)
 
     try:
-        wait_until(is_so, what, STORY_S)
+        wait_until(is_so, what, SCENARIO_LIMIT_S)
     except BaseException:
         query.stop()
         raise

@@ -12,7 +12,7 @@ from dledger.event_loop import new_event_loop
 
 # An operation of one second may take twenty on a loaded machine with two cores.
 PATIENCE_S = float(os.environ.get("TEST_PATIENCE_S", "60"))
-STORY_S = 4 * PATIENCE_S
+SCENARIO_LIMIT_S = 4 * PATIENCE_S
 _PAUSE_MIN_S, _PAUSE_MAX_S = 0.002, 0.05
 
 # A description of the condition, or a function that describes the state after a timeout.
@@ -57,12 +57,12 @@ def wait_until(question: Callable[[], Any], what: What = "the condition", limit_
     return answer
 
 
-def run(story: Coroutine[Any, Any, Any], limit_s: float = STORY_S) -> Any:
+def run(scenario: Coroutine[Any, Any, Any], limit_s: float = SCENARIO_LIMIT_S) -> Any:
     """Run a coroutine in the production event loop, for some minutes at most."""
 
     async def limited() -> Any:
         async with asyncio.timeout(limit_s):
-            return await story
+            return await scenario
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(limited())

@@ -20,7 +20,7 @@ from tests.support.stored_files import Stored, StoredFiles
 RECORD_SIZE = 100
 
 
-class Story:
+class RecordedRun:
     """Six messages in two queues, three replicas, and a history that fits them; tests spoil one thing."""
 
     def __init__(self):
@@ -65,78 +65,76 @@ class Story:
         everything_is_delivered(self.history, self.replicas[0], {"T"})
 
 
-def sent(story, at, **fields):
-    story.history.sent[at] = replace(story.history.sent[at], **fields)
+def sent(case, at, **fields):
+    case.history.sent[at] = replace(case.history.sent[at], **fields)
 
 
-def body_of_another(story):
-    story.change(5, body=b"e: body")
+def body_of_another(case):
+    case.change(5, body=b"e: body")
 
 
-def batch_torn_apart(story):
-    sent(story, 0, keys=("a", "b"), places=(story.place(0), story.place(1)))
-    del story.history.sent[1]
+def batch_torn_apart(case):
+    sent(case, 0, keys=("a", "b"), places=(case.place(0), case.place(1)))
+    del case.history.sent[1]
 
 
-def order_turned_round(story):
-    story.history.sent[0], story.history.sent[1] = story.history.sent[1], story.history.sent[0]
+def order_turned_round(case):
+    case.history.sent[0], case.history.sent[1] = case.history.sent[1], case.history.sent[0]
 
 
 SPOILED = {
     "replicas are equal": [
-        lambda story: story.change(3, 1, body=b"d: other"),
-        lambda story: story.replicas[2].messages.pop(),
+        lambda case: case.change(3, 1, body=b"d: other"),
+        lambda case: case.replicas[2].messages.pop(),
     ],
     "queue offsets have no gap and are given once": [
-        lambda story: story.everywhere(lambda messages: messages.pop(2)),
-        lambda story: story.change(4, queue_offset=1),
-        lambda story: story.change(4, queue_offset=3),
+        lambda case: case.everywhere(lambda messages: messages.pop(2)),
+        lambda case: case.change(4, queue_offset=1),
+        lambda case: case.change(4, queue_offset=3),
     ],
-    "times ascend": [lambda story: story.change(3, store_timestamp=999)],
-    "no message is stored twice": [lambda story: story.change(5, unique_key="e", body=b"e: body")],
-    "every stored message was sent": [lambda story: story.history.sent.pop(5)],
+    "times ascend": [lambda case: case.change(3, store_timestamp=999)],
+    "no message is stored twice": [lambda case: case.change(5, unique_key="e", body=b"e: body")],
+    "every stored message was sent": [lambda case: case.history.sent.pop(5)],
     "a message is what was sent": [body_of_another],
     "acknowledged messages are at their places": [
-        lambda story: story.everywhere(lambda messages: messages.__delitem__(slice(3, 6))),
-        lambda story: sent(story, 1, places=(Place(1, 0, 101, "ID1"),)),
-        lambda story: sent(story, 1, places=(Place(1, 1, 100, "ID1"),)),
-        lambda story: sent(story, 1, places=(Place(0, 0, 100, "ID1"),)),
-        lambda story: sent(story, 1, places=(Place(1, 0, 100, "ID2"),)),
-        lambda story: sent(story, 1, topic="U"),
+        lambda case: case.everywhere(lambda messages: messages.__delitem__(slice(3, 6))),
+        lambda case: sent(case, 1, places=(Place(1, 0, 101, "ID1"),)),
+        lambda case: sent(case, 1, places=(Place(1, 1, 100, "ID1"),)),
+        lambda case: sent(case, 1, places=(Place(0, 0, 100, "ID1"),)),
+        lambda case: sent(case, 1, places=(Place(1, 0, 100, "ID2"),)),
+        lambda case: sent(case, 1, topic="U"),
     ],
-    "refused messages are nowhere": [lambda story: sent(story, 5, outcome=ClientOutcome.NOT_APPENDED)],
-    "a batch has no holes": [lambda story: sent(story, 4, keys=("x", "e"))],
+    "refused messages are nowhere": [lambda case: sent(case, 5, outcome=ClientOutcome.NOT_APPENDED)],
+    "a batch has no holes": [lambda case: sent(case, 4, keys=("x", "e"))],
     "messages of a batch are consecutive": [batch_torn_apart],
     "a sender's order stays": [order_turned_round],
-    "retries get the first answer": [
-        lambda story: story.history.retried.append(((story.place(0),), (story.place(2),)))
-    ],
+    "retries get the first answer": [lambda case: case.history.retried.append(((case.place(0),), (case.place(2),)))],
     "messages that were read are stored": [
-        lambda story: story.history.read.append(Seen("r", "T", 1, 1, "b")),
-        lambda story: story.history.delivered.append(Seen("c", "T", 0, 3, "g")),
+        lambda case: case.history.read.append(Seen("r", "T", 1, 1, "b")),
+        lambda case: case.history.delivered.append(Seen("c", "T", 0, 3, "g")),
     ],
     "readers skip nothing": [
-        lambda story: story.history.read.append(story.seen("r", 5)),
-        lambda story: story.history.read.append(story.seen("r", 0)),
+        lambda case: case.history.read.append(case.seen("r", 5)),
+        lambda case: case.history.read.append(case.seen("r", 0)),
     ],
-    "acknowledged messages are found by reads": [lambda story: story.history.missing.append(("a", "nothing"))],
-    "every message is delivered": [lambda story: story.history.delivered.pop()],
+    "acknowledged messages are found by reads": [lambda case: case.history.missing.append(("a", "nothing"))],
+    "every message is delivered": [lambda case: case.history.delivered.pop()],
 }
 
 
 def test_correct_history_passes():
-    Story().check()
+    RecordedRun().check()
 
 
 @pytest.mark.parametrize(
     ("guarantee", "spoil"), [(guarantee, spoil) for guarantee, spoils in SPOILED.items() for spoil in spoils]
 )
 def test_broken_guarantee_is_found(guarantee, spoil):
-    story = Story()
-    spoil(story)
+    case = RecordedRun()
+    spoil(case)
 
     with pytest.raises(Broken) as broken:
-        story.check()
+        case.check()
 
     assert broken.value.guarantee == guarantee
 

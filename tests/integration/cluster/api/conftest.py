@@ -102,9 +102,9 @@ def shop(tmp_path: Path) -> Shop:
     return Shop(tmp_path / "store")
 
 
-def run(story: Callable[[], Awaitable[None]]) -> None:
-    """Run one story in a new event loop."""
-    waiting.run(story())  # type: ignore[arg-type]
+def run(scenario: Callable[[], Awaitable[None]]) -> None:
+    """Run one scenario in a new event loop."""
+    waiting.run(scenario())  # type: ignore[arg-type]
 
 
 @pytest.fixture

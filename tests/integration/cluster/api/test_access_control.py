@@ -100,7 +100,7 @@ def put(topic: str = TOPIC, request_id: int = 0) -> pb.PutRequest:
 
 
 def test_no_method_answers_without_credentials(shop) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with shop.open(), channel_of(shop) as channel:
             await close(shop)
             tried = 0
@@ -112,11 +112,11 @@ def test_no_method_answers_without_credentials(shop) -> None:
                     tried += 1
             assert tried == 25 * 4
 
-    run(story)
+    run(scenario)
 
 
 def test_no_method_is_served_to_a_user_without_rights(shop) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with shop.open(), channel_of(shop) as channel:
             await close(shop)
             await shop.broker.core.change(SetUser(UserSettings("nobody")))
@@ -131,22 +131,22 @@ def test_no_method_is_served_to_a_user_without_rights(shop) -> None:
                         served.add((path.rpartition("/")[2], code))
             assert served == ANSWERED_WITHOUT_RIGHTS
 
-    run(story)
+    run(scenario)
 
 
 def test_every_call_is_permitted_before_the_first_user(shop) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with shop.open() as stub:
             assert not (await stub.Put(put(), metadata=bearer("anything"))).answer.code
             assert await code_of(stub.Get(pb.GetRequest(topic=TOPIC))) is None
             await close(shop)
             assert await code_of(stub.Get(pb.GetRequest(topic=TOPIC))) is UNKNOWN_CALLER
 
-    run(story)
+    run(scenario)
 
 
 def test_rights_decide_and_the_answer_names_the_missing_one(shop) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with shop.open() as stub:
             await close(shop)
             assert not (await stub.Put(put(), metadata=as_user("writer"))).answer.code
@@ -164,11 +164,11 @@ def test_rights_decide_and_the_answer_names_the_missing_one(shop) -> None:
             stored = await stub.Get(pb.GetRequest(topic=TOPIC), metadata=as_user("reader"))
             assert stored.max_offset == 1
 
-    run(story)
+    run(scenario)
 
 
 def test_sessions_are_valid_until_they_expire_or_the_password_changes(shop) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with shop.open() as stub:
             await close(shop)
             access, now_s = shop.broker.core.replica.state.access, wall_clock_ms() // 1_000
@@ -191,11 +191,11 @@ def test_sessions_are_valid_until_they_expire_or_the_password_changes(shop) -> N
             )
             assert await status() is UNKNOWN_CALLER
 
-    run(story)
+    run(scenario)
 
 
 def test_a_refused_request_of_a_stream_of_puts_leaves_the_others(shop) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with shop.open() as stub:
             await shop.set_topic("secret")
             await close(shop)
@@ -213,11 +213,11 @@ def test_a_refused_request_of_a_stream_of_puts_leaves_the_others(shop) -> None:
             assert (await stream.read()).answer.reason == "NOT_AUTHENTICATED"
             await stream.done_writing()
 
-    run(story)
+    run(scenario)
 
 
 def test_a_subscription_ends_when_the_right_ends(shop) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with shop.open() as stub:
             await shop.put(b"first")
             await close(shop)
@@ -236,11 +236,11 @@ def test_a_subscription_ends_when_the_right_ends(shop) -> None:
                 await stream.read()
             assert refused.value.code() is DENIED
 
-    run(story)
+    run(scenario)
 
 
 def test_a_consumer_joins_the_groups_that_it_may(shop) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with shop.open() as stub:
             await close(shop)
             policies = tuple(Policy(resource_of(text), Action.SUB) for text in (f"Topic:{TOPIC}", "Group:mine"))
@@ -258,11 +258,11 @@ def test_a_consumer_joins_the_groups_that_it_may(shop) -> None:
             assert await joined("other") == "ACCESS_DENIED"
             assert "other" not in shop.broker.core.replica.state.groups
 
-    run(story)
+    run(scenario)
 
 
 def test_health_is_public(shop) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with shop.open(), channel_of(shop) as channel:
             await close(shop)
             health = health_pb2_grpc.HealthStub(channel)
@@ -273,4 +273,4 @@ def test_health_is_public(shop) -> None:
             with contextlib.suppress(asyncio.CancelledError):
                 await watch.code()
 
-    run(story)
+    run(scenario)

@@ -72,7 +72,7 @@ class Client:
 
 
 def test_an_administrator_creates_a_role_and_a_user_that_reads(shop) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with shop.open() as stub, Client(shop) as admin, Client(shop) as alice:
             await shop.put(b"x")
             await first_administrator(shop)
@@ -107,14 +107,14 @@ def test_an_administrator_creates_a_role_and_a_user_that_reads(shop) -> None:
                     await stub.Get(get, metadata=bearer(ended_token))
             assert (await alice.login("alice", "battery staple")).answer.reason == "NOT_AUTHENTICATED"
 
-    run(story)
+    run(scenario)
 
 
 def test_the_first_user_enables_access_control_from_the_start(shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cluster.server.first_user._RETRY_S", 0.01)
     shop.first_user = ADMIN
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with shop.open() as stub, Client(shop) as admin:
             with pytest.raises(grpc.aio.AioRpcError, match=r"credentials|first one does not exist"):
                 await stub.Status(broker_pb2.BrokerStatusRequest())
@@ -128,13 +128,13 @@ def test_the_first_user_enables_access_control_from_the_start(shop, monkeypatch:
             admin.token = token
             assert [each.user.name for each in (await admin.call("ListUsers")).users] == ["admin"]
 
-    run(story)
+    run(scenario)
 
 
 def test_users_and_roles_are_listed_in_pages_without_secrets(shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cluster.api.access_calls.NAMES_PER_PAGE", 2)
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with shop.open(), Client(shop) as admin:
             await first_administrator(shop)
             await admin.login("admin", "correct horse")
@@ -162,11 +162,11 @@ def test_users_and_roles_are_listed_in_pages_without_secrets(shop, monkeypatch: 
             assert (await admin.call("ListUsers", name="bob")).answer.reason == "UNKNOWN_USER"
             assert (await admin.call("ListRoles", name="bob")).answer.reason == "UNKNOWN_ROLE"
 
-    run(story)
+    run(scenario)
 
 
 def test_login_before_the_first_user_exists_is_to_be_repeated(shop) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with shop.open(), Client(shop):
             logins = AccessService(shop.broker.core, is_closed=True)
             start = pb.StartLoginRequest(client_first=ScramClient("admin", "correct horse", "n" * 24).first)
@@ -177,11 +177,11 @@ def test_login_before_the_first_user_exists_is_to_be_repeated(shop) -> None:
             await first_administrator(shop)
             assert (await logins.StartLogin(start, Caller())).server_first
 
-    run(story)
+    run(scenario)
 
 
 def test_what_administrators_cannot_do(shop) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with shop.open(), Client(shop) as admin:
             # Before the first user there is no administrator, and no other caller must become one.
             user = pb.AccessUser(name="intruder", is_super=True)
@@ -218,11 +218,11 @@ def test_what_administrators_cannot_do(shop) -> None:
             for number, call in enumerate(illegal):
                 assert (await call).answer.reason in ("ILLEGAL_REQUEST", "ILLEGAL_MESSAGE"), number
 
-    run(story)
+    run(scenario)
 
 
 def test_explain_names_the_policy(shop) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with shop.open(), Client(shop) as admin:
             await first_administrator(shop)
             await admin.login("admin", "correct horse")
@@ -237,7 +237,7 @@ def test_explain_names_the_policy(shop) -> None:
             assert not far.is_allowed
             assert "denied by default" in far.reason
 
-    run(story)
+    run(scenario)
 
 
 def test_logins_fail_alike_and_an_address_is_refused_after_ten(
@@ -246,7 +246,7 @@ def test_logins_fail_alike_and_an_address_is_refused_after_ten(
     monkeypatch.setattr(failures, "DELAY_S_MIN", 0)
     monkeypatch.setattr(failures, "DELAY_S_MAX", 0)
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with shop.open(), Client(shop) as client:
             await first_administrator(shop)
             # A stopped clock: however slow the machine is, no failure is forgotten.
@@ -263,11 +263,11 @@ def test_logins_fail_alike_and_an_address_is_refused_after_ten(
         assert "cause='unknown user'" in caplog.text
         assert all(secret not in caplog.text for secret in ("correct horse", "wrong password,", ADMIN.verifier.text()))
 
-    run(story)
+    run(scenario)
 
 
 def test_a_key_is_replaced_while_sessions_last(shop) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with shop.open(), Client(shop) as admin:
             await first_administrator(shop)
             await admin.login("admin", "correct horse")
@@ -276,4 +276,4 @@ def test_a_key_is_replaced_while_sessions_last(shop) -> None:
             with pytest.raises(grpc.aio.AioRpcError, match="key that was replaced"):
                 await admin.call("RotateTokenKey")
 
-    run(story)
+    run(scenario)

@@ -55,7 +55,7 @@ def shown(lines: list[dict[str, Any]]) -> list[tuple[str, ...]]:
 
 
 def test_administration_is_recorded_with_its_result(shop, audited) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with shop.open() as stub, channel_of(shop) as channel:
             await close(shop)
             topic = pb.Topic(name="new", read_queues=1, write_queues=1, permission=6)
@@ -68,7 +68,7 @@ def test_administration_is_recorded_with_its_result(shop, audited) -> None:
             await stub.ListTopics(pb.ListTopicsRequest(), metadata=as_user("admin"))
             await stub.Put(put(), metadata=as_user("writer"))
 
-    run(story)
+    run(scenario)
     lines = audited.lines()
     assert shown(lines) == [
         ("", "", "BrokerService/SetTopic", f"Topic:{TOPIC}", "OK"),
@@ -88,7 +88,7 @@ def test_every_method_that_needs_rights_records_its_refusal(shop, audited) -> No
         if row.audience is not Audience.PUBLIC and path.startswith(("/cluster.v1.B", "/cluster.v1.A", "/grpc.ref"))
     ]
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with shop.open(), channel_of(shop) as channel:
             await close(shop)
             for path in paths:
@@ -98,7 +98,7 @@ def test_every_method_that_needs_rights_records_its_refusal(shop, audited) -> No
                 audited.log._refusals.end()
                 await call(channel, path, as_user("reader"))
 
-    run(story)
+    run(scenario)
     lines = audited.lines("access")
     refused = {(each["method"], each["result"]) for each in lines}
     assert len(paths) > 35
@@ -117,13 +117,13 @@ def test_every_method_that_administrates_records_its_end(shop, audited) -> None:
     services = ("/cluster.v1.BrokerService/", "/cluster.v1.AccessService/")
     paths = [path for path in AUDITED if path.startswith(services) and AUDITED[path].recorded is Recorded.ADMIN]
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with shop.open(), channel_of(shop) as channel:
             await close(shop)
             for path in paths:
                 assert await call(channel, path, as_user("admin")) is None
 
-    run(story)
+    run(scenario)
     assert [path.rpartition(".")[2] for path in paths] == [
         each["method"] for each in audited.lines() if each["user"] == "admin"
     ]
@@ -132,7 +132,7 @@ def test_every_method_that_administrates_records_its_end(shop, audited) -> None:
 def test_access_to_messages_is_recorded_on_demand(shop, tmp_path: Path) -> None:
     audited = Audited(shop, tmp_path / "audit", is_access_recorded=True)
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with shop.open() as stub:
             await close(shop)
             await stub.Put(put(), metadata=as_user("writer"))
@@ -147,7 +147,7 @@ def test_access_to_messages_is_recorded_on_demand(shop, tmp_path: Path) -> None:
             await subscription.read()
             subscription.cancel()
 
-    run(story)
+    run(scenario)
     assert shown(audited.lines("access")) == [
         ("writer", "token", "BrokerService/Put", f"Topic:{TOPIC}", "OK"),
         ("reader", "token", "BrokerService/Get", f"Topic:{TOPIC}", "OK"),
@@ -160,7 +160,7 @@ def test_an_action_whose_caller_goes_away_is_recorded(shop, audited, monkeypatch
     """The client cancels its call while the broker works on it: whether it took effect is unknown."""
     begun = asyncio.Event()
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with shop.open() as stub:
             await close(shop)
 
@@ -175,18 +175,18 @@ def test_an_action_whose_caller_goes_away_is_recorded(shop, audited, monkeypatch
             waiting.cancel()
             deletion.cancel()
 
-    run(story)
+    run(scenario)
     assert shown(audited.lines())[-1] == ("admin", "token", "BrokerService/DeleteTopic", f"Topic:{TOPIC}", "UNKNOWN")
 
 
 def test_a_flood_of_refusals_leaves_a_few_lines(shop, audited) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with shop.open() as stub:
             await close(shop)
             for number in range(200):
                 await code_of(stub.Put(put(f"t{number}"), metadata=as_user("reader")))
 
-    run(story)
+    run(scenario)
     lines = audited.lines("access")
     assert len(lines) == EQUAL_PER_WINDOW_MAX + 1
     assert lines[-1]["count"] == 200 - EQUAL_PER_WINDOW_MAX
@@ -203,13 +203,13 @@ def test_logins_are_recorded_and_names_of_unknown_users_are_not(shop, audited) -
         final = client.final(begun.server_first)
         return (await stub.FinishLogin(access_pb2.FinishLoginRequest(client_final=final))).answer.reason
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with shop.open(), channel_of(shop) as channel:
             await close(shop)
             assert await log_in(channel, "admin", "wrong horse") == "NOT_AUTHENTICATED"
             assert await log_in(channel, "correct_horse", "admin") == "NOT_AUTHENTICATED"
 
-    run(story)
+    run(scenario)
     lines = audited.lines("access")
     assert [(each["kind"], each["user"], each["detail"]) for each in lines] == [
         ("login", "admin", "wrong password"),
@@ -219,13 +219,13 @@ def test_logins_are_recorded_and_names_of_unknown_users_are_not(shop, audited) -
 
 
 def test_a_wrong_token_is_in_no_line(shop, audited) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with shop.open() as stub:
             await close(shop)
             for token in ("dla1_secret", "dls1_secret", "secret", TOKENS["admin"] + "x"):
                 await code_of(stub.Put(put(), metadata=bearer(token)))
 
-    run(story)
+    run(scenario)
     text = json.dumps(audited.lines("access"))
     assert text.count("NOT_AUTHENTICATED") == 4
     assert "secret" not in text

@@ -24,12 +24,12 @@ def usual_mask() -> Iterator[None]:
 
 
 def serve(shop) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with shop.open() as stub:
             assert stub
             await shop.put(b"x")
 
-    run(story)
+    run(scenario)
 
 
 def modes(path: Path) -> dict[bool, set[str]]:

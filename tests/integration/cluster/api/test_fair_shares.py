@@ -51,7 +51,7 @@ async def reasons_of(calls) -> list[str]:
 
 
 def test_user_with_its_share_of_pending_puts_is_refused_and_a_modest_one_never(shop, monkeypatch) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with shop.open(pending_messages_max=40), channel_of(shop) as channel, channel_of(shop) as other:
             await close(shop)
             held = HeldPuts(shop, monkeypatch)
@@ -74,11 +74,11 @@ def test_user_with_its_share_of_pending_puts_is_refused_and_a_modest_one_never(s
             monkeypatch.undo()
             assert await refusal_of(heavy.Put(put(), metadata=as_user("writer"))) is None
 
-    run(story)
+    run(scenario)
 
 
 def test_share_of_puts_is_kept_until_they_are_decided_although_their_client_leaves(shop, monkeypatch) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with shop.open(pending_messages_max=8), channel_of(shop) as channel:
             held = HeldPuts(shop, monkeypatch)
             calls = await flood(BrokerServiceStub(channel), 4)
@@ -91,11 +91,11 @@ def test_share_of_puts_is_kept_until_they_are_decided_although_their_client_leav
             monkeypatch.undo()
             assert await refusal_of(BrokerServiceStub(channel).Put(put())) is None
 
-    run(story)
+    run(scenario)
 
 
 def test_requests_of_a_stream_above_the_share_are_refused_and_the_stream_continues(shop, monkeypatch) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with shop.open(pending_messages_max=8), channel_of(shop) as channel:
             held = HeldPuts(shop, monkeypatch)
             stream = BrokerServiceStub(channel).PutStream()
@@ -109,11 +109,11 @@ def test_requests_of_a_stream_above_the_share_are_refused_and_the_stream_continu
             await stream.write(put(request_id=7))
             assert not (await stream.read()).answer.reason
 
-    run(story)
+    run(scenario)
 
 
 def test_bytes_of_one_address_are_bounded_by_its_share(shop, monkeypatch) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with shop.open(pending_size_bytes_max=100_000), channel_of(shop) as channel:
             held = HeldPuts(shop, monkeypatch)
             stub = BrokerServiceStub(channel)
@@ -124,7 +124,7 @@ def test_bytes_of_one_address_are_bounded_by_its_share(shop, monkeypatch) -> Non
             held.release()
             await asyncio.wait(calls)
 
-    run(story)
+    run(scenario)
 
 
 @pytest.fixture
@@ -149,7 +149,7 @@ def test_public_methods_are_served_to_an_address_with_its_share_of_all_calls(sho
     """All but a health check that lasts; each row of the table of rights is tried."""
     public = {path for path, row in RIGHTS.items() if row.audience is Audience.PUBLIC}
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with shop.open(waiters_max=1_000), channel_of(shop) as channel, channel_of(shop) as other:
             # The place of the call that made the topic is given back after its answer.
             await until(lambda: not any(each.used for each in sixteen_calls))
@@ -164,7 +164,7 @@ def test_public_methods_are_served_to_an_address_with_its_share_of_all_calls(sho
         assert overloaded == {"/grpc.health.v1.Health/Watch"}
         assert "/cluster.v1.AccessService/StartLogin" in public
 
-    run(story)
+    run(scenario)
 
 
 async def code_of(call) -> grpc.StatusCode:
@@ -176,7 +176,7 @@ async def code_of(call) -> grpc.StatusCode:
 
 
 def test_user_with_its_share_of_all_calls_ends_early_and_others_are_served(shop, sixteen_calls) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with shop.open(waiters_max=1_000), channel_of(shop) as channel, channel_of(shop) as other:
             await close(shop)
             await until(lambda: not any(each.used for each in sixteen_calls))
@@ -196,12 +196,12 @@ def test_user_with_its_share_of_all_calls_ends_early_and_others_are_served(shop,
             assert await refusal_of(BrokerServiceStub(other).Put(put(), metadata=as_user("writer"))) is None
             await asyncio.wait(calls)
 
-    run(story)
+    run(scenario)
 
 
 @pytest.mark.parametrize("name", ["Subscribe", "Get"])
 def test_readers_that_wait_have_shares(shop, name) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with shop.open(waiters_max=8), channel_of(shop) as channel:
             await close(shop)
             stub = BrokerServiceStub(channel)
@@ -224,4 +224,4 @@ def test_readers_that_wait_have_shares(shop, name) -> None:
             for each in (*waiting, other):
                 each.cancel()
 
-    run(story)
+    run(scenario)

@@ -19,7 +19,7 @@ def commit(stub, *offsets, group="billing", queue_ids=(0, 1), **fields):
 
 
 def test_offsets_of_a_group_only_go_forwards_and_survive_a_restart(shop):
-    async def story():
+    async def scenario():
         async with shop.open() as stub:
             await shop.put(b"a", b"b", b"c")
             await shop.put(b"a", queue_id=1)
@@ -36,11 +36,11 @@ def test_offsets_of_a_group_only_go_forwards_and_survive_a_restart(shop):
             unknown = await stub.FetchOffset(pb.FetchOffsetRequest(group="other", topic=TOPIC, queue_ids=[1]))
             assert list(unknown.offsets) == [-1]
 
-    run(story)
+    run(scenario)
 
 
 def test_a_commit_from_before_a_reset_changes_nothing(shop):
-    async def story():
+    async def scenario():
         async with shop.open() as stub:
             await shop.put(b"a", b"b", b"c")
             await commit(stub, 2, queue_ids=[0])
@@ -51,11 +51,11 @@ def test_a_commit_from_before_a_reset_changes_nothing(shop):
             assert (list(fetched.offsets), list(fetched.reset_counts)) == ([0], [1])
             assert list((await commit(stub, 3, queue_ids=[0], reset_counts=[1])).outcomes) == [COMMITTED]
 
-    run(story)
+    run(scenario)
 
 
 def test_a_group_is_created_by_its_consumers_unless_that_is_switched_off(shop):
-    async def story():
+    async def scenario():
         async with shop.open(auto_create_subscription_group=False) as stub:
             assert (await commit(stub, 0, 0)).answer.reason == "UNKNOWN_GROUP"
             assert not (
@@ -69,7 +69,7 @@ def test_a_group_is_created_by_its_consumers_unless_that_is_switched_off(shop):
             assert (await stub.DeleteGroup(pb.DeleteGroupRequest(group="billing"))).is_changed
             assert (await stub.DeleteGroup(pb.DeleteGroupRequest(group="billing"))).answer.reason == "UNKNOWN_GROUP"
 
-    run(story)
+    run(scenario)
 
 
 @pytest.mark.parametrize(
@@ -96,16 +96,16 @@ def test_a_group_is_created_by_its_consumers_unless_that_is_switched_off(shop):
     ],
 )
 def test_invalid_changes_are_refused_with_a_reason(shop, request_, reason):
-    async def story():
+    async def scenario():
         async with shop.open() as stub:
             ask = getattr(stub, type(request_).__name__.removesuffix("Request"))
             assert (await ask(request_)).answer.reason == reason
 
-    run(story)
+    run(scenario)
 
 
 def test_members_are_notified_of_joins_and_leaves(shop):
-    async def story():
+    async def scenario():
         async with shop.open() as stub:
             first, second = stub.JoinGroup(), stub.JoinGroup()
             await first.write(pb.JoinGroupRequest(group="billing", client_id="a", instance=1))
@@ -128,11 +128,11 @@ def test_members_are_notified_of_joins_and_leaves(shop):
             while (await stub.DeleteGroup(pb.DeleteGroupRequest(group="billing"))).answer.code:  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
 
-    run(story)
+    run(scenario)
 
 
 def test_a_queue_is_locked_for_one_consumer_until_it_is_released(shop):
-    async def story():
+    async def scenario():
         async with shop.open() as stub:
             queues = [pb.QueueId(topic=TOPIC, queue_id=number) for number in (0, 1)]
             refused = (await stub.LockQueues(pb.LockQueuesRequest(group="g", client_id="a", queues=queues))).answer
@@ -150,11 +150,11 @@ def test_a_queue_is_locked_for_one_consumer_until_it_is_released(shop):
             assert not (await stub.UnlockQueues(mine)).is_changed
             assert [each.queue_id for each in (await stub.LockQueues(all_)).locked] == [0, 1]
 
-    run(story)
+    run(scenario)
 
 
 def test_topics_are_created_changed_listed_routed_and_deleted(shop):
-    async def story():
+    async def scenario():
         async with shop.open() as stub:
             assert (await shop.set_topic("new", 3)).is_changed
             assert not (await shop.set_topic("new", 3)).is_changed
@@ -169,7 +169,7 @@ def test_topics_are_created_changed_listed_routed_and_deleted(shop):
             assert (await stub.DeleteTopic(pb.DeleteTopicRequest(topic="new"))).is_changed
             assert (await shop.get(topic="new")).answer.reason == "UNKNOWN_TOPIC"
 
-    run(story)
+    run(scenario)
 
 
 def test_topics_and_offsets_of_a_rocketmq_broker_are_imported_once(shop):
@@ -180,7 +180,7 @@ def test_topics_and_offsets_of_a_rocketmq_broker_are_imported_once(shop):
     )
     (config / "consumerOffset.json").write_text('{"offsetTable":{"bills@billing":{0:7,1:9}}}')
 
-    async def story():
+    async def scenario():
         async with shop.open() as stub:
             assert (await shop.put(b"x", topic="bills", queue_id=2)).queue_offsets == [0]
             fetched = await stub.FetchOffset(pb.FetchOffsetRequest(group="billing", topic="bills"))
@@ -189,13 +189,13 @@ def test_topics_and_offsets_of_a_rocketmq_broker_are_imported_once(shop):
         async with shop.open():
             assert (await shop.put(b"x", topic="bills")).answer.reason == "UNKNOWN_TOPIC"
 
-    run(story)
+    run(scenario)
 
 
 def test_other_work_runs_while_groups_are_listed(shop, monkeypatch):
     monkeypatch.setattr("cluster.process.cooperative.STEP_S", 0.0)
 
-    async def story():
+    async def scenario():
         async with shop.open() as stub:
             await shop.put(b"a")
             await shop.set_topic(TOPIC, 200)
@@ -205,4 +205,4 @@ def test_other_work_runs_while_groups_are_listed(shop, monkeypatch):
                 assert turns() >= 200
             assert [(each.group.name, list(each.topics)) for each in answer.groups] == [("billing", [TOPIC])]
 
-    run(story)
+    run(scenario)

@@ -54,7 +54,7 @@ WHOLE = {
 
 
 def test_no_request_to_a_broker_blocks_its_loop(shop):
-    async def story():
+    async def scenario():
         service = pb.DESCRIPTOR.services_by_name["BrokerService"]
         async with shop.open():
             for _ in range(10):
@@ -65,4 +65,4 @@ def test_no_request_to_a_broker_blocks_its_loop(shop):
             assert (await shop.get()).columns.bodies
         assert ([], []) == (slow, odd), "\n".join(slow + odd)
 
-    run(story)
+    run(scenario)

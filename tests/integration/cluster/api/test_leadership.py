@@ -65,7 +65,7 @@ def locked(response):
 
 
 def test_all_waiting_clients_are_notified_at_once_of_another_leader(shop):
-    async def story():
+    async def scenario():
         async with opened(shop) as stub:
             member = await join(stub, "a")
             assert list((await member.read()).client_ids) == ["a"]
@@ -79,11 +79,11 @@ def test_all_waiting_clients_are_notified_at_once_of_another_leader(shop):
             for answer in [(await member.read()).answer, (await reader.read()).answer, (await poll).answer]:
                 assert (answer.reason, answer.leader.address) == ("NOT_LEADER", "127.0.0.1:2")
 
-    run(story)
+    run(scenario)
 
 
 def test_a_stream_to_a_follower_is_refused_before_it_sends_anything(shop):
-    async def story():
+    async def scenario():
         async with opened(shop) as stub:
             shop.replica.move(FOLLOWER)
             request = pb.SubscribeRequest(topic=TOPIC, queue_ids=[0], offsets=[0])
@@ -92,11 +92,11 @@ def test_a_stream_to_a_follower_is_refused_before_it_sends_anything(shop):
             request.mode = READ_MODE_LOCAL
             assert not (await stub.Subscribe(request).read()).answer.code
 
-    run(story)
+    run(scenario)
 
 
 def test_locks_end_with_the_term_and_with_the_consumers_membership(shop):
-    async def story():
+    async def scenario():
         async with opened(shop) as stub:
             first, second = await join(stub, "a"), await join(stub, "b", 2)
             await expect(second, "a", "b")
@@ -112,14 +112,14 @@ def test_locks_end_with_the_term_and_with_the_consumers_membership(shop):
             await expect(await join(stub, "c", 3), "c")
             assert locked(await lock(stub, "c", 0, 1)) == [0, 1]
 
-    run(story)
+    run(scenario)
 
 
 def test_a_new_leader_waits_for_the_consumers_of_a_group_before_it_assigns_queues(shop, monkeypatch):
     now_ms = 1_000_000
     monkeypatch.setattr("cluster.api.group_calls.monotonic_ms", lambda: now_ms)
 
-    async def story():
+    async def scenario():
         nonlocal now_ms
         async with opened(shop) as stub:
             await shop.put(b"x")
@@ -141,7 +141,7 @@ def test_a_new_leader_waits_for_the_consumers_of_a_group_before_it_assigns_queue
                 await expect(member, "a", "b", "c")
             assert locked(await lock(stub, "a", 0)) == [0]
 
-    run(story)
+    run(scenario)
 
 
 def test_status_and_metrics_show_the_readiness_of_a_new_leader(shop):
@@ -151,7 +151,7 @@ def test_status_and_metrics_show_the_readiness_of_a_new_leader(shop):
         }
         return families["dledger_broker_serving_puts"], families["dledger_broker_not_ready_bytes"]
 
-    async def story():
+    async def scenario():
         async with opened(shop) as stub:
             ready = await stub.Status(pb.BrokerStatusRequest())
             assert (ready.is_serving_puts, ready.not_serving_reason, ready.behind_bytes) == (True, "", 0)
@@ -162,11 +162,11 @@ def test_status_and_metrics_show_the_readiness_of_a_new_leader(shop):
             assert (status.not_serving_reason, status.behind_bytes) == ("the queues lag", 70)
             assert gauges() == (0, 70)
 
-    run(story)
+    run(scenario)
 
 
 def test_routes_show_whether_the_leader_sent_them_and_their_age(shop):
-    async def story():
+    async def scenario():
         async with opened(shop) as stub:
             request = RouteRequest(topics=[TOPIC])
             before = await stub.Route(request)
@@ -181,4 +181,4 @@ def test_routes_show_whether_the_leader_sent_them_and_their_age(shop):
             assert [answer.may_lack_topics for answer in (before, changed, followed)] == [False, False, True]
             assert [answer.term for answer in (before, changed, followed)] == [1, 1, 2]
 
-    run(story)
+    run(scenario)

@@ -28,7 +28,7 @@ def test_queues_of_a_paused_consumer_move_to_the_others_and_some_return(shop, tm
         for number in range(count):
             assert not (await shop.put(b"x", queue_id=number % 2)).answer.code
 
-    async def story():
+    async def scenario():
         async with shop.open():
             one, other = start("a"), start("b")
             await until(lambda: shared_out(2, one, other), "two share the queues")
@@ -48,7 +48,7 @@ def test_queues_of_a_paused_consumer_move_to_the_others_and_some_return(shop, tm
             assert list(fetched.offsets) == [10, 10]
 
     try:
-        run(story)
+        run(scenario)
     finally:
         for consumer in consumers:
             consumer.kill()

@@ -21,7 +21,7 @@ def unique(key):
 
 
 def test_messages_are_at_the_returned_positions(shop):
-    async def story():
+    async def scenario():
         async with shop.open() as stub:
             first = await shop.put(b"a", b"b")
             second = await shop.put(b"c", properties=[b"KEYS\x01k\x02TAGS\x01t\x02"], flags=[-7])
@@ -38,7 +38,7 @@ def test_messages_are_at_the_returned_positions(shop):
             assert list(by_id.columns.bodies) == [b"c"]
             assert by_id.columns.properties[0] == b"KEYS\x01k\x02TAGS\x01t\x02"
 
-    run(story)
+    run(scenario)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_messages_are_at_the_returned_positions(shop):
     ],
 )
 def test_invalid_puts_are_refused_with_a_reason_and_nothing_is_stored(shop, fields, reason):
-    async def story():
+    async def scenario():
         async with shop.open() as stub:
             await shop.set_topic("readonly", permission=4)
             request = pb.PutRequest(**{"topic": TOPIC, "request_id": 9, **fields})
@@ -81,7 +81,7 @@ def test_invalid_puts_are_refused_with_a_reason_and_nothing_is_stored(shop, fiel
                 assert (response.request_id, len(response.queue_offsets)) == (9, 0)
             assert shop.replica.store.log.end_offset == 0
 
-    run(story)
+    run(scenario)
 
 
 @pytest.mark.parametrize(
@@ -96,16 +96,16 @@ def test_invalid_puts_are_refused_with_a_reason_and_nothing_is_stored(shop, fiel
     ],
 )
 def test_messages_without_a_delivery_option_or_with_a_completed_one_are_put(shop, properties):
-    async def story():
+    async def scenario():
         async with shop.open():
             assert (await shop.put(b"x", properties=[properties])).answer.code == 0
             assert [properties] == list((await shop.get()).columns.properties)
 
-    run(story)
+    run(scenario)
 
 
 def test_a_retry_is_answered_with_the_first_result_also_after_a_restart(shop):
-    async def story():
+    async def scenario():
         async with shop.open():
             await shop.put(b"zero")
             first = await shop.put(b"x", properties=[unique(b"A")])
@@ -118,22 +118,22 @@ def test_a_retry_is_answered_with_the_first_result_also_after_a_restart(shop):
             found = await stub.QueryById(pb.QueryByIdRequest(unique_key="A", topic=TOPIC))
             assert list(found.columns.queue_offsets) == [1]
 
-    run(story)
+    run(scenario)
 
 
 def test_a_retry_to_another_queue_returns_the_queue_of_the_stored_message(shop):
-    async def story():
+    async def scenario():
         async with shop.open():
             first = await shop.put(b"x", properties=[unique(b"A")], queue_id=1)
             assert list(first.queue_ids) == []
             again = await shop.put(b"y", b"x", properties=[unique(b"B"), unique(b"A")], queue_id=0)
             assert (list(again.queue_ids), list(again.queue_offsets)) == ([0, 1], [0, 0])
 
-    run(story)
+    run(scenario)
 
 
 def test_a_topic_is_created_by_a_put_only_if_that_is_enabled(shop):
-    async def story():
+    async def scenario():
         async with shop.open(auto_create_topic_enable=True, default_topic_queue_nums=3) as stub:
             answers = await asyncio.gather(*(shop.put(b"%d" % number, topic="new") for number in range(20)))
             assert sorted(answer.queue_offsets[0] for answer in answers) == list(range(20))
@@ -143,11 +143,11 @@ def test_a_topic_is_created_by_a_put_only_if_that_is_enabled(shop):
             assert (await shop.put(b"x", topic="new")).queue_offsets == [20]
             assert (await shop.put(b"x", topic="other")).answer.reason == "UNKNOWN_TOPIC"
 
-    run(story)
+    run(scenario)
 
 
 def test_a_put_whose_topic_may_have_been_created_reports_its_messages_as_not_put(shop):
-    async def story():
+    async def scenario():
         shop.files = FaultyDisk()
         shop.files.full_part = "config"
         async with shop.open(auto_create_topic_enable=True) as stub:
@@ -159,11 +159,11 @@ def test_a_put_whose_topic_may_have_been_created_reports_its_messages_as_not_put
             assert [topic.name for topic in (await stub.ListTopics(pb.ListTopicsRequest())).topics] == ["new", TOPIC]
             assert (await shop.put(b"x", topic="new")).queue_offsets == [0]
 
-    run(story)
+    run(scenario)
 
 
 def test_a_producer_finds_the_route_of_a_topic_that_its_first_message_creates(shop):
-    async def story():
+    async def scenario():
         async with shop.open(auto_create_topic_enable=True, default_topic_queue_nums=3) as stub:
             for name in ("a b", "rmq_sys_x", "TBW102"):
                 assert not (await stub.Route(nameserver_pb2.RouteRequest(topics=[name]))).routes
@@ -173,11 +173,11 @@ def test_a_producer_finds_the_route_of_a_topic_that_its_first_message_creates(sh
                 with pytest.raises(NotAppended, match="UNKNOWN_TOPIC"):
                     await producer.send("rmq_sys_x", b"x")
 
-    run(story)
+    run(scenario)
 
 
 def test_topic_of_an_old_store_whose_name_is_too_long_for_puts_is_read_only(shop):
-    async def story():
+    async def scenario():
         async with shop.open(auto_create_topic_enable=True) as stub:
             name = "t" * 141
             unknown = await shop.put(b"x", topic=name)
@@ -197,11 +197,11 @@ def test_topic_of_an_old_store_whose_name_is_too_long_for_puts_is_read_only(shop
             assert "it can only be read: choose a shorter one" in put.answer.message
             assert not (await shop.get(topic=name)).answer.code
 
-    run(story)
+    run(scenario)
 
 
 def test_requests_of_one_stream_keep_their_order_and_each_is_answered_once(shop):
-    async def story():
+    async def scenario():
         async with shop.open() as stub:
             requests = [
                 pb.PutRequest(topic=TOPIC, queue_ids=[number % 2], bodies=[b"%d" % number], request_id=number)
@@ -213,7 +213,7 @@ def test_requests_of_one_stream_keep_their_order_and_each_is_answered_once(shop)
                 offsets = [answers[number].queue_offsets[0] for number in range(queue_id, 300, 2)]
                 assert offsets == list(range(150))
 
-    run(story)
+    run(scenario)
 
 
 def test_acknowledged_messages_exist_once_after_a_kill(broker):

@@ -39,7 +39,7 @@ async def refusal_of(call) -> RequestFailed | None:
 
 
 def test_user_above_its_quota_is_refused_with_nothing_done_and_others_are_served(shop, clock) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with shop.open(quotas=QuotaSettings(quota_user_requests_per_s=5)), channel_of(shop) as channel:
             await close(shop)
             stub = BrokerServiceStub(channel)
@@ -57,11 +57,11 @@ def test_user_above_its_quota_is_refused_with_nothing_done_and_others_are_served
             assert await refusal_of(stub.Put(put(), metadata=as_user("writer"))) is None
             assert shop.broker.core.metrics.counts.quota_refused == 14
 
-    run(story)
+    run(scenario)
 
 
 def test_address_above_its_quota_is_refused_and_health_is_answered(shop, clock) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with shop.open(quotas=QuotaSettings(quota_address_requests_per_s=3)), channel_of(shop) as channel:
             stub = BrokerServiceStub(channel)
             clock[0] += 100
@@ -71,11 +71,11 @@ def test_address_above_its_quota_is_refused_and_health_is_answered(shop, clock) 
             answer = await health_pb2_grpc.HealthStub(channel).Check(asked, timeout=PATIENCE_S)
             assert answer.status == health_pb2.HealthCheckResponse.SERVING
 
-    run(story)
+    run(scenario)
 
 
 def test_request_of_a_stream_above_a_quota_is_refused_alone(shop, clock) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with shop.open(quotas=QuotaSettings(quota_address_requests_per_s=2)), channel_of(shop) as channel:
             clock[0] += 100
             stream = BrokerServiceStub(channel).PutStream()
@@ -89,13 +89,13 @@ def test_request_of_a_stream_above_a_quota_is_refused_alone(shop, clock) -> None
             assert not (await stream.read()).answer.reason
             assert list(reasons.values()) == ["", "", "", "OVER_QUOTA", "OVER_QUOTA"]
 
-    run(story)
+    run(scenario)
 
 
 def test_answers_of_a_stream_are_delayed_until_they_are_paid_for(shop, clock) -> None:
     quotas = QuotaSettings(quota_address_bytes_per_s=BYTES_PER_S_MIN)
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with shop.open(quotas=quotas), channel_of(shop) as channel:
             stub = BrokerServiceStub(channel)
             for queue_id in (0, 1):
@@ -112,4 +112,4 @@ def test_answers_of_a_stream_are_delayed_until_they_are_paid_for(shop, clock) ->
             assert loop.time() - begin_s > 0.05
             stream.cancel()
 
-    run(story)
+    run(scenario)

@@ -35,13 +35,13 @@ def tagged(tag, key=b"k"):
     ],
 )
 def test_a_read_returns_the_messages_and_the_next_offset(shop, fields, status, next_offset):
-    async def story():
+    async def scenario():
         async with shop.open():
             await shop.put(bytes(100), bytes(100), bytes(100))
             found = await shop.get(**fields)
             assert (pb.GetStatus.Name(found.status), found.next_offset) == (f"GET_STATUS_{status}", next_offset)
 
-    run(story)
+    run(scenario)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_read_returns_the_messages_and_the_next_offset(shop, fields, status, n
     ],
 )
 def test_invalid_reads_are_refused_with_a_reason(shop, fields, reason):
-    async def story():
+    async def scenario():
         async with shop.open() as stub:
             await shop.set_topic("secret", permission=2)
             await stub.SetGroup(pb.SetGroupRequest(group=pb.Group(name="stopped")))
@@ -73,11 +73,11 @@ def test_invalid_reads_are_refused_with_a_reason(shop, fields, reason):
                 )
                 assert [each.answer.reason async for each in stream] == [reason]
 
-    run(story)
+    run(scenario)
 
 
 def test_a_long_poll_ends_with_the_message_that_it_waits_for(shop):
-    async def story():
+    async def scenario():
         async with shop.open():
             await shop.put(b"before")
             waiting = asyncio.ensure_future(shop.get(1, wait_ms=2**31 - 1, tags="paid"))
@@ -88,11 +88,11 @@ def test_a_long_poll_ends_with_the_message_that_it_waits_for(shop):
             assert (list(found.columns.bodies), found.next_offset) == ([b"paid"], 3)
             assert shop.replica.store.waiters_count == 0
 
-    run(story)
+    run(scenario)
 
 
 def test_a_long_poll_ends_after_its_time_and_leaves_no_waiter_when_the_client_goes(shop):
-    async def story():
+    async def scenario():
         async with shop.open():
             found = await shop.get(0, wait_ms=30)
             assert pb.GetStatus.Name(found.status) == "GET_STATUS_NO_MATCHED_LOGIC_QUEUE"
@@ -101,7 +101,7 @@ def test_a_long_poll_ends_after_its_time_and_leaves_no_waiter_when_the_client_go
             waiting.cancel()
             await until(lambda: shop.replica.store.waiters_count == 0)
 
-    run(story)
+    run(scenario)
 
 
 @pytest.mark.parametrize("wait_ms", [31_000, 2**31 - 1])
@@ -109,17 +109,17 @@ def test_a_long_poll_never_waits_longer_than_the_limit(shop, monkeypatch, wait_m
     assert read_calls.WAIT_MS_MAX == 30_000
     monkeypatch.setattr(read_calls, "WAIT_MS_MAX", 50)
 
-    async def story():
+    async def scenario():
         async with shop.open():
             found = await shop.get(0, wait_ms=wait_ms)
             assert pb.GetStatus.Name(found.status) == "GET_STATUS_NO_MATCHED_LOGIC_QUEUE"
             assert shop.replica.store.waiters_count == 0
 
-    run(story)
+    run(scenario)
 
 
 def test_address_with_its_share_of_the_waiting_readers_is_refused(shop):
-    async def story():
+    async def scenario():
         async with shop.open():
             waiting = [asyncio.ensure_future(shop.get(0, wait_ms=30_000)) for _ in range(8)]
             await until(lambda: shop.replica.store.waiters_count == 8)
@@ -128,12 +128,12 @@ def test_address_with_its_share_of_the_waiting_readers_is_refused(shop):
             await shop.put(b"x")
             assert {each.columns.bodies[0] for each in await asyncio.gather(*waiting)} == {b"x"}
 
-    run(story)
+    run(scenario)
 
 
 @pytest.mark.parametrize("form", [pb.MESSAGE_FORM_COLUMNS, pb.MESSAGE_FORM_RECORDS])
 def test_a_subscription_delivers_existing_and_new_messages_of_all_its_queues(shop, form):
-    async def story():
+    async def scenario():
         async with shop.open() as stub:
             for number in range(50):
                 await shop.put(
@@ -160,7 +160,7 @@ def test_a_subscription_delivers_existing_and_new_messages_of_all_its_queues(sho
             await until(lambda: shop.broker.core.metrics.counts.subscribe_streams == 0)
             await until(lambda: shop.replica.store.waiters_count == 0)
 
-    run(story)
+    run(scenario)
 
 
 def bodies_of(response):
@@ -175,7 +175,7 @@ def bodies_of(response):
 
 
 def test_a_subscription_reports_an_offset_beyond_the_end_and_continues_with_the_others(shop):
-    async def story():
+    async def scenario():
         async with shop.open() as stub:
             await shop.put(b"x", queue_id=1)
             stream = stub.Subscribe(pb.SubscribeRequest(topic=TOPIC, queue_ids=[0, 1], offsets=[7, 0]))
@@ -184,11 +184,11 @@ def test_a_subscription_reports_an_offset_beyond_the_end_and_continues_with_the_
             assert (pb.GetStatus.Name(beyond.status), beyond.queue_id) == ("GET_STATUS_OFFSET_OVERFLOW_BADLY", 0)
             assert (list(found.columns.bodies), found.queue_id) == ([b"x"], 1)
 
-    run(story)
+    run(scenario)
 
 
 def test_a_reader_that_never_reads_uses_bounded_memory(shop):
-    async def story():
+    async def scenario():
         async with shop.open() as stub:
             body = bytes(100_000)
             stream = stub.Subscribe(pb.SubscribeRequest(topic=TOPIC, queue_ids=[0], offsets=[0], max_bytes=200_000))
@@ -203,11 +203,11 @@ def test_a_reader_that_never_reads_uses_bounded_memory(shop):
                 found += len((await stream.read()).columns.bodies)
             assert counts.get_messages == 150
 
-    run(story)
+    run(scenario)
 
 
 def test_messages_are_found_by_key_and_by_time(shop):
-    async def story():
+    async def scenario():
         async with shop.open() as stub:
             stamps = []
             for number in range(30):
@@ -239,13 +239,13 @@ def test_messages_are_found_by_key_and_by_time(shop):
             assert list(offsets.offsets_by_time) == [sum(number % 2 == each for number in earlier) for each in (0, 1)]
             assert list(offsets.earliest_timestamps) == stamps[:2]
 
-    run(story)
+    run(scenario)
 
 
 def test_other_work_runs_while_many_queues_are_examined(shop, monkeypatch):
     monkeypatch.setattr("cluster.process.cooperative.STEP_S", 0.0)
 
-    async def story():
+    async def scenario():
         async with shop.open():
             await shop.set_topic("many", 500)
             request = pb.OffsetsRequest(topic="many", timestamp_ms=1)
@@ -254,7 +254,7 @@ def test_other_work_runs_while_many_queues_are_examined(shop, monkeypatch):
                 assert turns() >= 500
             assert len(answer.offsets_by_time) == len(answer.max_offsets) == 500
 
-    run(story)
+    run(scenario)
 
 
 @pytest.mark.parametrize(
@@ -273,17 +273,17 @@ def test_other_work_runs_while_many_queues_are_examined(shop, monkeypatch):
     ],
 )
 def test_invalid_queries_are_refused_with_a_reason(shop, request_, reason):
-    async def story():
+    async def scenario():
         async with shop.open() as stub:
             await shop.put(b"x")
             ask = getattr(stub, type(request_).__name__.removesuffix("Request"))
             assert (await ask(request_)).answer.reason == reason
 
-    run(story)
+    run(scenario)
 
 
 def test_status_health_and_metrics_describe_the_broker(shop):
-    async def story():
+    async def scenario():
         async with shop.open() as stub:
             await shop.put(b"x")
             # A confirmed read: its messages are dispatched.
@@ -296,11 +296,11 @@ def test_status_health_and_metrics_describe_the_broker(shop):
             assert families["dledger_broker_put_messages"].samples[0].value == 1
             assert families["dledger_broker_max_physical_offset"].samples[0].value == status.max_physical_offset
 
-    run(story)
+    run(scenario)
 
 
 def test_a_second_broker_cannot_open_a_store_that_is_open(shop, tmp_path):
-    async def story():
+    async def scenario():
         async with shop.open():
             other = type(shop)(shop.path)
             with pytest.raises(Exception, match="locked"):
@@ -308,15 +308,15 @@ def test_a_second_broker_cannot_open_a_store_that_is_open(shop, tmp_path):
                     pass
             assert (await shop.put(b"x")).queue_offsets == [0]
 
-    run(story)
+    run(scenario)
 
 
 def test_calls_end_when_the_broker_stops(shop):
-    async def story():
+    async def scenario():
         async with shop.open():
             waiting = asyncio.ensure_future(shop.get(0, wait_ms=30_000))
             await until(lambda: shop.replica.store.waiters_count == 1)
         with pytest.raises((grpc.aio.AioRpcError, asyncio.CancelledError)):
             await waiting
 
-    run(story)
+    run(scenario)

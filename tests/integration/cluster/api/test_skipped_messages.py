@@ -36,7 +36,7 @@ def skips_of(response):
 
 
 def test_get_returns_the_skipped_offsets_with_causes(shop):
-    async def story():
+    async def scenario():
         async with shop.open():
             places = await put_with_damage(shop, damaged=(2, 3))
             found = await shop.get(0)
@@ -49,21 +49,21 @@ def test_get_returns_the_skipped_offsets_with_causes(shop):
             skipped = shop.broker.core.metrics.counts.skipped_messages
             assert skipped == {"DAMAGED": 2}
 
-    run(story)
+    run(scenario)
 
 
 def test_long_poll_ends_at_damage_instead_of_waiting_after_it(shop):
-    async def story():
+    async def scenario():
         async with shop.open():
             await put_with_damage(shop, count=2, damaged=(1,))
             found = await shop.get(1, wait_ms=30_000)
             assert (skips_of(found), found.next_offset) == ([(0, 1, 2, pb.SKIP_CAUSE_DAMAGED)], 2)
 
-    run(story)
+    run(scenario)
 
 
 def test_subscription_reports_at_once_and_continues(shop):
-    async def story():
+    async def scenario():
         async with shop.open() as stub:
             await put_with_damage(shop, damaged=(0, 4))
             stream = stub.Subscribe(pb.SubscribeRequest(topic=TOPIC, queue_ids=[0], offsets=[0]))
@@ -81,11 +81,11 @@ def test_subscription_reports_at_once_and_continues(shop):
                 assert list((await each.read()).columns.bodies) == [b"new"]
                 each.cancel()
 
-    run(story)
+    run(scenario)
 
 
 def test_queries_report_damaged_records_that_may_match(shop):
-    async def story():
+    async def scenario():
         async with shop.open() as stub:
             properties = [b"UNIQ_KEY\x01U%d\x02KEYS\x01all\x02" % number for number in range(5)]
             places = await put_with_damage(shop, properties=properties)
@@ -98,7 +98,7 @@ def test_queries_report_damaged_records_that_may_match(shop):
             assert by_id.answer.reason == "CORRUPT_DATA"
             assert not (await stub.QueryById(pb.QueryByIdRequest(topic=TOPIC, unique_key="U3"))).answer.code
 
-    run(story)
+    run(scenario)
 
 
 def consumer_of(shop, **options):
@@ -113,7 +113,7 @@ async def poll_until(consumer, body):
 
 
 def test_consumer_is_notified_of_skipped_messages(shop, caplog):
-    async def story():
+    async def scenario():
         async with shop.open():
             await put_with_damage(shop)
             reported = []
@@ -128,17 +128,17 @@ def test_consumer_is_notified_of_skipped_messages(shop, caplog):
             kept = await shop.stub.FetchOffset(pb.FetchOffsetRequest(group="g", topic=TOPIC, queue_ids=[0]))
             assert list(kept.offsets) == [5]
 
-    run(story)
+    run(scenario)
 
 
 def test_consumer_without_a_callback_logs_skipped_messages(shop, caplog):
-    async def story():
+    async def scenario():
         async with shop.open():
             await put_with_damage(shop)
             async with consumer_of(shop) as consumer:
                 assert await poll_until(consumer, b"4") == [b"0", b"1", b"3", b"4"]
 
-    run(story)
+    run(scenario)
     assert "messages_skipped b: topic orders, queue 0, offset 2" in caplog.text
 
 
@@ -146,7 +146,7 @@ def test_consumer_may_stop_before_skipped_messages(shop):
     def stop(skipped):
         raise LookupError(f"not without {skipped.begin}")
 
-    async def story():
+    async def scenario():
         async with shop.open():
             await put_with_damage(shop)
             async with consumer_of(shop, on_skipped=stop) as consumer:
@@ -156,7 +156,7 @@ def test_consumer_may_stop_before_skipped_messages(shop):
             # The messages before it were delivered, processed or not; the offset does not pass it.
             assert kept.offsets[0] <= 2
 
-    run(story)
+    run(scenario)
 
 
 @pytest.mark.parametrize(

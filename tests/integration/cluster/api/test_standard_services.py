@@ -17,7 +17,7 @@ def services_at(address):
 
 
 def test_health_and_reflection_are_served(shop):
-    async def story():
+    async def scenario():
         async with shop.open(), grpc.aio.insecure_channel(str(shop.address)) as channel:
             health = health_pb2_grpc.HealthStub(channel)
             for service in ("", SERVICE):
@@ -25,4 +25,4 @@ def test_health_and_reflection_are_served(shop):
                 assert found.status == health_pb2.HealthCheckResponse.SERVING
             assert await asyncio.to_thread(services_at, str(shop.address)) >= {SERVICE, "grpc.health.v1.Health"}
 
-    run(story)
+    run(scenario)

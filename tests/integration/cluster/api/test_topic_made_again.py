@@ -28,7 +28,7 @@ def test_a_recreated_topic_continues_its_offsets_and_delivers_no_old_messages(
     monkeypatch.setattr(read_calls, "_STREAM_WAIT_S", 0.2)
     loop = LoopThread("clients")
 
-    async def story(broker: Any) -> None:
+    async def scenario(broker: Any) -> None:
         async with (
             Producer(broker.endpoints) as producer,
             Consumer(broker.endpoints, group="g", topics="orders", **OPTIONS) as consumer,
@@ -58,7 +58,7 @@ def test_a_recreated_topic_continues_its_offsets_and_delivers_no_old_messages(
 
     with running_broker(tmp_path, "orders") as broker:
         try:
-            loop.run(story(broker))
+            loop.run(scenario(broker))
         finally:
             loop.close()
 

@@ -18,7 +18,7 @@ from store.errors import Certainty
 from tests.integration.cluster.client.helpers import bodies_of, kinds
 from tests.integration.cluster.client.stored_messages import EARLIER_HOST
 from tests.support.growing_deadlines import growing_deadlines
-from tests.support.waiting import PATIENCE_S, STORY_S, run
+from tests.support.waiting import PATIENCE_S, SCENARIO_LIMIT_S, run
 
 MakeBroker = Callable[..., Any]
 
@@ -185,7 +185,7 @@ def test_outcome_at_a_silent_node_is_unknown(send: Callable[..., list[Any]], mak
     broker.stay_silent()
 
     began = time.monotonic()
-    outcomes = send(broker.address, b"a", answer_timeout_s=0.3, deadline_s=STORY_S)
+    outcomes = send(broker.address, b"a", answer_timeout_s=0.3, deadline_s=SCENARIO_LIMIT_S)
 
     assert [MessageAppendUnknown] == kinds(outcomes)
     assert time.monotonic() - began < PATIENCE_S
@@ -229,7 +229,7 @@ def test_unknown_topic_is_refused_at_once(send: Callable[..., list[Any]], make_b
     broker = make_broker({"other": 1})
 
     began = time.monotonic()
-    outcomes = send(broker.address, b"a", deadline_s=STORY_S)
+    outcomes = send(broker.address, b"a", deadline_s=SCENARIO_LIMIT_S)
 
     assert (MessageNotAppended, Reason.UNKNOWN_TOPIC) == (type(outcomes[0]), outcomes[0].reason)
     assert time.monotonic() - began < PATIENCE_S
@@ -333,7 +333,7 @@ def test_broker_without_reachable_nodes_is_looked_up_at_once(
     make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Routes are not requested again automatically.
-    monkeypatch.setattr(route_cache, "REFRESH_INTERVAL_MS", 1000 * STORY_S)
+    monkeypatch.setattr(route_cache, "REFRESH_INTERVAL_MS", 1000 * SCENARIO_LIMIT_S)
     old = make_broker()
     new = make_broker(beside=old)
 

@@ -12,7 +12,7 @@ import pytest
 from cluster import MessageAppended, MessageNotAppended, OutgoingMessage, Producer, RequestFailed, SendsFailed
 from cluster.protocol.errors import Reason
 from tests.integration.cluster.client.helpers import bodies_of, kinds
-from tests.support.waiting import PATIENCE_S, STORY_S, run
+from tests.support.waiting import PATIENCE_S, SCENARIO_LIMIT_S, run
 
 MakeBroker = Callable[..., Any]
 
@@ -67,7 +67,7 @@ def test_flush_does_not_wait_for_the_linger(make_broker: MakeBroker) -> None:
     broker = make_broker()
 
     async def main() -> float:
-        async with Producer(broker.address, linger_ms=1000 * STORY_S, deadline_s=STORY_S) as producer:
+        async with Producer(broker.address, linger_ms=1000 * SCENARIO_LIMIT_S, deadline_s=SCENARIO_LIMIT_S) as producer:
             began = time.monotonic()
             future = producer.submit(OutgoingMessage("orders", b"a"))
             await producer.queues("orders")
@@ -118,7 +118,7 @@ def test_full_queue_refuses_what_is_submitted_and_lets_senders_wait(make_broker:
     broker.refuse(Reason.LEADER_NOT_READY, times=1_000)
 
     async def main() -> list[Any]:
-        async with Producer(broker.address, queue_messages_max=2, deadline_s=STORY_S) as producer:
+        async with Producer(broker.address, queue_messages_max=2, deadline_s=SCENARIO_LIMIT_S) as producer:
             sends = [asyncio.ensure_future(producer.send("orders", b"a")) for _ in range(2)]
             await asyncio.sleep(0)
             with pytest.raises(MessageNotAppended, match="CLIENT_QUEUE_FULL"):
@@ -141,7 +141,7 @@ def test_deadline_of_a_message_applies_after_one_with_a_later_deadline(make_brok
         async with Producer(broker.address) as producer:
             await producer.queues("orders")
             broker.stop()
-            patient = asyncio.ensure_future(producer.send("orders", b"a", deadline_s=STORY_S))
+            patient = asyncio.ensure_future(producer.send("orders", b"a", deadline_s=SCENARIO_LIMIT_S))
             (outcome,) = await asyncio.gather(producer.send("orders", b"b", deadline_s=0.3), return_exceptions=True)
             assert not patient.done()
             patient.cancel()

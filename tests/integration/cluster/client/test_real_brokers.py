@@ -17,7 +17,7 @@ from cluster.v1.broker_pb2_grpc import BrokerServiceStub
 from tests.integration.cluster.client.helpers import bodies, consumer_of, numbers, take
 from tests.support.brokers.consumer_process import ConsumerProcess, shared_out
 from tests.support.brokers.process import BrokerProcess
-from tests.support.waiting import PATIENCE_S, STORY_S, run, until
+from tests.support.waiting import PATIENCE_S, SCENARIO_LIMIT_S, run, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,7 +69,7 @@ def test_kill_of_a_broker_loses_and_repeats_no_message(broker: BrokerProcess) ->
         received: list[Any] = []
         async with (
             # Two brokers start within the deadline of the first messages.
-            Producer(broker.address, is_unknown_retried=True, deadline_s=STORY_S) as producer,
+            Producer(broker.address, is_unknown_retried=True, deadline_s=SCENARIO_LIMIT_S) as producer,
             consumer_of(broker, commit_interval_s=0.2) as consumer,
         ):
             for life in range(3):

@@ -183,7 +183,7 @@ def test_closed_name_server_accepts_a_standalone_broker_by_its_certificate(tmp_p
         with Producer(name_servers=server, security=ALICE, deadline_s=PATIENCE_S) as producer:
             return producer.send("orders", b"a message").broker
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with closed(tmp_path / "names") as server:
             options = ["--client-tls=mutual", "--name-server-tls=on", "--auto-create-topics"]
             broker = await asyncio.to_thread(started, tmp_path, files, *options, name_servers=server.address)
@@ -193,7 +193,7 @@ def test_closed_name_server_accepts_a_standalone_broker_by_its_certificate(tmp_p
             finally:
                 broker.kill()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_files_that_cannot_be_used_prevent_the_start_with_the_reason(tmp_path: Path) -> None:

@@ -15,13 +15,15 @@ from cluster.local.cluster import LocalCluster
 from cluster.local.node import choose_ports
 from dledger.entries.format.entry import ENTRY_NOOP
 from tests.integration.cluster.local_nodes.conftest import OPTIONS, client_of, hand_leadership_on
-from tests.support.waiting import PATIENCE_S, STORY_S, wait_until
+from tests.support.waiting import PATIENCE_S, SCENARIO_LIMIT_S, wait_until
 
 
 def dledger(cluster: LocalCluster, *arguments: object, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     environment = {**os.environ, "DLEDGER_ENDPOINTS": cluster.endpoints, "COLUMNS": "120"}
     command = [sys.executable, "-m", "cluster.cli", *map(str, arguments)]
-    return subprocess.run(command, input=stdin, env=environment, capture_output=True, check=False, timeout=STORY_S)
+    return subprocess.run(
+        command, input=stdin, env=environment, capture_output=True, check=False, timeout=SCENARIO_LIMIT_S
+    )
 
 
 def status_of_settled(cluster: LocalCluster, *arguments: object) -> bytes:

@@ -20,7 +20,7 @@ from cluster.local.cluster import LocalCluster
 from dledger.client import AdminClient, AdminFailed, AppendUnknown, AsyncAdminClient, AsyncLogClient, NotAppended
 from dledger.errors import ResponseCode
 from tests.integration.cluster.local_nodes.conftest import OPTIONS, client_of
-from tests.support.waiting import PATIENCE_S, STORY_S, wait_until
+from tests.support.waiting import PATIENCE_S, SCENARIO_LIMIT_S, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,7 +65,7 @@ def voters_of(admin: AdminClient) -> set[str]:
 
 def script(cluster: LocalCluster, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "scripts/local_cluster.py", *arguments, "--folder", str(cluster.folder)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, check=False, timeout=STORY_S, text=True)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, check=False, timeout=SCENARIO_LIMIT_S, text=True)
 
 
 def follower_of(cluster: LocalCluster) -> str:

@@ -243,7 +243,7 @@ def test_clients_find_a_closed_broker_by_a_closed_name_server(tmp_path: Path) ->
         with Producer(name_servers=server, security=ALICE, deadline_s=PATIENCE_S) as producer:
             return producer.send("orders", b"a message").broker
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with closed(tmp_path / "certificates") as server:
             broker = BrokerThread(tmp_path / "store", server.address, security=port, name_server_security=own)
             try:
@@ -253,4 +253,4 @@ def test_clients_find_a_closed_broker_by_a_closed_name_server(tmp_path: Path) ->
             finally:
                 await asyncio.to_thread(broker.close)
 
-    asyncio.run(story())
+    asyncio.run(scenario())

@@ -46,7 +46,7 @@ class Server:
 
 @pytest.mark.slow
 def test_no_request_to_a_name_server_blocks_its_loop() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         service = pb.DESCRIPTOR.services_by_name["NameServer"]
         nodes = [pb.BrokerNode(id="n0", address="127.0.0.1:1")]
         base = {"broker": "b", "cluster": "c", "leader_id": "n0", "nodes": nodes}
@@ -55,7 +55,7 @@ def test_no_request_to_a_name_server_blocks_its_loop() -> None:
                 slow, odd = await try_all(channel, service, NAME_SERVER_BOUNDS, base, {}, {})
         assert ([], []) == (slow, odd), "\n".join(slow + odd)
 
-    waiting.run(story())
+    waiting.run(scenario())
 
 
 @pytest.mark.slow
@@ -63,7 +63,7 @@ def test_a_hundred_thousand_topics_are_registered_and_listed_in_pieces() -> None
     """Neither the sender of a registration nor the name server blocks this loop, which they share."""
     topics = tuple(TopicQueues(f"t{number:06}", 8, 8, 6) for number in range(100_000))
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with (
             Server() as server,
             Registrar(str(server.address), GrpcNameServer) as registrar,
@@ -84,7 +84,7 @@ def test_a_hundred_thousand_topics_are_registered_and_listed_in_pieces() -> None
                     after = found[-1]
             assert found == [each.topic for each in topics]
 
-    waiting.run(story())
+    waiting.run(scenario())
 
 
 class HostileNameServer(nameserver_pb2_grpc.NameServerServicer):
@@ -126,7 +126,7 @@ HOSTILE_ROUTES = {
 
 @pytest.mark.parametrize("fields", HOSTILE_ROUTES.values(), ids=HOSTILE_ROUTES)
 def test_a_client_survives_any_route(fields, caplog) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         server = grpc.aio.server()
         nameserver_pb2_grpc.add_NameServerServicer_to_server(HostileNameServer(**fields), server)
         port = server.add_insecure_port("127.0.0.1:0")
@@ -145,11 +145,11 @@ def test_a_client_survives_any_route(fields, caplog) -> None:
         assert time.monotonic() - begin_s < PATIENCE_S
         assert not any("\n" in record.getMessage() for record in caplog.records)
 
-    waiting.run(story())
+    waiting.run(scenario())
 
 
 def test_addresses_with_line_ends_are_refused_and_reach_no_log(caplog) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with Server() as server, grpc.aio.insecure_channel(str(server.address)) as channel:
             stub = nameserver_pb2_grpc.NameServerStub(channel)
             node = pb.BrokerNode(id="n0", address="127.0.0.1:1\n2026-01-01 CRITICAL stopped")
@@ -161,4 +161,4 @@ def test_addresses_with_line_ends_are_refused_and_reach_no_log(caplog) -> None:
         assert not any("\n" in record.getMessage() for record in caplog.records)
 
     with caplog.at_level("DEBUG"):
-        waiting.run(story())
+        waiting.run(scenario())

@@ -45,7 +45,7 @@ class CountingNameServer(NameServer):
 
 
 def test_a_hundred_thousand_topics_block_no_turn_and_a_change_sends_one_topic(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         ports = choose_ports(2, None)
         server_address, address = (Address("127.0.0.1", port) for port in ports)
         plain = PlainStoreConfig(
@@ -91,4 +91,4 @@ def test_a_hundred_thousand_topics_block_no_turn_and_a_change_sends_one_topic(tm
             await server.stop(None)
             await replica.stop()
 
-    waiting.run(story())
+    waiting.run(scenario())

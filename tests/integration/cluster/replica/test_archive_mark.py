@@ -18,7 +18,7 @@ def test_retention_of_a_node_follows_the_mark_of_a_live_archive(tmp_path):
     lake = tmp_path / "lake"
     store = replace(STORE, archive_mark=mark_path(str(lake), "broker-a"), archive_log="broker-a")
 
-    async def story():
+    async def scenario():
         async with running_group(configs_in(tmp_path, count=1, store=store, snapshot_threshold=100)) as group:
             await group.start()
             leader = await group.level()
@@ -42,4 +42,4 @@ def test_retention_of_a_node_follows_the_mark_of_a_live_archive(tmp_path):
             (lake / "_archived/broker-a.json").write_bytes(b"damaged")
             await until(lambda: floor() == entries.begin_index, "the damage is seen")
 
-    run(story())
+    run(scenario())

@@ -33,7 +33,7 @@ from tests.support.waiting import run, until
 
 
 def test_group_forms_on_the_old_store_of_one_node_and_all_read_old_and_new(tmp_path):
-    async def story():
+    async def scenario():
         configs = configs_in(tmp_path)
         write_plain(old_root(configs[1].node))
         agreed = await bootstrap_all([config.node for config in configs])
@@ -49,11 +49,11 @@ def test_group_forms_on_the_old_store_of_one_node_and_all_read_old_and_new(tmp_p
             for each in group.open.values():
                 assert read_queue(each) == [(number, b"%d" % number) for number in range(601)]
 
-    run(story())
+    run(scenario())
 
 
 def test_group_begins_at_0_only_after_all_founders_stated_that_they_have_nothing(tmp_path):
-    async def story():
+    async def scenario():
         configs = nodes_in(tmp_path)
         first, second = bootstrapped(configs[0]), bootstrapped(configs[1])
         assert await is_still_waiting(first, second)
@@ -61,11 +61,11 @@ def test_group_begins_at_0_only_after_all_founders_stated_that_they_have_nothing
         for agreed in await bootstrap_all(configs):
             assert (agreed.divided.divide, agreed.manifest.files) == (0, ())
 
-    run(story())
+    run(scenario())
 
 
 def test_nodes_wait_for_a_late_founder_with_an_old_store(tmp_path):
-    async def story():
+    async def scenario():
         configs = nodes_in(tmp_path)
         write_plain(old_root(configs[2]))
         two = asyncio.ensure_future(bootstrap_all(configs[:2]))
@@ -75,11 +75,11 @@ def test_nodes_wait_for_a_late_founder_with_an_old_store(tmp_path):
             await two
         assert contents(configs[0]) == contents(configs[1]) == contents(configs[2]) != {}
 
-    run(story())
+    run(scenario())
 
 
 def test_base_log_that_appears_after_the_statement_of_none_is_refused(tmp_path):
-    async def story():
+    async def scenario():
         configs = nodes_in(tmp_path)
         await bootstrap_all(configs)
         write_plain(old_root(configs[1]))
@@ -91,11 +91,11 @@ def test_base_log_that_appears_after_the_statement_of_none_is_refused(tmp_path):
             with pytest.raises(BaseLogsDiffer, match=r"n0: they end at \d+ here and at 0 there"):
                 await bootstrapped(configs[1])
 
-    run(story())
+    run(scenario())
 
 
 def test_different_base_logs_form_no_group_and_both_nodes_name_the_first_difference(tmp_path):
-    async def story():
+    async def scenario():
         configs = nodes_in(tmp_path)
         write_plain(old_root(configs[0]))
         shutil.copytree(old_root(configs[0]), old_root(configs[1]), dirs_exist_ok=True)
@@ -109,11 +109,11 @@ def test_different_base_logs_form_no_group_and_both_nodes_name_the_first_differe
         with pytest.raises(BaseLogNotAgreed):
             load_origin(OsFiles(), places_of(configs[0]))
 
-    run(story())
+    run(scenario())
 
 
 def test_equal_stores_on_all_nodes_need_no_fetch(tmp_path):
-    async def story():
+    async def scenario():
         configs = nodes_in(tmp_path)
         write_plain(old_root(configs[0]))
         for config in configs[1:]:
@@ -122,11 +122,11 @@ def test_equal_stores_on_all_nodes_need_no_fetch(tmp_path):
         assert [each.fetched_bytes for each in agreed] == [0, 0, 0]
         assert len({each.manifest for each in agreed}) == 1
 
-    run(story())
+    run(scenario())
 
 
 def test_copies_of_which_one_lacks_the_oldest_file_are_refused(tmp_path):
-    async def story():
+    async def scenario():
         configs = nodes_in(tmp_path, 2)
         write_plain(old_root(configs[0]))
         shutil.copytree(old_root(configs[0]), old_root(configs[1]))
@@ -134,11 +134,11 @@ def test_copies_of_which_one_lacks_the_oldest_file_are_refused(tmp_path):
         both = await asyncio.gather(bootstrapped(configs[0]), bootstrapped(configs[1]), return_exceptions=True)
         assert all("the oldest file is" in str(error) for error in both), both
 
-    run(story())
+    run(scenario())
 
 
 def test_wiped_node_gets_the_base_log_from_a_running_group_while_another_is_down(tmp_path):
-    async def story():
+    async def scenario():
         configs = await group_with_base_log(tmp_path)
         async with running_group(configs) as group:
             await group.start()
@@ -155,11 +155,11 @@ def test_wiped_node_gets_the_base_log_from_a_running_group_while_another_is_down
             await group.level()
             assert read_queue(group.open[wiped]) == [(number, b"%d" % number) for number in range(601)]
 
-    run(story())
+    run(scenario())
 
 
 def test_joining_node_founds_nothing_and_fetches_the_base_log_of_the_group(tmp_path):
-    async def story():
+    async def scenario():
         configs = await group_with_base_log(tmp_path)
         founders = configs[0].node.peers
         (lone,) = nodes_in(tmp_path / "new", 1)
@@ -177,11 +177,11 @@ def test_joining_node_founds_nothing_and_fetches_the_base_log_of_the_group(tmp_p
             assert agreed.fetched_bytes == DIVIDE
             assert contents(newcomer) == contents(configs[0].node)
 
-    run(story())
+    run(scenario())
 
 
 def test_base_log_files_that_have_expired_in_the_group_are_not_fetched_and_the_divide_stays(tmp_path):
-    async def story():
+    async def scenario():
         source, newcomer = await source_and_newcomer(tmp_path)
         files = OsFiles()
         for gone in (range(2), range(2, 6)):
@@ -195,11 +195,11 @@ def test_base_log_files_that_have_expired_in_the_group_are_not_fetched_and_the_d
             assert agreed.manifest == load_manifest(files, places_of(source).node_directory).manifest
             shutil.rmtree(newcomer.store_base_dir)
 
-    run(story())
+    run(scenario())
 
 
 def test_store_is_locked_during_bootstrap_and_released(tmp_path):
-    async def story():
+    async def scenario():
         config = nodes_in(tmp_path)[0]
         waiting = bootstrapped(config)
         await until(lambda: OsFiles().exists(f"{config.store_base_dir}/lock"))
@@ -209,15 +209,15 @@ def test_store_is_locked_during_bootstrap_and_released(tmp_path):
         await stop(waiting)
         lock_store(OsFiles(), config.store_base_dir).release()
 
-    run(story())
+    run(scenario())
 
 
 def test_single_node_asks_no_other_node(tmp_path):
-    async def story():
+    async def scenario():
         (config,) = nodes_in(tmp_path, 1)
         write_plain(old_root(config))
         agreed = await bootstrapped(config)
         again = await bootstrapped(config)
         assert (agreed.divided.divide, agreed.manifest) == (DIVIDE, again.manifest)
 
-    run(story())
+    run(scenario())

@@ -80,7 +80,7 @@ SPOILED = {
 def test_failed_source_is_retried_until_all_files_are_correct(tmp_path, monkeypatch, fault):
     monkeypatch.setattr(bootstrap, "_PAUSE_S", 0.01)
 
-    async def story():
+    async def scenario():
         source, newcomer = await source_and_newcomer(tmp_path)
         async with Source(source, SPOILED[fault]) as server:
             agreed = await bootstrapped(newcomer)
@@ -88,11 +88,11 @@ def test_failed_source_is_retried_until_all_files_are_correct(tmp_path, monkeypa
         assert contents(newcomer) == contents(source)
         assert make_manifest(OsFiles(), places_of(newcomer).base_directory, DIVIDE) == agreed.manifest
 
-    run(story())
+    run(scenario())
 
 
 def test_source_whose_file_contradicts_its_manifest_ends_the_start(tmp_path):
-    async def story():
+    async def scenario():
         source, newcomer = await source_and_newcomer(tmp_path)
         spoil(f"{places_of(source).base_directory}/{0:020d}")
         async with Source(source, lambda _, answer: answer):
@@ -101,11 +101,11 @@ def test_source_whose_file_contradicts_its_manifest_ends_the_start(tmp_path):
         with pytest.raises(BaseLogNotAgreed):
             load_origin(OsFiles(), places_of(newcomer))
 
-    run(story())
+    run(scenario())
 
 
 def test_interrupted_fetch_is_resumed_and_nothing_opens_meanwhile(tmp_path):
-    async def story():
+    async def scenario():
         source, newcomer = await source_and_newcomer(tmp_path)
         async with Source(source, lambda *_: (_ for _ in ()).throw(ValueError("not now"))):
             fetching = bootstrapped(newcomer)
@@ -129,11 +129,11 @@ def test_interrupted_fetch_is_resumed_and_nothing_opens_meanwhile(tmp_path):
         assert 0 < agreed.fetched_bytes <= 4 * FILE_SIZE
         assert contents(newcomer) == contents(source)
 
-    run(story())
+    run(scenario())
 
 
 def test_no_node_begins_at_0_while_one_awaits_files_that_no_node_has(tmp_path):
-    async def story():
+    async def scenario():
         configs = nodes_in(tmp_path)
         write_plain(old_root(configs[0]))
         await bootstrap_all(configs)
@@ -150,13 +150,13 @@ def test_no_node_begins_at_0_while_one_awaits_files_that_no_node_has(tmp_path):
         assert await is_still_waiting(*waiting)
         await stop(*waiting)
 
-    run(story())
+    run(scenario())
 
 
 def test_full_disk_pauses_the_fetch_until_there_is_space(tmp_path, monkeypatch):
     monkeypatch.setattr(bootstrap, "_LONG_PAUSE_S", 0.05)
 
-    async def story():
+    async def scenario():
         asked, newcomer = await source_and_newcomer(tmp_path)
         files, registry = FaultyDisk(), CollectorRegistry()
         files.full_part, files.is_full = "/commitlog/", True
@@ -170,4 +170,4 @@ def test_full_disk_pauses_the_fetch_until_there_is_space(tmp_path, monkeypatch):
         assert agreed.fetched_bytes == DIVIDE
         assert registry.get_sample_value("dledger_old_files_missing_bytes", labels) == 0
 
-    run(story())
+    run(scenario())

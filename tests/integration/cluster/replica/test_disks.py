@@ -41,7 +41,7 @@ async def put_until_no_disk_has_space(group, first, size=20_000):
 
 @pytest.mark.slow
 def test_full_disk_refuses_puts_while_reads_continue_and_recovers_automatically(tmp_path):
-    async def story():
+    async def scenario():
         disk = FaultyDisk()
         configs = configs_in(tmp_path)
         async with running_group(configs, files={config.node.self_id: disk for config in configs}) as group:
@@ -70,12 +70,12 @@ def test_full_disk_refuses_puts_while_reads_continue_and_recovers_automatically(
                 for replica in group.open.values():
                     assert read_queue(replica) == [*expected, (count, b"%d" % count)]
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.slow
 def test_queues_on_a_full_disk_delay_reads_and_lose_nothing(tmp_path):
-    async def story():
+    async def scenario():
         disk = FaultyDisk()
         async with running_group(configs_in(tmp_path, count=1), files={"n0": disk}) as group:
             await group.start()
@@ -101,7 +101,7 @@ def test_queues_on_a_full_disk_delay_reads_and_lose_nothing(tmp_path):
             await group.level()
             assert read_queue(group.open["n0"]) == [(number, b"%d" % number) for number in range(250)]
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.slow
@@ -115,7 +115,7 @@ def test_no_offset_is_assigned_again_while_the_disk_is_full_for_the_ends_of_queu
     """
     monkeypatch.setattr("store.queues.consume_queue._BLANKS_PENDING_BYTES_MAX", waiting_bytes_max)
 
-    async def story():
+    async def scenario():
         disk = FaultyDisk()
         async with running_group(configs_in(tmp_path, count=1), files={"n0": disk}) as group:
             await group.start()
@@ -143,13 +143,13 @@ def test_no_offset_is_assigned_again_while_the_disk_is_full_for_the_ends_of_queu
             await group.durable()
             assert read_queue(group.open["n0"], queue_id=1) == [(505 + number, b"%d" % number) for number in (5, 6, 7)]
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", ["", "/consumequeue/"], ids=["all files", "queues"])
 def test_failing_sync_stops_the_node_and_the_others_continue_with_all_acknowledged_messages(tmp_path, part):
-    async def story():
+    async def scenario():
         configs = configs_in(tmp_path)
         disks = {config.node.self_id: FaultyDisk() for config in configs}
         async with running_group(configs, files=disks) as group:
@@ -179,7 +179,7 @@ def test_failing_sync_stops_the_node_and_the_others_continue_with_all_acknowledg
             for replica in group.open.values():
                 assert read_queue(replica) == list(enumerate(bodies))
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.slow
@@ -190,7 +190,7 @@ def test_base_log_is_deleted_soon_after_a_snapshot_has_the_ends_of_its_queues(tm
     Its messages have no keys, and no message follows it: the entries after it must count as dispatched nevertheless.
     """
 
-    async def story():
+    async def scenario():
         store = replace(STORE, message_index_enable=is_indexed)
         (config, *_) = await group_with_base_log(tmp_path, count=1, store=store)
         disk = FaultyDisk()
@@ -207,14 +207,14 @@ def test_base_log_is_deleted_soon_after_a_snapshot_has_the_ends_of_its_queues(tm
             ends = replica.parts.machine.retention_offset(replica.node.snapshot)
             assert ends >= DIVIDE
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.slow
 def test_full_disk_requests_snapshots_early_to_delete_entries(tmp_path):
     """A snapshot is due after a hundred thousand entries, but large entries fill the disk before."""
 
-    async def story():
+    async def scenario():
         disk = FaultyDisk()
         disk.used_ratio = 0.87
         async with running_group(configs_in(tmp_path, count=1), files={"n0": disk}) as group:
@@ -229,12 +229,12 @@ def test_full_disk_requests_snapshots_early_to_delete_entries(tmp_path):
             kept = replica.parts.machine.retention_offset(replica.node.snapshot)
             assert replica.parts.log.begin_offset <= kept
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.slow
 def test_files_of_an_idle_group_are_deleted_up_to_the_end(tmp_path):
-    async def story():
+    async def scenario():
         disk = FaultyDisk()
         async with running_group(configs_in(tmp_path, count=1), files={"n0": disk}) as group:
             await group.start()
@@ -266,14 +266,14 @@ def test_files_of_an_idle_group_are_deleted_up_to_the_end(tmp_path):
 
             await until(is_last_alone)
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.slow
 def test_many_queues_follow_the_log_in_steps_between_which_others_run(tmp_path, monkeypatch):
     monkeypatch.setattr("store.maintenance.background.STEP_S", 0.0)
 
-    async def story():
+    async def scenario():
         queues = 40
         async with running_group(configs_in(tmp_path, count=1, snapshot_threshold=100)) as group:
             await group.start()
@@ -302,12 +302,12 @@ def test_many_queues_follow_the_log_in_steps_between_which_others_run(tmp_path, 
             for at in range(queues):
                 assert read_queue(replica, queue_id=at)[0][0] == store.min_offset("T", at)
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.slow
 def test_base_log_is_deleted_first_then_entries_and_queue_offsets_continue(tmp_path):
-    async def story():
+    async def scenario():
         configs = await group_with_base_log(tmp_path, snapshot_threshold=100)
         disks = {config.node.self_id: FaultyDisk() for config in configs}
         async with running_group(configs, files=disks) as group:
@@ -360,4 +360,4 @@ def test_base_log_is_deleted_first_then_entries_and_queue_offsets_continue(tmp_p
         return replica.parts.entries.begin_index > 0 and not replica.parts.log.has_base_log
 
     assert OsFiles().disk_used_ratio(str(tmp_path)) < 0.85, "this test needs space on the disk"
-    run(story())
+    run(scenario())

@@ -30,7 +30,7 @@ TRIES = 5
 def test_put_get_and_recovery_follow_the_documented_flows(tmp_path: Path) -> None:
     order = CallOrder()
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with running_group(configs_in(tmp_path)) as group:
             await group.start()
             await group.of_leader(lambda leader: leader.change(SetTopic(TopicConfig("orders", 1, 1))))
@@ -47,7 +47,7 @@ def test_put_get_and_recovery_follow_the_documented_flows(tmp_path: Path) -> Non
             assert not (faults := faults_of("A recovery", order)), "\n".join(faults)
 
     with order.watch():
-        run(story())
+        run(scenario())
 
 
 def check_put(order: CallOrder, endpoints: list[str]) -> None:

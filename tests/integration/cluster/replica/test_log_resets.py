@@ -64,7 +64,7 @@ async def make_one_lag(group):
 @pytest.mark.slow
 @pytest.mark.parametrize("is_wiped", [False, True], ids=["lagging", "wiped"])
 def test_node_that_resets_its_log_keeps_the_ends_of_queues_and_reuses_no_offset(tmp_path, is_wiped):
-    async def story():
+    async def scenario():
         async with running_group(configs_in(tmp_path, snapshot_threshold=200)) as group:
             away = await make_one_lag(group)
             if is_wiped:
@@ -104,7 +104,7 @@ def test_node_that_resets_its_log_keeps_the_ends_of_queues_and_reuses_no_offset(
                 1,
             ]
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.slow
@@ -117,7 +117,7 @@ def test_node_that_is_stopped_while_it_loads_a_snapshot_loads_it_when_it_starts_
             yield
         yield from whole(state, content)
 
-    async def story():
+    async def scenario():
         async with running_group(configs_in(tmp_path, snapshot_threshold=200)) as group:
             away = await make_one_lag(group)
             await group.start(away)
@@ -142,4 +142,4 @@ def test_node_that_is_stopped_while_it_loads_a_snapshot_loads_it_when_it_starts_
 
     may_load = threading.Event()
     monkeypatch.setattr(BrokerState, "snapshot_loading", without_end)
-    run(story())
+    run(scenario())

@@ -46,7 +46,7 @@ def config_of(config):
 def test_every_node_gets_the_configuration_of_the_one_that_has_it(tmp_path, has_base_log, caplog):
     caplog.set_level("INFO")
 
-    async def story():
+    async def scenario():
         configs = nodes_in(tmp_path)
         if has_base_log:
             write_plain(old_root(configs[1]))
@@ -60,11 +60,11 @@ def test_every_node_gets_the_configuration_of_the_one_that_has_it(tmp_path, has_
         assert len({text.partition("equal_on_all_nodes: ")[2] for text in lines}) == len(lines) / 3
         assert all("mapped_file_size_for_entry_data = " in text for text in lines)
 
-    run(story())
+    run(scenario())
 
 
 def test_the_first_leader_imports_the_configuration_of_one_old_store(tmp_path):
-    async def story():
+    async def scenario():
         configs = configs_in(tmp_path)
         write_plain(old_root(configs[2].node))
         write_config(configs[2].node)
@@ -73,7 +73,7 @@ def test_the_first_leader_imports_the_configuration_of_one_old_store(tmp_path):
             await group.start()
             await has_taken_over(group)
 
-    run(story())
+    run(scenario())
 
 
 async def has_taken_over(group):
@@ -88,7 +88,7 @@ async def has_taken_over(group):
 
 
 def test_state_of_a_standalone_broker_reaches_all_nodes(tmp_path):
-    async def story():
+    async def scenario():
         configs = configs_in(tmp_path)
         root = old_root(configs[0].node)
         write_plain(root)
@@ -102,11 +102,11 @@ def test_state_of_a_standalone_broker_reaches_all_nodes(tmp_path):
             await group.start()
             await has_taken_over(group)
 
-    run(story())
+    run(scenario())
 
 
 def test_configuration_of_a_node_is_not_replaced(tmp_path):
-    async def story():
+    async def scenario():
         configs = nodes_in(tmp_path)
         write_plain(old_root(configs[0]))
         write_config(configs[0])
@@ -117,11 +117,11 @@ def test_configuration_of_a_node_is_not_replaced(tmp_path):
         # The first node may have agreed, and not answer as a member yet, when the third one asks.
         assert config_of(configs[2]) in (CONFIG, own)
 
-    run(story())
+    run(scenario())
 
 
 def test_node_that_joins_gets_the_configuration_that_its_group_has(tmp_path):
-    async def story():
+    async def scenario():
         configs = configs_in(tmp_path)
         write_config(configs[0].node)
         await bootstrap_all([config.node for config in configs])
@@ -133,7 +133,7 @@ def test_node_that_joins_gets_the_configuration_that_its_group_has(tmp_path):
             await bootstrapped(newcomer)
         assert config_of(newcomer) == CONFIG
 
-    run(story())
+    run(scenario())
 
 
 def damaged(answer):
@@ -158,7 +158,7 @@ def test_configuration_that_arrives_damaged_is_fetched_again_and_discarded(tmp_p
                 return fault(answer)
             return answer
 
-    async def story():
+    async def scenario():
         write_config(source)
         await bootstrap_all([source, newcomer, third])
         shutil.rmtree(newcomer.store_base_dir)
@@ -174,7 +174,7 @@ def test_configuration_that_arrives_damaged_is_fetched_again_and_discarded(tmp_p
         assert config_of(newcomer) == CONFIG
 
     source, newcomer, third = nodes_in(tmp_path)
-    run(story())
+    run(scenario())
 
 
 def test_too_large_configuration_is_not_fetched(tmp_path, monkeypatch, caplog):
@@ -182,13 +182,13 @@ def test_too_large_configuration_is_not_fetched(tmp_path, monkeypatch, caplog):
     for module in (bootstrap, bootstrap_peers):
         monkeypatch.setattr(module, "CONFIG_SIZE_BYTES_MAX", 50)
 
-    async def story():
+    async def scenario():
         configs = nodes_in(tmp_path)
         write_config(configs[1])
         await bootstrap_all(configs)
         assert [config_of(each) for each in configs] == [{}, CONFIG, {}]
 
-    run(story())
+    run(scenario())
     assert "config_too_large from=n1" in caplog.text
 
 
@@ -197,7 +197,7 @@ def test_only_configuration_files_are_served(tmp_path):
     write_config(config)
     (tmp_path / "n0" / "config" / "secret.json").write_text("secret")
 
-    async def story():
+    async def scenario():
         await bootstrapped(config)
         origin = load_origin(OsFiles(), places_of(config))
         for name in ("secret.json", "../secret", "/etc/passwd", "topics.json/../secret.json", "", "topics.json\n"):
@@ -208,7 +208,7 @@ def test_only_configuration_files_are_served(tmp_path):
             await origin.answer("n1", BootstrapMessage(json.dumps(question).encode()))
         assert origin.statement().config_size_bytes == own_config_size(OsFiles(), str(tmp_path / "n0"), "") > 0
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize(

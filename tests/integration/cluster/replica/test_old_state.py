@@ -35,7 +35,7 @@ async def has_all(group):
 
 @pytest.mark.slow
 def test_rocketmq_configuration_is_imported_before_any_client_is_served_and_only_once(tmp_path):
-    async def story():
+    async def scenario():
         configs = configs_in(tmp_path)
         for config in configs:
             write_rocketmq_config(tmp_path / config.node.self_id)
@@ -60,12 +60,12 @@ def test_rocketmq_configuration_is_imported_before_any_client_is_served_and_only
             assert all("T" not in each.state.topics for each in group.open.values())
 
     served = []
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.slow
 def test_one_node_of_three_has_the_old_state_and_later_decisions_of_the_group_are_kept(tmp_path):
-    async def story():
+    async def scenario():
         async with running_group(configs_in(tmp_path)) as group:
             await group.start()
             change = SetTopic(TopicConfig("T", 3, 3, is_ordered=True))
@@ -81,7 +81,7 @@ def test_one_node_of_three_has_the_old_state_and_later_decisions_of_the_group_ar
             await has_all(group)
             assert group.open["n0"].state.topics["T"].is_ordered
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.slow
@@ -93,7 +93,7 @@ def test_state_of_a_standalone_broker_is_imported(tmp_path):
         await local.change(ResetOffsets("g", (QueueOffset("T", 0, 17),)))
         await local.stop()
 
-    async def story():
+    async def scenario():
         (tmp_path / "n0").mkdir()
         await write_local()
         for name in ("n1", "n2"):
@@ -103,12 +103,12 @@ def test_state_of_a_standalone_broker_is_imported(tmp_path):
             await group.leader()
             await has_all(group)
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.slow
 def test_leader_with_unreadable_configuration_stops_with_the_reason(tmp_path):
-    async def story():
+    async def scenario():
         write_rocketmq_config(tmp_path / "n0", {"topicConfigTable": {"T": {"topicName": "T", "perm": "many"}}})
         async with running_group(configs_in(tmp_path, count=1)) as group:
             await group.start()
@@ -123,7 +123,7 @@ def test_leader_with_unreadable_configuration_stops_with_the_reason(tmp_path):
                 await replica.stop()
             del group.open["n0"]
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.slow
@@ -131,7 +131,7 @@ def test_leader_with_unreadable_configuration_stops_with_the_reason(tmp_path):
 def test_damaged_snapshot_of_a_standalone_broker_stops_only_the_node_that_imports_it(tmp_path, is_imported):
     snapshot = tmp_path / "n0" / "config" / "broker" / "snapshot" / f"{7:020d}"
 
-    async def story():
+    async def scenario():
         async with running_group(configs_in(tmp_path, count=1)) as group:
             if is_imported:
                 write_rocketmq_config(tmp_path / "n0")
@@ -149,4 +149,4 @@ def test_damaged_snapshot_of_a_standalone_broker_stops_only_the_node_that_import
             with pytest.raises(SnapshotDamaged):
                 await group.open.pop("n0").stop()
 
-    run(story())
+    run(scenario())

@@ -62,7 +62,7 @@ def test_no_gap_and_no_reused_offset_when_leadership_rotates(tmp_path):
     seed = random.SystemRandom().randrange(1 << 32)
     print(f"seed {seed}")
 
-    async def story():
+    async def scenario():
         async with running_group(configs_in(tmp_path)) as group:
             await group.start()
             await group.leader()
@@ -87,12 +87,12 @@ def test_no_gap_and_no_reused_offset_when_leadership_rotates(tmp_path):
                     assert {body: there.get(body) for body in mine} == mine
                     assert not putter.refused & set(there)
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.slow
 def test_retry_at_another_leader_returns_the_first_position(tmp_path):
-    async def story():
+    async def scenario():
         async with running_group(configs_in(tmp_path, store=WITH_WINDOW)) as group:
             await group.start()
             messages = [Message("T", b"%d" % number, properties={"UNIQ_KEY": f"u{number}"}) for number in range(30)]
@@ -103,12 +103,12 @@ def test_retry_at_another_leader_returns_the_first_position(tmp_path):
             assert [place.queue_offset for place in again] == list(range(30))
             assert leader.store.max_offset("T", 0) == 30
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.slow
 def test_confirmed_read_waits_until_this_node_has_dispatched_all_acknowledged_messages(tmp_path, monkeypatch):
-    async def story():
+    async def scenario():
         async with running_group(configs_in(tmp_path)) as group:
             await group.start()
             async with group.steady_leader():
@@ -128,4 +128,4 @@ def test_confirmed_read_waits_until_this_node_has_dispatched_all_acknowledged_me
                 await confirming
                 assert follower.store.max_offset("T", 0) >= 1
 
-    run(story())
+    run(scenario())

@@ -20,7 +20,7 @@ from tests.support.waiting import run, until
 
 @pytest.mark.slow
 def test_cleanly_stopped_nodes_dispatch_and_change_nothing_when_they_are_reopened(tmp_path):
-    async def story():
+    async def scenario():
         async with running_group(configs_in(tmp_path)) as group:
             await group.start()
             await group.put(*numbered(range(150)))
@@ -39,7 +39,7 @@ def test_cleanly_stopped_nodes_dispatch_and_change_nothing_when_they_are_reopene
             await group.stop()
             assert {name: derived_files(tmp_path / name) for name in group.configs} == before
 
-    run(story())
+    run(scenario())
 
 
 async def write_and_copy(group, root, copy):
@@ -59,7 +59,7 @@ async def write_and_copy(group, root, copy):
 def test_queues_and_index_ahead_of_the_log_are_cut_and_their_offsets_assigned_again(tmp_path, is_clean):
     """As after the restore of an older copy of the log beside newer queues."""
 
-    async def story():
+    async def scenario():
         root, copy = tmp_path / "n0", tmp_path / "copy"
         async with running_group(configs_in(tmp_path, count=1)) as group:
             await write_and_copy(group, root, copy)
@@ -81,7 +81,7 @@ def test_queues_and_index_ahead_of_the_log_are_cut_and_their_offsets_assigned_ag
             (found,) = replica.store.query_by_key("T", "key-1000").messages
             assert found.physical_offset == place.physical_offset
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.slow
@@ -89,7 +89,7 @@ def test_queues_and_index_ahead_of_the_log_are_cut_and_their_offsets_assigned_ag
 def test_queues_and_index_that_lag_catch_up_with_the_log_before_any_client_is_served(tmp_path, is_clean):
     """As after the restore of an older copy of queues and index, or the loss of their last writes."""
 
-    async def story():
+    async def scenario():
         root, copy = tmp_path / "n0", tmp_path / "copy"
         async with running_group(configs_in(tmp_path, count=1)) as group:
             await write_and_copy(group, root, copy)
@@ -117,7 +117,7 @@ def test_queues_and_index_that_lag_catch_up_with_the_log_before_any_client_is_se
                 *(path for path in derived_files(root) if path not in newest),
             }
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.slow
@@ -132,7 +132,7 @@ def test_killed_node_repeats_no_more_dispatches_than_its_bound(tmp_path):
         checkpoint_interval_ms=60_000,
     )
 
-    async def story():
+    async def scenario():
         clocks, root, killed = WallClock(), tmp_path / "n0", tmp_path / "killed" / "n0"
         async with running_group(configs_in(tmp_path, count=1, store=store), clocks=clocks) as group:
             await group.start()
@@ -157,14 +157,14 @@ def test_killed_node_repeats_no_more_dispatches_than_its_bound(tmp_path):
             await group.level()
             assert read_queue(replica) == [(number, b"%d" % number) for number in range(300)]
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.slow
 def test_puts_that_a_leader_refuses_late_leave_no_gap_and_no_message(tmp_path):
     """It accepts them, and loses the leadership before it has appended them."""
 
-    async def story():
+    async def scenario():
         refused, numbers, acknowledged = set(), count(), []
         async with running_group(configs_in(tmp_path)) as group:
             await group.start()
@@ -194,7 +194,7 @@ def test_puts_that_a_leader_refuses_late_leave_no_gap_and_no_message(tmp_path):
             assert [offset for offset, _ in acknowledged] == list(range(len(acknowledged)))
             assert not refused & {body for _, body in acknowledged}
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.slow
@@ -202,7 +202,7 @@ def test_leader_accepts_puts_only_when_it_knows_all_acknowledged_topics(tmp_path
     """Otherwise it would refuse messages permanently: clients do not retry for a topic that does not exist."""
     monkeypatch.setattr("dledger.node.state_machine._SPARSE_STEP_SIZE_BYTES", 1000)
 
-    async def story():
+    async def scenario():
         async with running_group(configs_in(tmp_path, count=1)) as group:
             await group.start()
             for begin in range(0, 400, 50):
@@ -221,4 +221,4 @@ def test_leader_accepts_puts_only_when_it_knows_all_acknowledged_topics(tmp_path
             assert "late" in replica.state.topics
             assert known[-1]
 
-    run(story())
+    run(scenario())

@@ -27,7 +27,7 @@ LINEARIZABLE, LOCAL, LEASE = (
 
 @pytest.mark.slow
 def test_messages_and_state_survive_a_failover_on_all_nodes_alike(tmp_path):
-    async def story():
+    async def scenario():
         async with running_group(configs_in(tmp_path)) as group:
             await group.start()
             async with group.steady_leader() as leader:
@@ -50,12 +50,12 @@ def test_messages_and_state_survive_a_failover_on_all_nodes_alike(tmp_path):
                 assert [message.physical_offset for message in found.messages] == [place.physical_offset]
                 assert each.store.log.find(places[7].physical_offset).body.startswith(b"7 ")
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.slow
 def test_acknowledged_messages_are_read_on_every_node_after_a_confirmation(tmp_path):
-    async def story():
+    async def scenario():
         async with running_group(configs_in(tmp_path)) as group:
             await group.start()
             async with group.steady_leader() as leader:
@@ -68,7 +68,7 @@ def test_acknowledged_messages_are_read_on_every_node_after_a_confirmation(tmp_p
                         assert each.state.topics["T"].write_queues == number + 1
                 await leader.confirm(LOCAL)
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.slow
@@ -76,7 +76,7 @@ def test_dispatch_is_not_delayed_for_waiting_readers(tmp_path, monkeypatch):
     """Only waiting callers trigger dispatch here: readers, confirmed reads, and a new leader."""
     monkeypatch.setattr(background, "_DISPATCH_PACE_S", 3600.0)
 
-    async def story():
+    async def scenario():
         async with running_group(configs_in(tmp_path)) as group:
             await group.start()
             async with group.steady_leader() as leader:
@@ -93,12 +93,12 @@ def test_dispatch_is_not_delayed_for_waiting_readers(tmp_path, monkeypatch):
             _, (place,) = await group.put(*numbered([21]))
             assert (last.queue_offset, place.queue_offset) == (20, 21)
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.slow
 def test_puts_are_dispatched_on_all_nodes_without_a_waiting_reader(tmp_path):
-    async def story():
+    async def scenario():
         async with running_group(configs_in(tmp_path)) as group:
             await group.start()
             async with group.steady_leader() as leader:
@@ -109,12 +109,12 @@ def test_puts_are_dispatched_on_all_nodes_without_a_waiting_reader(tmp_path):
                     )
                     await until(at_all)
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.slow
 def test_follower_refuses_puts_and_changes_and_names_the_leader(tmp_path):
-    async def story():
+    async def scenario():
         async with running_group(configs_in(tmp_path)) as group:
             await group.start()
             async with group.steady_leader() as leader:
@@ -131,7 +131,7 @@ def test_follower_refuses_puts_and_changes_and_names_the_leader(tmp_path):
                     assert refused.value.reason is Reason.NOT_LEADER
                 assert leader.readiness().is_ready
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.slow
@@ -143,7 +143,7 @@ def test_put_to_a_topic_that_a_node_does_not_know_is_sent_to_the_leader_that_may
         request = PutRequest(topic="new", queue_ids=[0], bodies=[b"x"])
         return calls.put(request, Host(bytes(4), 1))
 
-    async def story():
+    async def scenario():
         async with running_group(configs_in(tmp_path)) as group:
             await group.start()
             async with group.steady_leader() as leader:
@@ -158,12 +158,12 @@ def test_put_to_a_topic_that_a_node_does_not_know_is_sent_to_the_leader_that_may
                 answer = (await putting(leader)).answer
                 assert answer.reason == ("" if is_created else "UNKNOWN_TOPIC")
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.slow
 def test_waiting_readers_are_woken_by_messages_and_by_lost_leadership(tmp_path):
-    async def story():
+    async def scenario():
         async with running_group(configs_in(tmp_path)) as group:
             await group.start()
             async with group.steady_leader() as leader:
@@ -181,4 +181,4 @@ def test_waiting_readers_are_woken_by_messages_and_by_lost_leadership(tmp_path):
             assert not leader.status().is_leading
             assert changes[-1] is False
 
-    run(story())
+    run(scenario())

@@ -150,7 +150,7 @@ async def put(brokers, *messages):
         assert asyncio.get_running_loop().time() < deadline, outcome
 
 
-async def story(configs):
+async def scenario(configs):
     brokers = [Broker(config) for config in configs]
     assert {broker.divided.case for broker in brokers} == {OpeningCase.BASE_LOG}
     assert len({broker.divided.divide for broker in brokers}) == 1
@@ -188,7 +188,7 @@ async def story(configs):
 
 @pytest.mark.slow
 def test_group_continues_from_a_plain_log_over_a_failover(configs):
-    run(story(configs))
+    run(scenario(configs))
 
 
 def test_node_that_was_only_opened_releases_its_files(configs):

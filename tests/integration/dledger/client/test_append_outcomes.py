@@ -14,7 +14,7 @@ from dledger.client import Appended, AppendUnknown, AsyncLogClient, LogClient, N
 from dledger.client.aio import sender as append_sender
 from dledger.v1.log_pb2 import LeaderHint, StatusResponse
 from tests.support.growing_deadlines import growing_deadlines
-from tests.support.waiting import PATIENCE_S, STORY_S, run, until
+from tests.support.waiting import PATIENCE_S, SCENARIO_LIMIT_S, run, until
 
 MakeNode = Callable[[], Any]
 Outcome = Appended | Exception
@@ -134,7 +134,7 @@ def test_silent_node_is_abandoned_for_another_leader(append: Callable[..., list[
 
     began = time.monotonic()
     endpoints = f"{silent.address},{other.address}"
-    outcomes = append(endpoints, b"a", deadline_s=STORY_S, answer_timeout_s=0.3)
+    outcomes = append(endpoints, b"a", deadline_s=SCENARIO_LIMIT_S, answer_timeout_s=0.3)
 
     assert [AppendUnknown] == kinds(outcomes)
     assert time.monotonic() - began < PATIENCE_S
@@ -338,7 +338,7 @@ def test_full_queue_makes_the_caller_wait_until_its_deadline(
     node.status = type(node.status)(code=200, role="CANDIDATE", term=1)
 
     async def main() -> list[Any]:
-        client = AsyncLogClient(node.address, deadline_s=STORY_S)
+        client = AsyncLogClient(node.address, deadline_s=SCENARIO_LIMIT_S)
         try:
             first = asyncio.ensure_future(client.append(b"a"))
             await until(lambda: not client._sender.has_space, "the queue is full")

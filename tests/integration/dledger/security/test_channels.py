@@ -71,12 +71,12 @@ async def check(address: str, security: Security, *, name: str = "") -> Any:
 def test_client_with_the_right_certificates_is_served(
     run: Run, free_address: Callable[[], Address], server: PortSecurity, client: Security
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with serving(free_address(), server) as address:
             assert await check(address, client) == SERVING
             assert await asyncio.to_thread(check_blocking, address, client) == SERVING
 
-    run(story())
+    run(scenario())
 
 
 def check_blocking(address: str, security: Security) -> Any:
@@ -116,22 +116,22 @@ OTHER_HOST = node_pair(OURS, "n0", hosts=["db0.example.net"])
 def test_client_and_server_that_do_not_fit_are_not_connected(
     run: Run, free_address: Callable[[], Address], server: PortSecurity, client: Security, reason: str
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with serving(free_address(), server) as address:
             found = await check(address, client)
             assert reason in found
             assert found.startswith(f"{address} is not reachable (")
 
-    run(story())
+    run(scenario())
 
 
 def test_name_of_the_server_may_differ_from_the_dialed_address(run: Run, free_address: Callable[[], Address]) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with serving(free_address(), tls_of(OTHER_HOST, OURS)) as address:
             named = Tls(OURS.certificate_pem(), server_name="db0.example.net")
             assert await check(address, named) == SERVING
 
-    run(story())
+    run(scenario())
 
 
 def test_port_shows_renewed_certificates_and_forgets_an_old_authority(
@@ -140,7 +140,7 @@ def test_port_shows_renewed_certificates_and_forgets_an_old_authority(
     """Goal: change of certificate and authority without a restart, while a connection stays open."""
     used = Credentials(write_tls(tmp_path, MUTUAL), is_certificate_required=True)
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with (
             serving(free_address(), used.current_tls) as address,
             open_aio_channel(address, ALICE, CHANNEL_OPTIONS) as old,
@@ -156,15 +156,15 @@ def test_port_shows_renewed_certificates_and_forgets_an_old_authority(
             assert "may require TLS" in await check(address, tls_of(user_pair(OURS, "alice"), FOREIGN))
             assert (await stub.Check(HealthCheckRequest(), timeout=PATIENCE_S)).status == SERVING
 
-    run(story())
+    run(scenario())
 
 
 def test_port_without_a_certificate_is_refused(run: Run) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         with pytest.raises(ValueError, match="needs a certificate and its key"):
             add_server_port(grpc.aio.server(), "127.0.0.1:0", Tls(OURS.certificate_pem()))
 
-    run(story())
+    run(scenario())
 
 
 # -------------------------------------------------------------------------------------------------------------- tokens
@@ -212,7 +212,7 @@ def test_token_is_sent_with_each_call_but_not_in_the_clear_to_another_machine(
             stub.Check.future(HealthCheckRequest(), timeout=PATIENCE_S).result()
             assert next(iter(stub.Watch(HealthCheckRequest(), timeout=PATIENCE_S))).status == SERVING
 
-    async def story() -> None:
+    async def scenario() -> None:
         address = free_address()
         started = await start_grpc_server(address, [], security=server, gate=seen)
         try:
@@ -224,7 +224,7 @@ def test_token_is_sent_with_each_call_but_not_in_the_clear_to_another_machine(
         finally:
             await started.stop(None)
 
-    run(story())
+    run(scenario())
     assert seen.headers == [expected] * 4
     assert ("token_not_sent" in caplog.text) is (host != "127.0.0.1" and not expected)
 

@@ -75,7 +75,7 @@ def test_all_clients_append_read_and_administer_over_tls(
             log.append(b"to the next leader")
             return [entry.body for entry in log.read(done.index) if entry.body]
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with nodes(configs, tmp_path, is_mutual=is_mutual):
             async with AsyncLogClient(endpoints(configs), **settings) as log:
                 done = await log.append(b"asyncio")
@@ -84,13 +84,13 @@ def test_all_clients_append_read_and_administer_over_tls(
                 assert {member.id for member in (await admin.members()).members} == set(configs)
             assert await asyncio.to_thread(blocking) == [b"blocking", b"to the next leader"]
 
-    run(story())
+    run(scenario())
 
 
 def test_client_without_the_right_certificate_appends_nothing(
     run: Run, configs: dict[str, NodeConfig], tmp_path: Path
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with nodes(configs, tmp_path, is_mutual=True):
             async with AsyncLogClient(endpoints(configs), group="test", security=TRUSTING, deadline_s=2.0) as caller:
                 with pytest.raises((NotAppended, Refused), match="may require TLS, or another certificate"):
@@ -99,7 +99,7 @@ def test_client_without_the_right_certificate_appends_nothing(
                 await log.append(b"alice's")
                 assert [entry.body async for entry in log.read(0) if entry.body] == [b"alice's"]
 
-    run(story())
+    run(scenario())
 
 
 def test_authority_is_replaced_while_clients_append(run: Run, configs: dict[str, NodeConfig], tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_authority_is_replaced_while_clients_append(run: Run, configs: dict[str,
         async with AsyncLogClient(endpoints(configs), group="test", security=security, deadline_s=PATIENCE_S) as log:
             await log.append(b"entry")
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with (
             nodes(configs, tmp_path, is_mutual=True) as used,
             AsyncLogClient(endpoints(configs), group="test", security=ALICE, deadline_s=PATIENCE_S) as old,
@@ -126,4 +126,4 @@ def test_authority_is_replaced_while_clients_append(run: Run, configs: dict[str,
                     await old.append(b"entry of a connection that stays open")
             await until(lambda: all(each.current.generation == 4 for each in used.values()))
 
-    run(story())
+    run(scenario())

@@ -30,7 +30,7 @@ def test_append_follows_the_documented_flow(run: Run, cluster: Cluster) -> None:
         await server.stop(None)
         return faults_of("An append", order)
 
-    async def story() -> None:
+    async def scenario() -> None:
         await cluster.start()
         faults = await append()
         for _ in range(TRIES - 1):
@@ -40,4 +40,4 @@ def test_append_follows_the_documented_flow(run: Run, cluster: Cluster) -> None:
         assert not faults, "\n".join(faults)
 
     with order.watch():
-        run(story())
+        run(scenario())

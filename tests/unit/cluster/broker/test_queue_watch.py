@@ -19,12 +19,12 @@ def opened(tmp_path):
     opened.lifecycle.abandon()
 
 
-def watched(opened, story):
+def watched(opened, scenario):
     async def run():
         watch = QueueWatch(opened.messages, TOPIC, "*", QUEUES)
         try:
             async with asyncio.timeout(PATIENCE_S):
-                await story(watch, opened.messages)
+                await scenario(watch, opened.messages)
         finally:
             watch.end()
         assert opened.messages.waiters_count == 0
@@ -44,7 +44,7 @@ def wait_for_all(watch, store):
 
 
 def test_all_queues_are_read_first_and_then_those_with_new_messages(opened):
-    async def story(watch, store):
+    async def scenario(watch, store):
         assert watch.take_ready() == [0, 1, 2, 3]
         for queue_id in QUEUES:
             watch.put_ready(queue_id)
@@ -59,32 +59,32 @@ def test_all_queues_are_read_first_and_then_those_with_new_messages(opened):
         await watch.wait(20)
         assert watch.take_ready() == [2]
 
-    watched(opened, story)
+    watched(opened, scenario)
 
 
 def test_a_queue_that_has_a_message_is_ready_at_once(opened):
-    async def story(watch, store):
+    async def scenario(watch, store):
         put(store, 2)
         for queue_id in watch.take_ready():
             watch.wait_for(queue_id, 0)
         await watch.wait(20)
         assert watch.take_ready() == [2]
 
-    watched(opened, story)
+    watched(opened, scenario)
 
 
 def test_after_the_time_limit_all_queues_are_checked_again(opened):
-    async def story(watch, store):
+    async def scenario(watch, store):
         wait_for_all(watch, store)
         await watch.wait(0.001)
         assert watch.take_ready() == [0, 1, 2, 3]
         assert store.waiters_count == 0
 
-    watched(opened, story)
+    watched(opened, scenario)
 
 
 def test_a_store_that_stops_ends_the_waiting(opened):
-    async def story(watch, store):
+    async def scenario(watch, store):
         wait_for_all(watch, store)
         waiting = asyncio.create_task(watch.wait(20))
         await asyncio.sleep(0)
@@ -92,4 +92,4 @@ def test_a_store_that_stops_ends_the_waiting(opened):
         with pytest.raises(StoreStopped, match="the disk is gone"):
             await waiting
 
-    watched(opened, story)
+    watched(opened, scenario)

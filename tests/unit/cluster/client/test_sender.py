@@ -37,7 +37,7 @@ class LostCancellation:
 def test_sender_ends_although_its_task_lost_the_cancellation():
     """`close` once waited for the task endlessly."""
 
-    async def story():
+    async def scenario():
         nodes, ended = LostCancellation(), []
         hooks = SenderHooks(lambda *_: False, lambda *_: None, ended.append)
         sender = PutSender("broker", nodes, SendRules(0.0, 1, 1, 1, 1.0, False), hooks)
@@ -50,11 +50,11 @@ def test_sender_ends_although_its_task_lost_the_cancellation():
         assert "the producer was closed" in str(item.future.exception())
         assert [item] == ended
 
-    run(story())
+    run(scenario())
 
 
 def test_refused_batches_return_to_their_position_in_a_long_queue():
-    async def story():
+    async def scenario():
         loop = asyncio.get_running_loop()
         queue = PutQueue("broker", LostCancellation(), SendRules(0.0, 100, 1 << 20, 4, 1.0, False), HOOKS)
         for number in range(2_000):
@@ -70,4 +70,4 @@ def test_refused_batches_return_to_their_position_in_a_long_queue():
         assert returned == list(range(2_000))
         assert queue.queued_bytes == 0
 
-    run(story())
+    run(scenario())

@@ -10,7 +10,7 @@ from tests.support.waiting import counting_turns
 
 
 def test_long_work_yields_to_others_every_few_milliseconds():
-    async def story():
+    async def scenario():
         def steps():
             for _ in range(20):
                 begin = time.monotonic()
@@ -23,13 +23,13 @@ def test_long_work_yields_to_others_every_few_milliseconds():
             assert await run_cooperatively(steps()) == "done"
             assert turns() >= 20
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_short_work_is_done_in_one_turn(monkeypatch):
     monkeypatch.setattr(cooperative, "STEP_S", math.inf)
 
-    async def story():
+    async def scenario():
         def steps():
             yield
             return 7
@@ -39,4 +39,4 @@ def test_short_work_is_done_in_one_turn(monkeypatch):
         assert not others
 
     others = []
-    asyncio.run(story())
+    asyncio.run(scenario())

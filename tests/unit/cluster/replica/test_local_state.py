@@ -19,12 +19,12 @@ def topic(name):
     return SetTopic(TopicConfig(name, 4, 4))
 
 
-def run_until_a_crash(story, root):
-    """Run `story` with a disk and the state, and end it by a crash."""
+def run_until_a_crash(scenario, root):
+    """Run `scenario` with a disk and the state, and end it by a crash."""
     disk = FaultyDisk()
 
     async def whole():
-        await story(disk, LocalState.open(disk, root))
+        await scenario(disk, LocalState.open(disk, root))
 
     run(whole())
 
@@ -34,18 +34,18 @@ def durable_topics(root):
 
 
 def test_change_on_a_full_disk_has_an_unknown_outcome(tmp_path):
-    async def story(disk, state):
+    async def scenario(disk, state):
         disk.is_full = True
         with pytest.raises(RequestFailed) as failed:
             await state.change(topic("a"))
         assert (failed.value.reason, failed.value.certainty) == (Reason.DISK_FULL, Certainty.UNKNOWN)
         assert set(state.state.topics) == {"a"}
 
-    run_until_a_crash(story, str(tmp_path))
+    run_until_a_crash(scenario, str(tmp_path))
 
 
 def test_change_that_is_repeated_after_a_full_disk_is_durable_when_acknowledged(tmp_path):
-    async def story(disk, state):
+    async def scenario(disk, state):
         disk.is_full = True
         for _ in range(2):
             with pytest.raises(RequestFailed):
@@ -56,11 +56,11 @@ def test_change_that_is_repeated_after_a_full_disk_is_durable_when_acknowledged(
         assert applied.verdict is CommandVerdict.UNCHANGED
         assert durable_topics(str(tmp_path)) == {"a"}
 
-    run_until_a_crash(story, str(tmp_path))
+    run_until_a_crash(scenario, str(tmp_path))
 
 
 def test_changes_after_one_on_a_full_disk_make_it_durable_too(tmp_path):
-    async def story(disk, state):
+    async def scenario(disk, state):
         disk.is_full = True
         with pytest.raises(RequestFailed):
             await state.change(topic("a"))
@@ -68,4 +68,4 @@ def test_changes_after_one_on_a_full_disk_make_it_durable_too(tmp_path):
         await asyncio.gather(*(state.change(topic(name)) for name in "bcb"))
         assert durable_topics(str(tmp_path)) == {"a", "b", "c"}
 
-    run_until_a_crash(story, str(tmp_path))
+    run_until_a_crash(scenario, str(tmp_path))

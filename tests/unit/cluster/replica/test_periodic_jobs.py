@@ -46,7 +46,7 @@ def test_table_names_all_jobs_of_a_replicated_and_of_a_plain_store(tmp_path, mon
         names.update(job.name for job in jobs)
         begin(self, driver, jobs, on_failed)
 
-    async def story():
+    async def scenario():
         group = Group(configs_in(tmp_path / "group", 1, is_flush_sync=False))
         await group.start()
         plain = StandaloneReplica.open(OsFiles(), StandaloneConfig(str(tmp_path / "plain"), "broker-a", "127.0.0.1:1"))
@@ -56,7 +56,7 @@ def test_table_names_all_jobs_of_a_replicated_and_of_a_plain_store(tmp_path, mon
         await plain.stop()
 
     monkeypatch.setattr(EventBatches, "begin", begun)
-    run(story())
+    run(scenario())
 
     others = {"forgetting silent non-members", "registration", "heartbeat to a name server"}
     assert names | others == set(rows())

@@ -62,7 +62,7 @@ class Group:
 
 
 def test_offsets_that_the_group_committed_meanwhile_are_kept():
-    async def story():
+    async def scenario():
         group = Group()
         for command in (GROUP, topic("T"), CommitOffsets("g", offsets(T=100))):
             group.state.apply_command(command)
@@ -70,11 +70,11 @@ def test_offsets_that_the_group_committed_meanwhile_are_kept():
         await group.until_imported()
         assert (group.offset("T"), group.offset("U")) == (100, 18)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_offsets_in_the_log_but_not_applied_count_as_committed():
-    async def story():
+    async def scenario():
         group = Group()
         before = [group.change(command) for command in (GROUP, topic("T"), CommitOffsets("g", offsets(T=100)))]
         applying = asyncio.gather(*before)
@@ -83,26 +83,26 @@ def test_offsets_in_the_log_but_not_applied_count_as_committed():
         await applying
         assert group.offset("T") == 100
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("pending_max", [1, 3, 10_000])
 def test_proposals_in_flight_stay_within_the_bound_of_the_log(pending_max):
-    async def story():
+    async def scenario():
         group = Group(pending_max)
         group.take_over(*(topic(f"T{number}") for number in range(20)), GROUP, ResetOffsets("g", offsets(T1=1)))
         await group.until_imported()
         assert len(group.state.topics) == 20
         assert group.tries == 20 + 3
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_import_that_cannot_continue_pauses_before_it_is_retried(monkeypatch):
     # However slow the iterations below are, the pause is longer.
     monkeypatch.setattr(state_import, "_PAUSE_S", 3600.0)
 
-    async def story():
+    async def scenario():
         group = Group()
         group.is_full = True
         one = group.take_over(topic("T"))
@@ -120,4 +120,4 @@ def test_import_that_cannot_continue_pauses_before_it_is_retried(monkeypatch):
         assert set(group.state.topics) == {"T"}
         assert group.state.apply_command(FinishImport()).is_done
 
-    asyncio.run(story())
+    asyncio.run(scenario())

@@ -23,10 +23,10 @@ def resolved(host, **limits):
     """Return the store host of a start with this address."""
     found = []
 
-    async def story():
+    async def scenario():
         found.append(await resolve_store_host(Address(host, 20921), **limits))
 
-    run(story())
+    run(scenario())
     return found[0]
 
 
@@ -76,12 +76,12 @@ def test_a_silent_resolver_delays_a_start_for_a_bounded_time(names, caplog):
     names["slow"] = stalled
     found = []
 
-    async def story():
+    async def scenario():
         found.append(await resolve_store_host(Address("slow", 20921), limit_s=0.05))
         is_over.set()
 
     with caplog.at_level(logging.WARNING):
-        run(story())
+        run(scenario())
 
     assert found == [Host(bytes((127, 0, 0, 1)), 20921)]
     assert "no answer within 0.05 s" in caplog.text

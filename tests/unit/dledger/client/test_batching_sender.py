@@ -189,7 +189,7 @@ def refused(*, is_named: bool = False, is_left: bool = False, is_drained_first: 
     [(2, FULL_SIZE_BYTES - 1, 2), (2, FULL_SIZE_BYTES, 4), (1, FULL_SIZE_BYTES - 1, 1), (1, FULL_SIZE_BYTES, 1)],
 )
 def test_batches_in_flight_are_bounded_and_twice_as_many_when_full(batches_max, queued_bytes, expected):
-    async def story():
+    async def scenario():
         stage = Stage(batches_max)
         stage.policy.queued_bytes = queued_bytes
         stage.queue(*range(9))
@@ -200,11 +200,11 @@ def test_batches_in_flight_are_bounded_and_twice_as_many_when_full(batches_max, 
         assert [list(range(expected + 1))] == stage.sent()
         await stage.sender.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_lingering_batch_is_sent_when_the_linger_ends_early():
-    async def story():
+    async def scenario():
         stage = Stage()
         stage.policy.linger_s = 1000.0
         stage.queue(1)
@@ -216,11 +216,11 @@ def test_lingering_batch_is_sent_when_the_linger_ends_early():
         assert [[1]] == stage.sent()
         await stage.sender.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_all_that_is_queued_during_a_linger_shares_one_timer():
-    async def story():
+    async def scenario():
         stage, timers = Stage(), set()
         stage.policy.linger_s = 1000.0
         for number in range(5):
@@ -238,13 +238,13 @@ def test_all_that_is_queued_during_a_linger_shares_one_timer():
         await stage.sender.close()
         assert stage.sender._linger_end is None
 
-    run(story())
+    run(scenario())
 
 
 def test_a_timer_that_ends_later_by_a_rounding_error_is_kept():
     """The same linger in the same millisecond: the sums of the two ends differ in their last bit."""
 
-    async def story():
+    async def scenario():
         stage = Stage()
         stage.policy.linger_s = 1000.0
         stage.queue(1)
@@ -256,13 +256,13 @@ def test_a_timer_that_ends_later_by_a_rounding_error_is_kept():
         assert stage.sender._linger_end is timer
         await stage.sender.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_linger_whose_timer_fires_too_early_is_waited_for_again():
     """A loop may run a timer a moment before its time, uvloop as a rule: the batch was never sent."""
 
-    async def story():
+    async def scenario():
         stage = Stage()
         stage.policy.linger_s = 1000.0
         stage.queue(1)
@@ -274,11 +274,11 @@ def test_linger_whose_timer_fires_too_early_is_waited_for_again():
         early.cancel()
         await stage.sender.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_named_leader_is_tried_without_a_pause_a_limited_number_of_times():
-    async def story():
+    async def scenario():
         stage = Stage()
         stage.queue(1)
         await stage.settle()
@@ -300,12 +300,12 @@ def test_named_leader_is_tried_without_a_pause_a_limited_number_of_times():
         assert [2] == stage.sent()[-1]
         await stage.sender.close()
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.parametrize("verdict", [refused(), refused(is_named=True), refused(is_left=True)])
 def test_refusal_is_followed_by_a_pause_if_the_same_node_stays_or_none_is_known(verdict):
-    async def story():
+    async def scenario():
         stage = Stage()
         stage.queue(1)
         await stage.settle()
@@ -315,11 +315,11 @@ def test_refusal_is_followed_by_a_pause_if_the_same_node_stays_or_none_is_known(
         assert ["why"] == stage.events("refused")
         await stage.sender.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_search_for_the_leader_is_repeated_after_a_pause_unless_the_policy_ends_it():
-    async def story():
+    async def scenario():
         stage = Stage()
         stage.policy.openings = [Refusal("no leader"), Refusal("no leader yet")]
         stage.queue(1)
@@ -334,11 +334,11 @@ def test_search_for_the_leader_is_repeated_after_a_pause_unless_the_policy_ends_
         assert 0 == stage.pauses.count
         await stage.sender.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_ordered_refused_batch_is_sent_again_only_after_all_in_flight_are_answered():
-    async def story():
+    async def scenario():
         stage = Stage()
         stage.queue(1, 2, 3)
         await stage.settle()
@@ -351,11 +351,11 @@ def test_ordered_refused_batch_is_sent_again_only_after_all_in_flight_are_answer
         assert [[1, 2], [1, 3]] == stage.sent()
         await stage.sender.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_abandoned_stream_ends_with_its_last_answer():
-    async def story():
+    async def scenario():
         stage = Stage()
         stage.queue(1, 2)
         await stage.settle()
@@ -369,11 +369,11 @@ def test_abandoned_stream_ends_with_its_last_answer():
         assert [([], "CANCELLED", True)] == stage.events("lost by node 1")
         await stage.sender.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_stream_without_an_answer_for_too_long_is_cancelled_and_its_batches_are_lost():
-    async def story():
+    async def scenario():
         stage = Stage()
         stage.queue(1, 2)
         await until(lambda: stage.events("batch watched"), "the watch over deadlines has run")
@@ -388,11 +388,11 @@ def test_stream_without_an_answer_for_too_long_is_cancelled_and_its_batches_are_
         assert [[1, 2], [3]] == stage.sent()
         await stage.sender.close()
 
-    run(story())
+    run(scenario())
 
 
 def test_close_ends_batches_in_flight_and_then_queued_ones():
-    async def story():
+    async def scenario():
         stage = Stage()
         stage.queue(1, 2, 3)
         await stage.settle()
@@ -401,13 +401,13 @@ def test_close_ends_batches_in_flight_and_then_queued_ones():
         assert stage.sender.is_closed
         assert all(call.is_cancelled for call in stage.policy.calls)
 
-    run(story())
+    run(scenario())
 
 
 def test_close_ends_although_the_task_lost_its_cancellation():
     """A policy that fails in `open` must not make `close` wait for the task indefinitely."""
 
-    async def story():
+    async def scenario():
         stage = Stage()
         opens = asyncio.Event()
 
@@ -424,4 +424,4 @@ def test_close_ends_although_the_task_lost_its_cancellation():
             await stage.sender.close()
         assert [("queue failed", [1])] == stage.policy.events[-1:]
 
-    run(story())
+    run(scenario())

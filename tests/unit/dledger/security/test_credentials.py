@@ -280,7 +280,7 @@ def test_certificate_that_is_not_valid_yet_is_used_when_it_is(files: Certificate
 
 
 def test_watch_sees_a_change_and_reports_it(used: Credentials, files: CertificateFiles) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         changed: list[int] = []
         task = asyncio.create_task(used.watch(lambda loaded: changed.append(loaded.generation), 0.001))
         write(files, BETTER)
@@ -288,7 +288,7 @@ def test_watch_sees_a_change_and_reports_it(used: Credentials, files: Certificat
         task.cancel()
         assert changed == [2]
 
-    run(story())
+    run(scenario())
 
 
 def test_watch_continues_after_bad_files(
@@ -296,7 +296,7 @@ def test_watch_continues_after_bad_files(
 ) -> None:
     caplog.set_level(logging.INFO)
 
-    async def story() -> None:
+    async def scenario() -> None:
         task = asyncio.create_task(used.watch(interval_s=0.001))
         write(files, Tls(GOOD.authority, BETTER.certificate, GOOD.key))
         await until(lambda: used.fault)
@@ -304,7 +304,7 @@ def test_watch_continues_after_bad_files(
         await until(lambda: used.current.tls == BETTER)
         task.cancel()
 
-    run(story())
+    run(scenario())
 
     events = [each.getMessage().split()[0] for each in caplog.records if each.name == module.__name__]
     assert (events[0], events[-1]) == ("certificates_kept", "certificates_changed")

@@ -47,7 +47,7 @@ async def read_all(answers, given):
 
 @pytest.mark.parametrize("is_decided_at_once", [True, False])
 def test_stream_reads_no_more_requests_than_may_wait_for_answers(is_decided_at_once):
-    async def story():
+    async def scenario():
         stream = Stream(1000)
         answers = stream.call()
         first = asyncio.ensure_future(anext(answers))
@@ -65,11 +65,11 @@ def test_stream_reads_no_more_requests_than_may_wait_for_answers(is_decided_at_o
         await asyncio.gather(first, return_exceptions=True)
         await answers.aclose()
 
-    run(story())
+    run(scenario())
 
 
 def test_each_request_is_answered_once_in_the_order_of_decisions():
-    async def story():
+    async def scenario():
         stream = Stream(3)
         answers = stream.call()
         first = asyncio.ensure_future(anext(answers))
@@ -78,12 +78,12 @@ def test_each_request_is_answered_once_in_the_order_of_decisions():
             stream.decisions[number].set_result(number)
         assert [await first, *[each async for each in answers]] == [(2, 2), (0, 0), (1, 1)]
 
-    run(story())
+    run(scenario())
 
 
 @pytest.mark.parametrize("is_cancelled", [False, True])
 def test_request_without_an_outcome_ends_the_stream_after_the_answers_of_all_others(is_cancelled):
-    async def story():
+    async def scenario():
         stream = Stream(1000)
         answers = stream.call()
         first = asyncio.ensure_future(anext(answers))
@@ -104,11 +104,11 @@ def test_request_without_an_outcome_ends_the_stream_after_the_answers_of_all_oth
         assert isinstance(raised.value.__cause__, asyncio.CancelledError if is_cancelled else RuntimeError)
         assert len(stream.decisions) == taken
 
-    run(story())
+    run(scenario())
 
 
 def test_request_that_cannot_be_begun_ends_the_stream_after_the_answers_of_those_before():
-    async def story():
+    async def scenario():
         stream = Stream(3)
 
         def begin(request):
@@ -125,4 +125,4 @@ def test_request_that_cannot_be_begun_ends_the_stream_after_the_answers_of_those
         with pytest.raises(RuntimeError, match="a mistake"):
             await anext(answers)
 
-    run(story())
+    run(scenario())

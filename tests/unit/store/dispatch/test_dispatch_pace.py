@@ -20,10 +20,10 @@ NEVER_S = 3600.0
 PATIENT = MessageStoreConfig(sync_flush_timeout_ms=int(1000 * PATIENCE_S))
 
 
-def in_loop(story):
+def in_loop(scenario):
     async def run():
         async with asyncio.timeout(PATIENCE_S):
-            return await story()
+            return await scenario()
 
     return asyncio.run(run())
 
@@ -35,7 +35,7 @@ async def loop_turns():
 
 
 def test_all_requests_for_a_later_turn_share_it():
-    async def story():
+    async def scenario():
         runs = []
         debouncer = Debouncer(lambda: runs.append(1), 0.001)
         for _ in range(100):
@@ -45,11 +45,11 @@ def test_all_requests_for_a_later_turn_share_it():
         debouncer.later()
         await until(lambda: len(runs) == 2)
 
-    in_loop(story)
+    in_loop(scenario)
 
 
 def test_urgent_request_also_serves_waiting_ones():
-    async def story():
+    async def scenario():
         runs = []
         debouncer = Debouncer(lambda: runs.append(1), NEVER_S)
         debouncer.later()
@@ -62,11 +62,11 @@ def test_urgent_request_also_serves_waiting_ones():
         await asyncio.sleep(0.005)
         assert runs == [1]
 
-    in_loop(story)
+    in_loop(scenario)
 
 
 def test_request_gets_a_turn_at_once_when_there_was_none_for_a_while():
-    async def story():
+    async def scenario():
         runs = []
         debouncer = Debouncer(lambda: runs.append(1), NEVER_S, gap_s=NEVER_S)
         debouncer.later()
@@ -75,11 +75,11 @@ def test_request_gets_a_turn_at_once_when_there_was_none_for_a_while():
         await asyncio.sleep(0)
         assert runs == [1]
 
-    in_loop(story)
+    in_loop(scenario)
 
 
 def test_all_requests_soon_after_a_turn_share_the_next_one_after_the_gap():
-    async def story():
+    async def scenario():
         loop, gap_s, runs = asyncio.get_running_loop(), 8.0, []
         # The test advances the clock: otherwise a gap may end before the next request, wherever the process stalls.
         now_s = float(int(loop.time()))
@@ -97,11 +97,11 @@ def test_all_requests_soon_after_a_turn_share_the_next_one_after_the_gap():
         await loop_turns()
         assert runs == [now_s - gap_s, now_s]
 
-    in_loop(story)
+    in_loop(scenario)
 
 
 def test_urgent_request_does_not_wait_for_the_gap():
-    async def story():
+    async def scenario():
         runs = []
         debouncer = Debouncer(lambda: runs.append(1), NEVER_S, gap_s=NEVER_S)
         debouncer.soon()
@@ -112,11 +112,11 @@ def test_urgent_request_does_not_wait_for_the_gap():
         await asyncio.sleep(0)
         assert len(runs) == 2
 
-    in_loop(story)
+    in_loop(scenario)
 
 
 def test_work_may_request_the_next_turn_and_a_cancelled_one_never_runs():
-    async def story():
+    async def scenario():
         runs = []
 
         def work():
@@ -134,7 +134,7 @@ def test_work_may_request_the_next_turn_and_a_cancelled_one_never_runs():
         await asyncio.sleep(0)
         assert len(runs) == 5
 
-    in_loop(story)
+    in_loop(scenario)
 
 
 @pytest.fixture
@@ -143,14 +143,14 @@ def leisurely(monkeypatch):
     monkeypatch.setattr(background, "_DISPATCH_PACE_S", NEVER_S)
 
 
-def with_broker(tmp_path, story):
+def with_broker(tmp_path, scenario):
     async def run():
         config = StandaloneConfig(str(tmp_path / "store"), "broker-a", "127.0.0.1:1", PlainStoreConfig(store=PATIENT))
         broker = StandaloneReplica.open(OsFiles(), config)
         try:
             # The dispatch at the start has nothing to do; a later one would include messages that are put now.
             await asyncio.sleep(0)
-            await story(broker)
+            await scenario(broker)
         finally:
             if not broker.failure.done():
                 await broker.stop()
@@ -170,26 +170,26 @@ def found_at(broker, place, number):
 
 
 def test_a_single_put_is_dispatched_within_the_pace_without_a_waiting_reader(tmp_path):
-    async def story(broker):
+    async def scenario(broker):
         place = await put(broker, 1)
         await until(lambda: found_at(broker, place, 1))
 
-    with_broker(tmp_path, story)
+    with_broker(tmp_path, scenario)
 
 
 @pytest.mark.usefixtures("leisurely")
 def test_much_undispatched_log_is_dispatched_at_once(tmp_path):
-    async def story(broker):
+    async def scenario(broker):
         message = numbered(1)._replace(body=bytes(background._DISPATCH_GATHER_SIZE_BYTES))
         outcome = await broker.serving_puts().begin_put([message])
         await until(lambda: found_at(broker, outcome.places[-1], 1))
 
-    with_broker(tmp_path, story)
+    with_broker(tmp_path, scenario)
 
 
 @pytest.mark.usefixtures("leisurely")
 def test_a_confirmed_read_sees_what_was_acknowledged_before(tmp_path):
-    async def story(broker):
+    async def scenario(broker):
         for number in range(20):
             place = await put(broker, number)
             assert not found_at(broker, place, number)
@@ -198,12 +198,12 @@ def test_a_confirmed_read_sees_what_was_acknowledged_before(tmp_path):
             await broker.confirm(ReadMode.LEASE if number % 2 else ReadMode.LINEARIZABLE)
             assert found_at(broker, place, number)
 
-    with_broker(tmp_path, story)
+    with_broker(tmp_path, scenario)
 
 
 @pytest.mark.usefixtures("leisurely")
 def test_reads_that_time_out_before_dispatch_leave_nothing(tmp_path):
-    async def story(broker):
+    async def scenario(broker):
         tasks = broker.service.background
         confirming = [asyncio.create_task(tasks.dispatched_to(1 << 40)) for _ in range(5)]
         await until(lambda: len(tasks._awaited) == 5)
@@ -216,12 +216,12 @@ def test_reads_that_time_out_before_dispatch_leave_nothing(tmp_path):
             await confirming[0]
         assert not tasks._awaited
 
-    with_broker(tmp_path, story)
+    with_broker(tmp_path, scenario)
 
 
 @pytest.mark.usefixtures("leisurely")
 def test_a_waiting_reader_is_woken_at_once_whether_it_came_before_the_put_or_after(tmp_path):
-    async def story(broker):
+    async def scenario(broker):
         message = numbered(1)
         early = asyncio.create_task(broker.wait(message.topic, message.queue_id, 0, PATIENCE_S, "*"))
         await until(lambda: broker.store.waiters_count)
@@ -234,7 +234,7 @@ def test_a_waiting_reader_is_woken_at_once_whether_it_came_before_the_put_or_aft
         broker.store.wait(message.topic, message.queue_id, 2, woken.set)
         await woken.wait()
 
-    with_broker(tmp_path, story)
+    with_broker(tmp_path, scenario)
 
 
 @pytest.mark.usefixtures("leisurely")
@@ -253,7 +253,7 @@ def test_messages_not_dispatched_at_the_end_are_readable_after_a_restart(tmp_pat
 
 @pytest.mark.usefixtures("leisurely")
 def test_waiters_for_dispatch_fail_when_the_store_has_stopped(tmp_path):
-    async def story(broker):
+    async def scenario(broker):
         await put(broker, 1)
         waiting = asyncio.create_task(broker.confirm(ReadMode.LINEARIZABLE))
         await asyncio.sleep(0)
@@ -263,4 +263,4 @@ def test_waiters_for_dispatch_fail_when_the_store_has_stopped(tmp_path):
         with pytest.raises(StoreStopped, match="the disk is gone"):
             await broker.confirm(ReadMode.LINEARIZABLE)
 
-    with_broker(tmp_path, story)
+    with_broker(tmp_path, scenario)

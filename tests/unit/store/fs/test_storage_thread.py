@@ -7,7 +7,7 @@ from tests.support.waiting import PATIENCE_S
 
 
 def test_stop_ends_even_when_the_callback_of_the_owner_fails():
-    async def story():
+    async def scenario():
         failures = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context["exception"]))
         thread = StorageThread("test")
@@ -20,11 +20,11 @@ def test_stop_ends_even_when_the_callback_of_the_owner_fails():
             await thread.stop()
         assert [str(failure) for failure in failures] == ["cannot continue from None"]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_stop_waits_for_work_that_other_work_has_asked_for():
-    async def story():
+    async def scenario():
         done = []
         thread = StorageThread("test")
         thread.run(lambda: done.append(1), lambda _: thread.run(lambda: done.append(2), lambda _: done.append(3)))
@@ -32,4 +32,4 @@ def test_stop_waits_for_work_that_other_work_has_asked_for():
             await thread.stop()
         assert done == [1, 2, 3]
 
-    asyncio.run(story())
+    asyncio.run(scenario())

@@ -26,7 +26,7 @@ from tests.support.message_stores import (
     with_log,
     with_store,
 )
-from tests.support.waiting import PATIENCE_S, STORY_S, until
+from tests.support.waiting import PATIENCE_S, SCENARIO_LIMIT_S, until
 
 # A put times out only in tests of timeouts, however slow the disk is.
 SYNC = with_store(with_log(SMALL, is_flush_sync=True), sync_flush_timeout_ms=int(1000 * PATIENCE_S))
@@ -123,7 +123,7 @@ def test_start_after_a_kill_redispatches_a_bounded_amount_however_much_was_put(t
         service = StoreService(*arguments, is_flush_sync=True)
         service.start()
         derived = opened.messages.derived
-        async with asyncio.timeout(STORY_S):
+        async with asyncio.timeout(SCENARIO_LIMIT_S):
             for number in range(300):
                 clock.pass_s(4)
                 await service.put(numbered(number, tag="t", body_size=300))
@@ -221,11 +221,11 @@ EXPIRING = with_store(with_log(SYNC, mapped_file_size=16384), dispatch_size_byte
 @asynccontextmanager
 async def expiring(root, monkeypatch, files=None):
     """Run a service whose log has just lost its first files; yield it and the actions of the loop, in order."""
-    story = []
+    steps_seen = []
     expire = ConsumeQueue.expire
 
     def noted(queue, log_begin):
-        story.append(log_begin)
+        steps_seen.append(log_begin)
         expire(queue, log_begin)
 
     monkeypatch.setattr(ConsumeQueue, "expire", noted)
@@ -233,7 +233,7 @@ async def expiring(root, monkeypatch, files=None):
 
     async def watch():
         while True:
-            story.append("turn")
+            steps_seen.append("turn")
             await asyncio.sleep(0)
 
     async with running(root, EXPIRING, files) as service:
@@ -243,24 +243,24 @@ async def expiring(root, monkeypatch, files=None):
         service.store.log.delete_before(3 * 16384)
         watching = asyncio.create_task(watch())
         try:
-            yield service, story
+            yield service, steps_seen
         finally:
             watching.cancel()
 
 
-def ends_of(story):
+def ends_of(steps_seen):
     """Return the number of queues truncated to each begin of the log."""
-    return Counter(step for step in story if step != "turn")
+    return Counter(step for step in steps_seen if step != "turn")
 
 
 def while_expiring(tmp_path, monkeypatch, check):
-    """Run `check(service, story, begin)` when the first queues are truncated to the new begin of the log."""
+    """Run `check(service, steps_seen, begin)` when the first queues are truncated to the new begin of the log."""
 
     async def run():
-        async with expiring(tmp_path, monkeypatch) as (service, story):
+        async with expiring(tmp_path, monkeypatch) as (service, steps_seen):
             begin = service.store.log.begin_offset
-            await until(lambda: ends_of(story)[begin], "the first queues follow the log")
-            await check(service, story, begin)
+            await until(lambda: ends_of(steps_seen)[begin], "the first queues follow the log")
+            await check(service, steps_seen, begin)
 
     asyncio.run(run())
 
@@ -268,9 +268,9 @@ def while_expiring(tmp_path, monkeypatch, check):
 def test_queues_follow_the_begin_of_the_log_one_iteration_after_the_other(tmp_path, monkeypatch):
     """If each queue uses up the time of a step, the loop does other work after each of them."""
 
-    async def check(service, story, begin):
-        await until(lambda: ends_of(story)[begin] == QUEUES, "all queues follow the log")
-        steps = [step != "turn" for step in story]
+    async def check(service, steps_seen, begin):
+        await until(lambda: ends_of(steps_seen)[begin] == QUEUES, "all queues follow the log")
+        steps = [step != "turn" for step in steps_seen]
         assert not any(one and other for one, other in pairwise(steps))
         for queue_id in range(QUEUES):
             queue_offset = service.store.min_offset("TopicTest", queue_id)
@@ -282,10 +282,10 @@ def test_queues_follow_the_begin_of_the_log_one_iteration_after_the_other(tmp_pa
 
 
 def test_queues_follow_a_log_that_loses_further_files_meanwhile(tmp_path, monkeypatch):
-    async def check(service, story, begin):
+    async def check(service, steps_seen, begin):
         service.store.log.delete_before(4 * 16384)
         second = service.store.log.begin_offset
-        await until(lambda: ends_of(story)[second] >= QUEUES, "all queues follow the log to its second begin")
+        await until(lambda: ends_of(steps_seen)[second] >= QUEUES, "all queues follow the log to its second begin")
         assert second > begin
         assert all(service.store.min_offset("TopicTest", queue_id) > 0 for queue_id in range(QUEUES))
 
@@ -293,11 +293,11 @@ def test_queues_follow_a_log_that_loses_further_files_meanwhile(tmp_path, monkey
 
 
 def test_service_that_is_stopped_between_two_turns_leaves_the_rest_to_the_next_start(tmp_path, monkeypatch):
-    async def check(service, story, begin):
+    async def check(service, steps_seen, begin):
         await service.stop()
-        count = ends_of(story)[begin]
+        count = ends_of(steps_seen)[begin]
         await asyncio.sleep(0)
-        assert ends_of(story)[begin] == count
+        assert ends_of(steps_seen)[begin] == count
         service.failure.cancel()  # it is stopped already
 
     while_expiring(tmp_path, monkeypatch, check)
