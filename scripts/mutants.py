@@ -96,7 +96,7 @@ LEVELS = {
 def _caught_by(catch: Any) -> str:
     """Return the seed and the violated invariant, or the name of the script, workload or test."""
     if catch.seed is None:
-        return f"`{catch.where.split(' ')[-1]}`"
+        return f"`{catch.where.removeprefix('test ')}`"
     invariant = ":".join(catch.failure.split(":")[:2]) if catch.failure.startswith("Violation") else catch.failure
     return f"{catch.where}: {invariant.removeprefix('Violation: ').split(':')[0].strip()}"
 

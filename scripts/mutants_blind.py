@@ -29,7 +29,8 @@ def main() -> int:
     parser.add_argument("--again", action="store_true", help="also bugs that were judged before")
     options = parser.parse_args()
     sys.path.insert(0, str(ROOT))
-    names: list[str] = list(importlib.import_module("tests.mutants.catalogue").MUTANTS)
+    mutants = importlib.import_module("tests.mutants.catalogue").MUTANTS
+    names: list[str] = [name for name, mutant in mutants.items() if not mutant.is_setting]
     found: dict[str, str | None] = json.loads(FOUND.read_text("utf-8"))
     wanted = [name for name in names if options.only.replace("_", " ") in name and (options.again or name not in found)]
     with ProcessPoolExecutor(max_workers=options.jobs) as pool:

@@ -89,11 +89,14 @@ class Mutant:
     Attributes:
         plant: plants the bug; its name, with blanks for underscores, is the name of the bug.
         breaks: its effect, in a few words. level: the tests that must catch it.
+        is_setting: nothing is planted; the shape of its level sets an option that gives up the guarantee. Only runs
+            with that option can fail, so the default gate is not expected to.
     """
 
     plant: Plant
     breaks: str
     level: Level
+    is_setting: bool = False
 
     @property
     def name(self):

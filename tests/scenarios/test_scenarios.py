@@ -19,7 +19,7 @@ SCRIPTS = sorted(FOLDER.glob("*.txt"))
 
 
 @pytest.mark.parametrize("path", [pytest.param(path, id=path.stem) for path in SCRIPTS])
-def test_story_equals_the_recorded_one(path: Path, request: pytest.FixtureRequest) -> None:
+def test_run_equals_the_recorded_one(path: Path, request: pytest.FixtureRequest) -> None:
     written = path.read_text(encoding="utf-8")
     happened = script.run(written)
     if request.config.getoption("--rewrite", default=False):

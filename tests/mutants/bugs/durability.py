@@ -227,6 +227,7 @@ MUTANTS = (
             ("Violation: leader completeness", "Violation: state machine safety", "Violation: durable commit"),
             acknowledged_from_the_page_cache,
         ),
+        is_setting=True,
     ),
     Mutant(vote_is_not_saved_with_the_term, "one vote a term", Seeds(("Violation: vote",), with_elections, 5)),
     Mutant(
