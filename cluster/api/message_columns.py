@@ -8,70 +8,85 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
-from itertools import repeat
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from cluster.v1 import broker_pb2 as pb
 from commitlog.record.properties import RawProperties
+from commitlog.record.unique_keys import find_keys
 from store.access.message_store import PUT_MESSAGES_MAX
 from store.errors import IllegalMessage, IllegalRequest
-from store.model.message import Host, Message, StoredMessage
+from store.model.message_columns import MessageColumns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from commitlog.record.record import Record
+    from store.model.message import Host, StoredMessage
+    from store.model.message_columns import Numbers
 
 PUT_SIZE_BYTES_MAX: Final = 8 << 20
 _PORT: Final = struct.Struct(">i")
-Value = TypeVar("Value")
 
 
-def messages_of(request: pb.PutRequest, born_host: Host, now_ms: int) -> list[Message]:
-    """Return the messages of a request.
+def messages_of(
+    request: pb.PutRequest, properties: Sequence[bytes], born_host: Host, now_ms: int
+) -> tuple[MessageColumns, int]:
+    """Return the messages of a request, and the size of their bodies.
 
     Args:
         request: request of a client.
+        properties: its properties, as a list: protobuf makes a new object at each access to an element.
         born_host: address of the client.
         now_ms: born timestamp of messages that have none; milliseconds since 1970.
 
     Raises:
         IllegalMessage: there are no messages, too many, or the lists differ in length.
     """
-    bodies = request.bodies
+    bodies = list(request.bodies)
     count = len(bodies)
     if not 0 < count <= PUT_MESSAGES_MAX:
         raise IllegalMessage("bodies", f"1 to {PUT_MESSAGES_MAX}", str(count))
-    size_bytes = sum(map(len, bodies)) + sum(map(len, request.properties))
+    body_size_bytes = sum(map(len, bodies))
+    size_bytes = body_size_bytes + sum(map(len, properties))
     if size_bytes > PUT_SIZE_BYTES_MAX:
         raise IllegalMessage("bodies and properties", f"at most {PUT_SIZE_BYTES_MAX} bytes", str(size_bytes))
-    columns = zip(
+    queue_ids = _one_or_each("queue_ids", request.queue_ids, count, 0)
+    _check_length("properties", properties, count)
+    flags = _each("flags", request.flags, count, 0)
+    sys_flags = _one_or_each("sys_flags", request.sys_flags, count, 0)
+    born_timestamps = _one_or_each("born_timestamps", request.born_timestamps, count, now_ms)
+    reconsume_times = _each("reconsume_times", request.reconsume_times, count, 0)
+    topic, properties = request.topic, properties or [b""] * count
+    unique_keys, key_hashes = find_keys(topic, properties)
+    messages = MessageColumns(
+        topic,
         bodies,
-        _one_or_each("queue_ids", request.queue_ids, count, 0),
-        _each("properties", request.properties, count, b""),
-        _each("flags", request.flags, count, 0),
-        _one_or_each("sys_flags", request.sys_flags, count, 0),
-        _one_or_each("born_timestamps", request.born_timestamps, count, now_ms),
-        _each("reconsume_times", request.reconsume_times, count, 0),
-        strict=False,
+        properties,
+        RawProperties,
+        queue_ids=queue_ids,
+        flags=flags,
+        sys_flags=sys_flags,
+        born_timestamps=born_timestamps,
+        reconsume_times=reconsume_times,
+        born_host=born_host,
+        unique_keys=unique_keys,
+        key_hashes=key_hashes,
     )
-    topic = request.topic
-    return [
-        Message(topic, body, queue_id, RawProperties(raw), flag, sys_flag, born, born_host, reconsume_times)
-        for body, queue_id, raw, flag, sys_flag, born, reconsume_times in columns
-    ]
+    return messages, body_size_bytes
 
 
-def _each(name: str, values: Sequence[Value], count: int, default: Value) -> Iterable[Value]:
-    if not values:
-        return repeat(default, count)
-    if len(values) != count:
+def _check_length(name: str, values: Sequence[object], count: int) -> None:
+    if values and len(values) != count:
         raise IllegalMessage(name, f"{count} values, one for each body, or none", str(len(values)))
-    return values
 
 
-def _one_or_each(name: str, values: Sequence[Value], count: int, default: Value) -> Iterable[Value]:
-    return repeat(values[0], count) if len(values) == 1 else _each(name, values, count, default)
+def _each(name: str, values: Sequence[int], count: int, default: int) -> Numbers:
+    _check_length(name, values, count)
+    return list(values) if values else default
+
+
+def _one_or_each(name: str, values: Sequence[int], count: int, default: int) -> Numbers:
+    return values[0] if len(values) == 1 else _each(name, values, count, default)
 
 
 def check_lengths(what: str, *lists: Sequence[object]) -> None:

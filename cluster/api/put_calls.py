@@ -23,7 +23,7 @@ from __future__ import annotations
 import asyncio
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypedDict
 
 from cluster.api.answers import DONE, refusal
 from cluster.api.message_columns import encode_host, messages_of
@@ -39,12 +39,13 @@ from dledger.service.pipelined_call import PipelinedCall
 from dledger.service.request_guard import BadRequest, BoundsCheck
 from dledger.service.retry_times import RetryTimes
 from store.errors import Certainty, IllegalMessage, IllegalRequest, StoreError
-from store.model.commit_log import PutOutcome, PutStatus
+from store.model.commit_log import Places, PutOutcome, PutStatus
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from cluster.protocol.topic_config import TopicConfig
+    from store.model.commit_log import Place
     from store.model.message import Host
 
 _STATUS_TO_WIRE: Final = {status: pb.PutStatus.Value(f"PUT_STATUS_{status.name}") for status in PutStatus}
@@ -106,9 +107,9 @@ class PutCalls:
             if new_topic is not None:
                 return asyncio.ensure_future(self._create_and_put(new_topic, born_host, request))
             self._check(topic or core.known_topic(request.topic), request)
-            check_delivery(request.properties, request.sys_flags)
-            messages = messages_of(request, born_host, wall_clock_ms())
-            size_bytes = sum([len(message.body) for message in messages])
+            properties = list(request.properties)
+            check_delivery(properties, request.sys_flags)
+            messages, size_bytes = messages_of(request, properties, born_host, wall_clock_ms())
             amount = max(size_bytes, len(messages) * self._message_bytes_min)
             if not self._pending.take(name, amount):
                 raise self._overloaded(name)
@@ -185,15 +186,12 @@ class PutCalls:
         outcome, error = put
         if outcome is not None and outcome.certainty is Certainty.APPENDED:
             places = outcome.places
-            stamps = [place.store_timestamp for place in places]
             own_host = encode_host(self._core.replica.store_host)
             return pb.PutResponse(
                 request_id=request_id,
                 answer=DONE,
                 status=_OK,
-                physical_offsets=[place.physical_offset for place in places],
-                queue_offsets=[place.queue_offset for place in places],
-                store_timestamps=stamps[:1] if stamps[0] == stamps[-1] == max(stamps) == min(stamps) else stamps,
+                **_columns_of(places),
                 store_host=own_host,
                 repeated_count=outcome.repeated_count,
                 queue_ids=outcome.queue_ids,
@@ -208,6 +206,26 @@ class PutCalls:
         assert error is not None
         answer = refusal(self._core, error)
         return pb.PutResponse(request_id=request_id, answer=answer, status=_STATUS_TO_WIRE[status])
+
+
+class _PlaceColumns(TypedDict):
+    """Fields of a response."""
+
+    physical_offsets: Sequence[int]
+    queue_offsets: Sequence[int]
+    store_timestamps: Sequence[int]
+
+
+def _columns_of(places: Sequence[Place]) -> _PlaceColumns:
+    """Return places as columns of a response: one store timestamp if all messages have it."""
+    if isinstance(places, Places):
+        offsets, queue_offsets, stamps = places.physical_offsets, places.queue_offsets, [places.store_timestamp]
+    else:
+        offsets = [place.physical_offset for place in places]
+        queue_offsets = [place.queue_offset for place in places]
+        stamps = [place.store_timestamp for place in places]
+        stamps = stamps[:1] if min(stamps) == max(stamps) else stamps
+    return _PlaceColumns(physical_offsets=offsets, queue_offsets=queue_offsets, store_timestamps=stamps)
 
 
 def _illegal(error: IllegalRequest) -> IllegalMessage:

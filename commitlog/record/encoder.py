@@ -1,7 +1,8 @@
 """Converts messages to record bytes: checks them, then encodes many at once.
 
 A put has two steps. `RecordEncoder.prepare` does all checks, and all work that does not depend on the position in the
-log; `PreparedRecords` fills in offsets and store timestamp.
+log; `PreparedRecords` fills in offsets and store timestamp. For the replicated log, which writes physical offsets
+itself, `RecordEncoder.encode_each` does both at once: of columns in the native module, if it is in use.
 
 V2 is chosen where a topic is longer than the 127 bytes that V1 can express. RocketMQ counts UTF-16 units, which is the
 same for all names that it allows, and would write unreadable records for the others.
@@ -29,7 +30,9 @@ from commitlog.record.record import (
     TOPIC_LENGTH_MAX_V1,
     TOPIC_LENGTH_MAX_V2,
 )
+from dledger import native
 from store.errors import IllegalMessage
+from store.model.message_columns import MessageColumns
 from store.model.sys_flag import BORN_HOST_IPV6, HOST_MASK, STORE_HOST_IPV6
 from store.model.topics import check_topic
 
@@ -153,6 +156,40 @@ class RecordEncoder:
         self._store_host_flag = STORE_HOST_IPV6 if len(store_host.address) > 4 else 0
         self._topics: dict[str, _Topic] = {}
         self._born_hosts: dict[Host, bytes] = {}
+
+    def encode_each(
+        self, messages: Sequence[Message], queue_offsets: Sequence[int], store_timestamp: int
+    ) -> tuple[list[bytes], list[int]]:
+        """Return `PreparedRecords.encode_each` of messages, and the size of each record.
+
+        Raises:
+            IllegalMessage: see `prepare`.
+        """
+        if isinstance(messages, MessageColumns):
+            found = self._encode_columns(messages, queue_offsets, store_timestamp)
+            if found is not None:
+                return found
+        prepared = self.prepare(messages)
+        return prepared.encode_each(queue_offsets, store_timestamp), prepared.sizes
+
+    def _encode_columns(
+        self, messages: MessageColumns, queue_offsets: Sequence[int], store_timestamp: int
+    ) -> tuple[list[bytes], list[int]] | None:
+        """Return the same in the native module; None if it does not handle these messages, or is not in use."""
+        kernels = native.kernels
+        if kernels is None or self._has_property_crc:
+            return None
+        topic = self._topics.get(messages.topic) or self._keep_topic(messages.topic)
+        host = self._born_hosts.get(messages.born_host) or self._keep_born_host(messages.born_host)
+        bodies = messages.bodies
+        numbers = (
+            *(messages.queue_ids, queue_offsets, messages.flags, messages.sys_flags, messages.born_timestamps),
+            *(messages.reconsume_times, list(map(crc32, bodies))),
+        )
+        return kernels.encode_records(
+            *(bodies, messages.properties, numbers, *topic, host, self._store_host, store_timestamp),
+            self._max_message_size,
+        )
 
     def prepare(self, messages: Sequence[Message]) -> PreparedRecords:
         """Check `messages` and encode everything that does not depend on their position.

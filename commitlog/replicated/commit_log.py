@@ -24,7 +24,7 @@ from dledger.errors import ResponseCode
 from dledger.pending.appends import AppendResult
 from dledger.types import NO_INDEX
 from store.errors import Certainty, CorruptData, IllegalMessage
-from store.model.commit_log import PendingPut, Place, PutOutcome, RawLog
+from store.model.commit_log import PendingPut, Places, PutOutcome, RawLog
 from store.model.message import LOOPBACK, Host, Message
 
 if TYPE_CHECKING:
@@ -159,18 +159,18 @@ class DLedgerCommitLog:
         Raises:
             store.errors.IllegalMessage: nothing was appended; the error names the message and the reason.
         """
-        prepared = self._encoder.prepare(messages)
-        largest = max(prepared.sizes)
-        if largest > self._entries.max_body_bytes:
-            raise IllegalMessage("record", f"at most {self._entries.max_body_bytes} bytes", f"{largest}")
         # Timestamps never decrease along the log, whatever the clock of an earlier leader was.
         timestamp = max(self._clock(), self._appended_timestamp, self.last_store_timestamp)
+        records, sizes = self._encoder.encode_each(messages, queue_offsets, timestamp)
+        largest = max(sizes)
+        if largest > self._entries.max_body_bytes:
+            raise IllegalMessage("record", f"at most {self._entries.max_body_bytes} bytes", f"{largest}")
         self._appended_timestamp = timestamp
-        future = self._node.append(prepared.encode_each(queue_offsets, timestamp), STAMP_AT)
+        future = self._node.append(records, STAMP_AT)
         pending = PendingPut()
 
         def ended(done: asyncio.Future[AppendResult]) -> None:
-            pending.end(_outcome(done, prepared.sizes, queue_offsets, timestamp))
+            pending.end(_outcome(done, sizes, queue_offsets, timestamp))
 
         if future.done():
             ended(future)
@@ -298,8 +298,5 @@ def _outcome(
     status, certainty = put_outcome(result.code)
     if certainty is not Certainty.APPENDED:
         return PutOutcome(status, certainty, (), result.message)
-    places = [
-        Place(position + HEADER_SIZE, size, queue_offset, timestamp)
-        for position, size, queue_offset in zip(result.positions, sizes, queue_offsets, strict=True)
-    ]
-    return PutOutcome(status, certainty, places)
+    physical_offsets = [position + HEADER_SIZE for position in result.positions]
+    return PutOutcome(status, certainty, Places(physical_offsets, sizes, queue_offsets, timestamp))

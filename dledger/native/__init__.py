@@ -8,6 +8,8 @@ is a C compiler (`scripts/build_native.py`). `DLEDGER_NATIVE=0` in the environme
 | ---------------- | -------------------------------------- |
 | `encode_entries` | `dledger.entries.format.entry.encode_batch` |
 | `walk_entries`   | `dledger.entries.format.walk.walk`     |
+| `encode_records` | `commitlog.record.encoder.RecordEncoder.prepare`, `PreparedRecords.encode_each` |
+| `find_keys`      | `commitlog.record.unique_keys.find_keys` |
 
 A function returns None for arguments that it does not handle, for example a number that does not fit into 62 bits; the
 caller then runs the reference. Any package may import this one; it imports nothing of ours.
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 # Of the functions' arguments and results; the same number is in kernels.c.
-VERSION: Final = 1
+VERSION: Final = 2
 VARIABLE: Final = "DLEDGER_NATIVE"
 
 
@@ -63,6 +65,48 @@ class Kernels(Protocol):
         Returns:
             Their index units; the offset after them; index, term and chain checksum of `WalkState`; and whether a codec
             has to check the entry at that offset.
+        """
+        ...
+
+    def encode_records(  # noqa: PLR0917
+        self,
+        bodies: Sequence[bytes],
+        properties: Sequence[bytes],
+        numbers: tuple[Sequence[int] | int, ...],
+        magic: int,
+        topic: bytes,
+        born_host: bytes,
+        store_host: bytes,
+        store_timestamp: int,
+        body_size_max: int,
+        /,
+    ) -> tuple[list[bytes], list[int]] | None:
+        """Return records with physical offset 0, and their sizes.
+
+        Args:
+            bodies: of the messages; the other lists have one element for each.
+            properties: encoded.
+            numbers: queue ids, queue offsets, flags, sys flags, born timestamps, reconsume times and checksums of the
+                bodies (CRC-32): lists, or one number for all messages.
+            magic: of the records.
+            topic: the name, with its length before it.
+            born_host: encoded.
+            store_host: encoded.
+            store_timestamp: of all of them; milliseconds since 1970.
+            body_size_max: in bytes.
+        """
+        ...
+
+    def find_keys(
+        self, properties: Sequence[bytes], mark: bytes, prefix: bytes, prefix_hash: int, /
+    ) -> tuple[list[bytes], list[int]] | None:
+        """Return a value of each message, as `prefix` + value, and the hash of `topic#value`; b"" and 0 without one.
+
+        Args:
+            properties: encoded.
+            mark: the name of the property and 0x01.
+            prefix: of the returned keys.
+            prefix_hash: `store.model.java_hash.key_prefix_hash` of the topic.
         """
         ...
 

@@ -3,11 +3,13 @@
 
 #include "kernels.h"
 
-#define VERSION 1
+#define VERSION 2
 
 static PyMethodDef methods[] = {
     {"encode_entries", (PyCFunction)(void (*)(void))encode_entries, METH_FASTCALL, NULL},
     {"walk_entries", (PyCFunction)(void (*)(void))walk_entries, METH_FASTCALL, NULL},
+    {"encode_records", (PyCFunction)(void (*)(void))encode_records, METH_FASTCALL, NULL},
+    {"find_keys", (PyCFunction)(void (*)(void))find_keys, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };
 

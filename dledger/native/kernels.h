@@ -78,5 +78,7 @@ uint32_t crc32c(const uint8_t *data, size_t size);
 
 PyObject *encode_entries(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *walk_entries(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
+PyObject *encode_records(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
+PyObject *find_keys(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 
 #endif

@@ -26,7 +26,9 @@ from store.errors import Certainty, CorruptData
 from store.model.commit_log import CommitLog, PendingPut, Place, PutOutcome, PutStatus
 from store.model.java_hashes import each_key_hash
 from store.model.message import UNIQUE_KEY, Host, Message
+from store.model.message_columns import MessageColumns, each_queue_id
 from store.model.sys_flag import transaction_type
+from store.model.unique_keys import unique_key
 
 if TYPE_CHECKING:
     from store.model.dispatch_batch import DispatchBatch, Int32s, Int64s
@@ -38,8 +40,18 @@ _SCAN_SIZE_BYTES = 4 << 20
 _FIRST_SPAN_MS = 1000
 
 Append = Callable[[Sequence[Message]], PendingPut]
-# topic and UNIQ_KEY; a plain tuple, because each put creates one
-_Key = tuple[str, str]
+
+
+class _Keys(NamedTuple):
+    """The keys of the messages of one put.
+
+    Attributes:
+        keys: of each message: `store.model.unique_keys.unique_key`; empty without one.
+        hashes: of each message: the index's hash of its key.
+    """
+
+    keys: Sequence[bytes]
+    hashes: Sequence[int]
 
 
 class _Rows(NamedTuple):
@@ -57,7 +69,7 @@ class _Put(NamedTuple):
     """A put that is not dispatched yet."""
 
     pending: PendingPut
-    keys: Sequence[_Key | None]
+    keys: Sequence[bytes]
     queue_ids: Sequence[int]
 
 
@@ -100,7 +112,7 @@ class DedupeWindow:
         self._newest_timestamp = 0
         self._places: dict[int, int | deque[int]] = {}
         self._puts: deque[_Put] = deque()
-        self._undispatched: dict[_Key, _Put] = {}
+        self._undispatched: dict[bytes, _Put] = {}
 
     def __len__(self) -> int:
         """Return the number of messages in the window."""
@@ -209,9 +221,11 @@ class DedupeWindow:
             self._drop(self._puts.popleft())
 
     def _drop(self, put: _Put) -> None:
+        undispatched = self._undispatched
         for key in put.keys:
-            if key is not None and self._undispatched.get(key) is put:
-                del self._undispatched[key]
+            # A later put may have the same key: it was sent again after an unknown outcome.
+            if undispatched.get(key) is put:
+                del undispatched[key]
 
     def forget_pending(self) -> None:
         """Drop puts that were not dispatched, when the whole log is dispatched. See `MessageStore`."""
@@ -226,8 +240,9 @@ class DedupeWindow:
         Raises:
             the errors of `append`; nothing was put.
         """
-        keys = [_key_of(message) for message in messages]
-        earlier = self._find_earlier(keys)
+        found = _keys_of(messages)
+        earlier = self._find_earlier(found)
+        keys = found.keys
         if not earlier:
             pending = append(messages)
             self._remember(pending, messages, keys)
@@ -242,27 +257,30 @@ class DedupeWindow:
             sources[row] = sources[source] if isinstance(source, int) else source
         return _joined([sources[row] for row in range(len(messages))], len(earlier))
 
-    def _find_earlier(self, keys: Sequence[_Key | None]) -> dict[int, _Source | int]:
+    def _find_earlier(self, found: _Keys) -> dict[int, _Source | int]:
         """Return repeated messages by row: the first one's place, the put with it, or an earlier row."""
-        given = [key for key in keys if key is not None]
-        hashes = each_key_hash(given)
+        keys, hashes = found
+        if not all(keys):
+            given = [row for row, key in enumerate(keys) if key]
+            keys, hashes = [keys[row] for row in given], [hashes[row] for row in given]
         if (
-            len(set(given)) == len(given)
-            and self._undispatched.keys().isdisjoint(given)
+            len(set(keys)) == len(keys)
+            and self._undispatched.keys().isdisjoint(keys)
             and self._places.keys().isdisjoint(hashes)
         ):
             return {}  # Fast path: all are new.
         earlier: dict[int, _Source | int] = {}
-        rows: dict[_Key, int] = {}
-        with_key = [(row, key) for row, key in enumerate(keys) if key is not None]
-        for (row, key), hashed in zip(with_key, hashes, strict=True):
+        rows: dict[bytes, int] = {}
+        for row, (key, hashed) in enumerate(zip(*found, strict=True)):
+            if not key:
+                continue
             first = rows.setdefault(key, row)
             source = earlier.get(first, first) if first != row else self._known(key, hashed)
             if source is not None:
                 earlier[row] = source
         return earlier
 
-    def _known(self, key: _Key, hashed: int) -> _Source | None:
+    def _known(self, key: bytes, hashed: int) -> _Source | None:
         """Return the put in progress with this key, or the place of its message."""
         put = self._undispatched.get(key)
         if put is None:
@@ -272,7 +290,7 @@ class DedupeWindow:
         is_unknown = put.pending.outcome is not None and put.pending.outcome.certainty is Certainty.UNKNOWN
         return (self._stored(key, hashed) or found) if is_unknown else found
 
-    def _stored(self, key: _Key, hashed: int) -> _Stored | None:
+    def _stored(self, key: bytes, hashed: int) -> _Stored | None:
         """Return the message with this key, if it is in the window."""
         known = self._places.get(hashed)
         if known is None:
@@ -282,16 +300,16 @@ class DedupeWindow:
                 message = self._log.find(offset)
             except CorruptData:
                 continue
-            if message is not None and (message.topic, message.properties.get(UNIQUE_KEY)) == key:
+            if message is not None and unique_key(message.topic, message.properties.get(UNIQUE_KEY, "")) == key:
                 place = Place(offset, message.size, message.queue_offset, message.store_timestamp)
                 return _Stored(place, message.queue_id, message.store_host)
         return None
 
-    def _remember(self, pending: PendingPut, messages: Sequence[Message], keys: Sequence[_Key | None]) -> _Put:
-        put = _Put(pending, keys, [message.queue_id for message in messages])
+    def _remember(self, pending: PendingPut, messages: Sequence[Message], keys: Sequence[bytes]) -> _Put:
+        put = _Put(pending, keys, each_queue_id(messages))
         if any(keys) and (pending.outcome is None or pending.outcome.certainty is not Certainty.NOT_APPENDED):
             self._puts.append(put)
-            self._undispatched.update(dict.fromkeys(filter(None, keys), put))
+            self._undispatched.update(dict.fromkeys(keys if all(keys) else filter(None, keys), put))
             pending.when_done(lambda outcome: self._ended(put, outcome))
         return put
 
@@ -308,14 +326,24 @@ def _rows_of(batch: DispatchBatch) -> _Rows:
     return _Rows(batch.key_hashes[is_first], batch.physical_offsets[rows], batch.store_timestamps[rows])
 
 
-def _key_of(message: Message) -> _Key | None:
-    """Return the deduplication key of a message; None without one."""
+def _keys_of(messages: Sequence[Message]) -> _Keys:
+    """Return the deduplication keys of messages."""
+    if isinstance(messages, MessageColumns) and messages.is_ordinary:
+        return _Keys(messages.unique_keys, messages.key_hashes)
+    values = [_value_of(message) for message in messages]
+    with_key = [(message.topic, value) for message, value in zip(messages, values, strict=True) if value]
+    hashes = iter(each_key_hash(with_key))
+    keys = [unique_key(message.topic, value) if value else b"" for message, value in zip(messages, values, strict=True)]
+    return _Keys(keys, [next(hashes) if key else 0 for key in keys])
+
+
+def _value_of(message: Message) -> str:
+    """Return the UNIQ_KEY by which a message is recognised; empty without one."""
     if message.reconsume_times or transaction_type(message.sys_flag):
-        return None
+        return ""
     properties = message.properties
     find = getattr(properties, "find", properties.get)
-    unique_key = find(UNIQUE_KEY)
-    return (message.topic, unique_key) if unique_key else None
+    return find(UNIQUE_KEY) or ""
 
 
 def _joined(sources: Sequence[_Source], repeated_count: int) -> PendingPut:

@@ -25,6 +25,7 @@ from store.dispatch.long_polls import MessageWaiters, Waiter
 from store.errors import Certainty, DiskFull, IllegalMessage, IllegalRequest, StorageFailed, StoreStopped
 from store.model.commit_log import CommitLog, PendingPut, PutOutcome, PutStatus
 from store.model.message import Message, QueueKey, StoredMessage
+from store.model.message_columns import MessageColumns
 from store.model.sys_flag import INNER_BATCH
 from store.model.tag_filter import TagFilter
 from store.queues.offset_by_time import Boundary, StoreTimestampOf, first_time_from, offset_by_time
@@ -383,6 +384,10 @@ def _no_listener() -> None:
 def _check_put(messages: Sequence[Message]) -> None:
     if not 0 < len(messages) <= PUT_MESSAGES_MAX:
         raise IllegalMessage("batch", f"1 to {PUT_MESSAGES_MAX} messages", str(len(messages)))
+    if isinstance(messages, MessageColumns) and messages.is_ordinary:
+        queue_ids = messages.queue_ids
+        if (queue_ids if isinstance(queue_ids, int) else min(queue_ids)) >= 0:
+            return
     for number, message in enumerate(messages):
         if message.queue_id < 0:
             raise IllegalMessage("queue", f"at least 0 (message {number})", str(message.queue_id))

@@ -9,11 +9,12 @@ entry header precede it, which are not part of a record.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, overload
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from store.errors import Certainty
     from store.model.dispatch_batch import DispatchBatch, Int64s
@@ -48,6 +49,52 @@ class Place(NamedTuple):
     size: int
     queue_offset: int
     store_timestamp: int
+
+
+class Places(Sequence[Place]):
+    """The places of messages that were appended together, as columns; each `Place` is made on access.
+
+    Attributes:
+        physical_offsets, sizes, queue_offsets: of each message.
+        store_timestamp: of all of them.
+    """
+
+    __slots__ = ("physical_offsets", "queue_offsets", "sizes", "store_timestamp")
+
+    def __init__(
+        self,
+        physical_offsets: Sequence[int],
+        sizes: Sequence[int],
+        queue_offsets: Sequence[int],
+        store_timestamp: int,
+    ) -> None:
+        assert len(physical_offsets) == len(sizes) == len(queue_offsets), (physical_offsets, sizes, queue_offsets)
+        self.physical_offsets = physical_offsets
+        self.sizes = sizes
+        self.queue_offsets = queue_offsets
+        self.store_timestamp = store_timestamp
+
+    def __len__(self) -> int:
+        return len(self.physical_offsets)
+
+    @overload
+    def __getitem__(self, row: int) -> Place: ...
+
+    @overload
+    def __getitem__(self, row: slice) -> list[Place]: ...
+
+    def __getitem__(self, row: int | slice) -> Place | list[Place]:
+        if isinstance(row, slice):
+            return [self[each] for each in range(*row.indices(len(self)))]
+        return Place(self.physical_offsets[row], self.sizes[row], self.queue_offsets[row], self.store_timestamp)
+
+    def __eq__(self, other: object) -> bool:
+        return list(self) == list(other) if isinstance(other, Sequence) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(list(self))
 
 
 class PutOutcome(NamedTuple):

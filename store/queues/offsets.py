@@ -12,10 +12,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from store.model.message import Message, QueueKey
+from store.model.message_columns import MessageColumns
 from store.model.sys_flag import has_queue_offset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from store.model.message_columns import Numbers
 
 # Stored in a prepared or rolled-back message, which is in no queue.
 NO_QUEUE_OFFSET = 0
@@ -43,8 +46,10 @@ class QueueOffsets:
             offset = self._next[key] = self._max_offset_of(key)
         return offset
 
-    def take(self, messages: Sequence[Message]) -> list[int]:
+    def take(self, messages: Sequence[Message]) -> Sequence[int]:
         """Assign an offset to each message."""
+        if isinstance(messages, MessageColumns) and messages.is_ordinary:
+            return self._take_ordinary(messages.topic, messages.queue_ids, len(messages))
         offsets: list[int] = []
         table = self._next
         for message in messages:
@@ -57,6 +62,24 @@ class QueueOffsets:
                 offset = self._max_offset_of(QueueKey(*key))
             table[key] = offset + 1
             offsets.append(offset)
+        return offsets
+
+    def _take_ordinary(self, topic: str, queue_ids: Numbers, count: int) -> Sequence[int]:
+        """Assign an offset to each of `count` messages of one topic, all of which are in a queue."""
+        if isinstance(queue_ids, int):
+            begin = self.next_offset(QueueKey(topic, queue_ids))
+            self._next[topic, queue_ids] = begin + count
+            return range(begin, begin + count)
+        offsets: list[int] = []
+        # By queue: one lookup of a number for each message, not of a topic and a number.
+        table: dict[int, int] = {}
+        for queue_id in queue_ids:
+            offset = table.get(queue_id)
+            if offset is None:
+                offset = self.next_offset(QueueKey(topic, queue_id))
+            table[queue_id] = offset + 1
+            offsets.append(offset)
+        self._next.update({(topic, queue_id): offset for queue_id, offset in table.items()})
         return offsets
 
     def take_back(self, messages: Sequence[Message], offsets: Sequence[int]) -> None:

@@ -98,7 +98,7 @@ def puts(data: bytes) -> None:
     except DecodeError:
         return
     try:
-        messages = messages_of(request, HOST, 1)
+        messages, _ = messages_of(request, list(request.properties), HOST, 1)
         prepared = RecordEncoder(HOST).prepare(messages)
     except IllegalMessage:
         return

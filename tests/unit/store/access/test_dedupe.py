@@ -11,6 +11,7 @@ from store.model.config import MessageStoreConfig
 from store.model.message import LOOPBACK, Host, Message
 from store.model.message_id import encode_message_id
 from store.model.sys_flag import TRANSACTION_PREPARED_TYPE
+from tests.support.message_columns import columns_of
 
 TOPIC = "orders"
 
@@ -24,10 +25,11 @@ class Clock:
 
 
 class Shop:
-    """One store in a directory, which a test can reopen."""
+    """One store in a directory, which a test can reopen; `form` converts the messages of each put."""
 
-    def __init__(self, path):
+    def __init__(self, path, form):
         self.path = str(path)
+        self.form = form
         self.clock = Clock()
         self.store = None
 
@@ -46,7 +48,7 @@ class Shop:
         return self
 
     def put(self, *keys, **fields):
-        return self.store.messages.put_many([message(key, **fields) for key in keys])
+        return self.store.messages.put_many(self.form([message(key, **fields) for key in keys]))
 
     def offsets(self, *keys, **fields):
         self.store.dispatch()
@@ -58,9 +60,9 @@ def message(key, topic=TOPIC, **fields):
     return Message(topic, f"body of {key}".encode(), properties=properties, **fields)
 
 
-@pytest.fixture
-def shop(tmp_path):
-    shop = Shop(tmp_path / "store")
+@pytest.fixture(params=[list, columns_of])
+def shop(tmp_path, request):
+    shop = Shop(tmp_path / "store", request.param)
     yield shop
     shop.store.close()
 

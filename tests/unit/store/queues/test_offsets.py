@@ -2,6 +2,7 @@
 
 from store.model.message import Message, QueueKey
 from store.queues.offsets import QueueOffsets
+from tests.support.message_columns import columns_of
 
 PREPARED, COMMIT, ROLLBACK = 0x4, 0x8, 0xC
 
@@ -36,6 +37,18 @@ def test_messages_in_no_queue_take_no_offset():
     flags = (PREPARED, 0, ROLLBACK, COMMIT, PREPARED | 0x1, COMMIT | 0x30)
 
     assert offsets.take([message(sys_flag=flag) for flag in flags]) == [0, 3, 0, 4, 0, 5]
+
+
+def test_columns_take_the_offsets_of_their_messages():
+    one_queue, some, rare = [message()] * 3, [message(queue_id=n % 2) for n in range(5)], [message(sys_flag=PREPARED)]
+    of_messages, of_columns = table(T=3)[0], table(T=3)[0]
+
+    for batch in (one_queue, some, rare, some, one_queue):
+        taken = of_columns.take(columns_of(batch))
+        assert list(taken) == of_messages.take(batch)
+    of_columns.take_back(columns_of(batch), taken)
+
+    assert list(of_columns.take(columns_of(batch))) == list(taken)
 
 
 def test_offsets_of_failed_appends_are_assigned_again():
