@@ -7,6 +7,7 @@
 | `authority-next.key` | during a rotation: the key of the new authority, which does not sign yet |
 | `<group>.node.<id>.crt`, `.key` | certificate and key of a node |
 | `<group>.user.<name>.crt`, `.key` | certificate and key of a user |
+| `revoked` | the certificates that nodes refuse (`dledger.security.revoked`) |
 
 A node gets `authority.crt` and its own two files. A crash between the two files of a renewal leaves a key that does not
 fit its certificate; `check_all` reports it, and renewing again repairs it. Servers continue with their loaded files
@@ -30,6 +31,7 @@ from cluster.certificates.making import (
     make_authority,
     name_of,
     pem_of,
+    valid_from,
 )
 from dledger.security.errors import (
     CertificateExpired,
@@ -38,6 +40,8 @@ from dledger.security.errors import (
     KeyMismatch,
     NoIdentity,
 )
+from dledger.security.identity import CertificateIdentity
+from dledger.security.revoked import NOTHING_REVOKED, Revoked, read_revoked, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,12 +49,11 @@ if TYPE_CHECKING:
 
     from cryptography import x509
 
-    from dledger.security.identity import CertificateIdentity
-
 AUTHORITY_DAYS: Final = 3650
 LEAF_DAYS: Final = 365
 _AUTHORITY: Final = "authority"
 _NEXT_KEY: Final = "authority-next.key"
+_REVOKED: Final = "revoked"
 
 
 class RotationOutOfOrder(CertificateFault):
@@ -86,6 +89,9 @@ class CertificateFolder:
     Args:
         path: of the folder.
         now: the wall clock.
+
+    Attributes:
+        revoked_file: the certificates that nodes refuse; folders of older versions have none until the first is.
     """
 
     def __init__(self, path: Path, now: datetime) -> None:
@@ -94,6 +100,7 @@ class CertificateFolder:
         self._bundle = path / f"{_AUTHORITY}.crt"
         self._key = path / f"{_AUTHORITY}.key"
         self._next_key = path / _NEXT_KEY
+        self.revoked_file = path / _REVOKED
 
     def create(self, name: str, days: int = AUTHORITY_DAYS) -> Made:
         """Create the folder, and an authority in it.
@@ -104,7 +111,8 @@ class CertificateFolder:
         """
         pair = make_authority(name, self._now, days)
         with locked_folder(self.path, is_made=True):
-            self._refuse_to_overwrite(self._key, self._bundle)
+            self._refuse_to_overwrite(self._key, self._bundle, self.revoked_file)
+            write_new(self.revoked_file, text_of(NOTHING_REVOKED).encode())
             write_new(self._key, pair.key_pem())
             write_new(self._bundle, pair.certificate_pem())
         return self._described(self._bundle, pair.certificate, is_authority=True)
@@ -147,6 +155,28 @@ class CertificateFolder:
             replace(key, pair.key_pem())
             replace(certificate, pair.certificate_pem())
         return self._described(certificate, pair.certificate)
+
+    def revoke(self, name: str) -> CertificateIdentity:
+        """Revoke all certificates of a node or user that were made until now, also those whose files are lost.
+
+        Args:
+            name: of its files, without `.crt`; or its URI, `dledger://<group>/user/<name>`.
+
+        Returns:
+            Whose certificates they are.
+
+        Raises:
+            CertificateFault: there is no such certificate, the URI is of another form, or a file cannot be used.
+        """
+        with locked_folder(self.path):
+            is_uri = name.startswith("dledger://")
+            owner = CertificateIdentity.parse(name) if is_uri else identity_in(self._certificate(name))
+            until = {**self._revoked().until, owner.uri: valid_from(self._now)}
+            replace(self.revoked_file, text_of(Revoked(until)).encode())
+        return owner
+
+    def _revoked(self) -> Revoked:
+        return read_revoked(str(self.revoked_file)) if self.revoked_file.exists() else NOTHING_REVOKED
 
     def names(self) -> list[str]:
         """Return the names of all certificates of nodes and users, in order."""
@@ -240,7 +270,9 @@ class CertificateFolder:
                 f"{self._bundle}: expected an authority that is valid for a day at least, found one that expires on "
                 f"{signer.certificate.not_valid_after_utc:%F %R}; renew it (`dledger certs renew --authority begin`)"
             )
-        return issue(signer, identity, hosts, self._now, min(LEAF_DAYS, left) if days is None else days)
+        days = min(LEAF_DAYS, left) if days is None else days
+        revoked_until = self._revoked().until.get(identity.uri)
+        return issue(signer, identity, hosts, self._now, days, revoked_until=revoked_until)
 
     def _signer(self) -> KeyPair:
         return _pair_among(certificates_in(self._bundle), self._key)
@@ -285,6 +317,10 @@ class CertificateFolder:
             return changed(found, fault=str(fault))
         if not any(is_signed_by(certificate, each) for each in trusted):
             return changed(found, fault=f"{file}: expected a certificate signed by {self._bundle}, found another")
+        try:
+            self._revoked().refuse([found.identity.uri] if found.identity else (), certificate.not_valid_before_utc)
+        except CertificateFault as fault:
+            return changed(found, fault=str(fault))
         return found
 
 

@@ -91,7 +91,15 @@ def make_authority(name: str, now: datetime, days: int) -> KeyPair:
     return KeyPair(builder.sign(key, hashes.SHA256()), key)
 
 
-def issue(authority: KeyPair, identity: CertificateIdentity, hosts: Sequence[str], now: datetime, days: int) -> KeyPair:
+def issue(
+    authority: KeyPair,
+    identity: CertificateIdentity,
+    hosts: Sequence[str],
+    now: datetime,
+    days: int,
+    *,
+    revoked_until: datetime | None = None,
+) -> KeyPair:
     """Create a certificate for a node or a user.
 
     Args:
@@ -100,6 +108,8 @@ def issue(authority: KeyPair, identity: CertificateIdentity, hosts: Sequence[str
         hosts: names and addresses by which clients dial a node; none for a user.
         now: it is valid from an hour before this time on.
         days: it is valid for this long.
+        revoked_until: certificates of this identity that are valid from this time or an earlier one are revoked; the
+            new one is valid from a later one. None: none are.
 
     Raises:
         ValueError: a host is neither a name nor an address; or the certificate would outlive the authority.
@@ -116,7 +126,7 @@ def issue(authority: KeyPair, identity: CertificateIdentity, hosts: Sequence[str
     signer = authority.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     names = [x509.UniformResourceIdentifier(identity.uri), *map(_host, hosts)]
     builder = (
-        _builder(key, now, days)
+        _builder(key, now, days, revoked_until)
         .subject_name(_named(identity.name))
         .issuer_name(authority.certificate.subject)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -128,12 +138,22 @@ def issue(authority: KeyPair, identity: CertificateIdentity, hosts: Sequence[str
     return KeyPair(builder.sign(authority.key, hashes.SHA256()), key)
 
 
-def _builder(key: ec.EllipticCurvePrivateKey, now: datetime, days: int) -> x509.CertificateBuilder:
+def valid_from(now: datetime) -> datetime:
+    """Return the time from which a certificate is valid that is made now, in whole seconds."""
+    return (now - _BACKDATED).replace(microsecond=0)
+
+
+def _builder(
+    key: ec.EllipticCurvePrivateKey, now: datetime, days: int, revoked_until: datetime | None = None
+) -> x509.CertificateBuilder:
+    begin = valid_from(now)
+    if revoked_until is not None:
+        begin = max(begin, revoked_until + timedelta(seconds=1))
     return (
         x509.CertificateBuilder()
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _BACKDATED)
+        .not_valid_before(begin)
         .not_valid_after(now + timedelta(days=days))
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )

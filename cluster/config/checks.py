@@ -129,6 +129,15 @@ def _tls_has_files(options: ServerOptions) -> Iterator[tuple[str, str]]:
             yield name, f"must be set for {' and '.join(users)}; `dledger certs` creates such files"
 
 
+def _revoked_file_has_effect(options: ServerOptions) -> Iterator[tuple[str, str]]:
+    peers = "tls" in (options.peer_security, options.peer_security_also)
+    if options.tls_revoked_file and not peers and "mutual" not in (options.client_tls, options.metrics_tls):
+        yield (
+            "tls_revoked_file",
+            "expected a port that demands certificates: client_tls = mutual, or peer_security = tls",
+        )
+
+
 def _secret_has_file(options: ServerOptions) -> Iterator[tuple[str, str]]:
     if "secret" in (options.peer_security, options.peer_security_also) and not options.peer_secret_file:
         yield "peer_secret_file", "must be set for a secret between nodes; `dledger certs secret` makes the file"
@@ -194,6 +203,10 @@ _CHECKS: tuple[tuple[frozenset[str], Check], ...] = (
             }
         ),
         _tls_has_files,
+    ),
+    (
+        frozenset({"tls_revoked_file", "client_tls", "metrics_tls", "peer_security", "peer_security_also"}),
+        _revoked_file_has_effect,
     ),
     (frozenset({"peer_security", "peer_security_also"}), _kinds_of_peers_differ),
     (

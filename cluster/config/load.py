@@ -145,6 +145,7 @@ class ServerConfig:
         peer_kinds: accepted kinds of connections with other nodes, the preferred one first.
         peer_certificates: files for TLS with other nodes; None: no kind has TLS.
         peer_secret_file: file with the secret of the nodes; empty: no kind needs it.
+        revoked_file: certificates that are refused; empty: none.
         exposed_ports: plain ports that other machines can reach; the settings allow them.
         audit: settings of the audit log.
         quotas: what users and addresses may take of the node.
@@ -159,6 +160,7 @@ class ServerConfig:
     peer_kinds: tuple[PeerKind, ...] = (PeerKind.PLAIN,)
     peer_certificates: CertificateFiles | None = None
     peer_secret_file: str = ""
+    revoked_file: str = ""
     exposed_ports: tuple[ExposedPort, ...] = ()
     audit: AuditSettings = field(default_factory=AuditSettings)
     quotas: QuotaSettings = field(default_factory=QuotaSettings)
@@ -299,6 +301,7 @@ def _config_of(options: ServerOptions) -> ServerConfig:
         peer_kinds=tuple(peer_kinds),
         peer_certificates=files if PeerKind.TLS in peer_kinds else None,
         peer_secret_file=options.peer_secret_file if PeerKind.SECRET in peer_kinds else "",
+        revoked_file=options.tls_revoked_file,
         exposed_ports=exposed_ports(options),
         audit=AuditSettings(options.audit, options.audit_dir, options.audit_file_size_bytes, options.audit_files_max),
         quotas=QuotaSettings(**{name: getattr(options, name) for name in QuotaSettings.__dataclass_fields__}),

@@ -69,6 +69,12 @@ class SecurityOptions(BaseModel):
         examples=["certs/authority.crt"],
         description="Certificates of the authority of clients and other nodes; two during a change of the authority.",
     )
+    tls_revoked_file: str = Field(
+        default="",
+        examples=["certs/revoked"],
+        description="Certificates that are refused, of users and of nodes, on all ports that demand certificates; "
+        "`dledger certs revoke` writes it. Read again within ten seconds.",
+    )
     audit: Literal["off", "admin", "all"] = Field(
         default="admin",
         description="What the audit log records. admin: administration, logins and refusals. all: also calls that read "

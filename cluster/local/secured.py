@@ -162,7 +162,10 @@ class LocalSecurity:
                 self._open_certificates().issue(identity, _HOSTS)
             except (DLedgerError, ValueError) as error:
                 raise ClusterError(f"no certificate for {identity}: {error}") from error
-        return {
+        revoked = self._certificates / "revoked"
+        # A folder of an older version has none.
+        refused = {"tls_revoked_file": str(revoked)} if revoked.exists() else {}
+        return refused | {
             "tls_authority_file": str(self._certificates / "authority.crt"),
             "tls_certificate_file": f"{path}.crt",
             "tls_key_file": f"{path}.key",

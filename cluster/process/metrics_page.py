@@ -21,6 +21,8 @@ from cluster.process.loop_thread import LoopThread
 from cluster.process.page_metrics import CROWDED, HANDSHAKE, SILENT, PageMetrics
 from cluster.process.tasks import end_tasks
 from dledger.listening_sockets import accept_all, open_listeners
+from dledger.security.errors import CertificateRevoked
+from dledger.security.revoked import CurrentRevoked, nothing_revoked
 
 if TYPE_CHECKING:
     import socket
@@ -53,6 +55,7 @@ def metrics_page(
     registry: CollectorRegistry,
     *,
     tls: CurrentContext | None = None,
+    revoked: CurrentRevoked = nothing_revoked,
     exchange_limit_s: float = EXCHANGE_LIMIT_S,
 ) -> Iterator[None]:
     """Serve the metrics of `registry` while the block runs.
@@ -61,6 +64,7 @@ def metrics_page(
         address: address to listen on; None: do nothing.
         registry: registry of the metrics, read in the page's thread at each request; the page adds its own.
         tls: returns the context of the next connection; it must not wait. None: plain HTTP.
+        revoked: returns the certificates of scrapers that are refused now.
         exchange_limit_s: limit of the duration of one connection, with its handshake.
 
     Raises:
@@ -70,7 +74,7 @@ def metrics_page(
         yield
         return
     thread = LoopThread("metrics")
-    page = _Page(registry, tls, exchange_limit_s)
+    page = _Page(registry, tls, revoked, exchange_limit_s)
     try:
         thread.run(page.start(address))
         registry.register(page.metrics)
@@ -113,8 +117,15 @@ class _Connection:
 class _Page:
     """Serves each connection in its own task. For use by one event loop."""
 
-    def __init__(self, registry: CollectorRegistry, tls: CurrentContext | None, exchange_limit_s: float) -> None:
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        tls: CurrentContext | None,
+        revoked: CurrentRevoked,
+        exchange_limit_s: float,
+    ) -> None:
         self.metrics = PageMetrics()
+        self._revoked = revoked
         self._registry = registry
         self._tls = tls
         self._exchange_limit_s = exchange_limit_s
@@ -165,8 +176,8 @@ class _Page:
                     await writer.drain()
                     writer.close()
                     await writer.wait_closed()
-        # Includes TimeoutError and ssl.SSLError.
-        except OSError as error:
+        # OSError includes TimeoutError and ssl.SSLError.
+        except (OSError, CertificateRevoked) as error:
             self.metrics.count(SILENT if isinstance(error, TimeoutError) else HANDSHAKE)
             if connection.writer is None:
                 self._note_refusal(connection.host, error)
@@ -176,6 +187,7 @@ class _Page:
 
         Raises:
             OSError: the handshake failed.
+            CertificateRevoked: of the certificate that the client presented.
         """
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(_REQUEST_SIZE_BYTES_MAX, loop)
@@ -187,6 +199,11 @@ class _Page:
             ssl=None if self._tls is None else self._tls(),
             **({} if self._tls is None else times),
         )
+        try:
+            self._revoked().refuse_peer(transport.get_extra_info("peercert"))
+        except CertificateRevoked:
+            transport.abort()
+            raise
         connection.writer = asyncio.StreamWriter(transport, protocol, reader, loop)
         del self._handshakes[connection]
         self._add(self._exchanges, connection, CONNECTIONS_MAX)
@@ -201,7 +218,7 @@ class _Page:
             oldest.end()
             self.metrics.count(CROWDED)
 
-    def _note_refusal(self, host: str, error: OSError) -> None:
+    def _note_refusal(self, host: str, error: Exception) -> None:
         """Log why a handshake failed; any client can cause any number of them, so most are not logged."""
         now_s = asyncio.get_running_loop().time()
         if self._logged_at_s is None or now_s - self._logged_at_s >= _LOG_INTERVAL_S:

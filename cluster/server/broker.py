@@ -43,6 +43,7 @@ from cluster.server.first_user import create_first_user, first_user_of
 from cluster.server.gates import opened_audit
 from cluster.server.security import standalone_security
 from cluster.server.store_host import resolve_store_host
+from dledger.security.revoked import CurrentRevoked, nothing_revoked
 from dledger.security.settings import PLAIN
 from dledger.service.grpc_server import Served, start_grpc_server
 from store.fs.linux.files import OsFiles
@@ -84,6 +85,7 @@ class Broker:
         first_user: user to create if the broker has none; until then all calls are refused.
         security: TLS settings of `address`.
         audit: takes records of calls; open until the broker has ended. None: nothing is recorded.
+        revoked: returns the certificates of callers that are refused now.
     """
 
     def __init__(
@@ -99,6 +101,7 @@ class Broker:
         first_user: UserSettings | None = None,
         security: PortSecurity = PLAIN,
         audit: AuditLog | None = None,
+        revoked: CurrentRevoked = nothing_revoked,
     ) -> None:
         self._replica = replica
         self._address = address
@@ -120,10 +123,13 @@ class Broker:
         # Without a first user every call passes until a user exists.
         is_closed = first_user is not None
         self._access_service = AccessService(self.core, calls, is_closed=is_closed)
-        gate = AccessGate(lambda: replica.state.access, scope, options.broker, is_closed=is_closed, audit=calls)
-        self._gate: CallGate = gate
+        self._gate: CallGate = AccessGate(
+            lambda: replica.state.access, scope, options.broker, is_closed=is_closed, audit=calls, revoked=revoked
+        )
         if not options.quotas.is_unlimited:
-            self._gate = QuotaGate(gate, Quotas(options.quotas, time.monotonic), self._metrics.count_quota_refused)
+            self._gate = QuotaGate(
+                self._gate, Quotas(options.quotas, time.monotonic), self._metrics.count_quota_refused
+            )
         self._first_user = first_user
         dial = partial(GrpcNameServer, security=name_server_security)
         self._registrar = Registrar(name_servers, dial) if name_servers else None
@@ -216,6 +222,7 @@ class BrokerConfig:
         first_user_file: file with the first user; empty: none.
         audit: settings of the audit log.
         tls: TLS of both addresses, and of connections to name servers.
+        revoked_file: certificates that are refused; empty: none.
     """
 
     store: StandaloneConfig
@@ -226,6 +233,7 @@ class BrokerConfig:
     first_user_file: str = ""
     audit: AuditSettings = field(default_factory=AuditSettings)
     tls: ProcessTls = field(default_factory=ProcessTls)
+    revoked_file: str = ""
 
 
 def run_broker(config: BrokerConfig) -> int:
@@ -242,8 +250,10 @@ async def _serve(config: BrokerConfig, stopped: asyncio.Future[signal.Signals]) 
     """
     registry = process_registry()
     async with AsyncExitStack() as stack:
-        security = await standalone_security(config.tls, config.options.broker, registry, stack)
-        stack.enter_context(metrics_page(config.metrics_address, registry, tls=security.metrics))
+        security = await standalone_security(config.tls, config.revoked_file, config.options.broker, registry, stack)
+        stack.enter_context(
+            metrics_page(config.metrics_address, registry, tls=security.metrics, revoked=security.revoked)
+        )
         store = config.store.with_store_host(await resolve_store_host(config.address))
         replica = StandaloneReplica.open(OsFiles(), store)
         stack.push_async_callback(replica.stop)
@@ -260,6 +270,7 @@ async def _serve(config: BrokerConfig, stopped: asyncio.Future[signal.Signals]) 
             first_user=first_user_of(config.first_user_file, replica.state),
             security=security.clients,
             audit=audit,
+            revoked=security.revoked,
         )
         await stack.enter_async_context(broker)
         warn_of_readers(config.store.path, "commitlog", "consumequeue", "config")

@@ -11,6 +11,7 @@ from cluster.api.gates.call_audit import AuditGate, CallAudit
 from cluster.api.gates.certificate_gate import CertificateGate
 from cluster.api.gates.quota_gate import QuotaGate
 from cluster.audit.log import AuditLog
+from dledger.security.revoked import CurrentRevoked, nothing_revoked
 
 if TYPE_CHECKING:
     from contextlib import AsyncExitStack
@@ -63,6 +64,7 @@ def gate_of(
     audit: AuditLog | None,
     quotas: QuotaSettings,
     counts: RefusalCounts,
+    revoked: CurrentRevoked = nothing_revoked,
 ) -> CallGate | None:
     """Return the gate of a server without users; None: every call is admitted, and nothing is recorded.
 
@@ -72,9 +74,12 @@ def gate_of(
         audit: takes records.
         quotas: of users and addresses.
         counts: counts refusals.
+        revoked: returns the certificates that are refused now.
     """
     calls = None if audit is None else CallAudit(audit, scope)
     if policy is None and calls is None and quotas.is_unlimited:
         return None
-    gate: CallGate = AuditGate(calls) if policy is None else CertificateGate(policy, calls, counts.count_refusal)
+    gate: CallGate = AuditGate(calls)
+    if policy is not None:
+        gate = CertificateGate(policy, calls, counts.count_refusal, revoked)
     return gate if quotas.is_unlimited else QuotaGate(gate, Quotas(quotas, time.monotonic), counts.count_quota_refused)

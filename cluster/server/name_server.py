@@ -30,7 +30,7 @@ from cluster.process.serving import GRACE_S, print_ready, process_registry, run_
 from cluster.protocol.errors import Reason
 from cluster.protocol.route_table import SCAN_INTERVAL_MS
 from cluster.server.gates import gate_of, opened_audit
-from cluster.server.security import watch_certificates
+from cluster.server.security import opened_revoked, watch_certificates
 from dledger.security.credentials import Credentials
 from dledger.security.settings import PLAIN
 from dledger.service.grpc_server import start_grpc_server
@@ -65,6 +65,7 @@ class NameServerConfig:
         quotas: what users and addresses may take of this process.
         metrics_address: address of `/metrics`; None: not served.
         metrics_tls: TLS of that page; None: plain HTTP.
+        revoked_file: certificates that are refused; empty: none.
     """
 
     address: Address
@@ -76,6 +77,7 @@ class NameServerConfig:
     quotas: QuotaSettings = field(default_factory=QuotaSettings)
     metrics_address: Address | None = None
     metrics_tls: PortTls | None = None
+    revoked_file: str = ""
 
 
 def run_name_server(config: NameServerConfig) -> int:
@@ -125,8 +127,9 @@ async def serve_name_server(
     """
     used = await _opened(config)
     watch_certificates(used, registry, stack)
+    revoked = await opened_revoked(config.revoked_file, registry, stack)
     page_tls = used["metrics"].current_page if "metrics" in used else None
-    stack.enter_context(metrics_page(config.metrics_address, registry, tls=page_tls))
+    stack.enter_context(metrics_page(config.metrics_address, registry, tls=page_tls, revoked=revoked))
     if config.audit_directory:
         metrics.audit = opened_audit(AuditSettings(directory=config.audit_directory), "", str(config.address), stack)
     clients = used.get("clients")
@@ -134,7 +137,8 @@ async def serve_name_server(
     without_certificates = gate_of(None, SCOPE, metrics.audit, config.quotas, metrics)
     gate = without_certificates
     if config.is_mutual:
-        gate = gate_of(registrant_policy(config.administrators), SCOPE, metrics.audit, config.quotas, metrics)
+        policy = registrant_policy(config.administrators)
+        gate = gate_of(policy, SCOPE, metrics.audit, config.quotas, metrics, revoked)
     ports = [(config.address, PLAIN if clients is None else clients.current_tls, gate)]
     if config.plain_address is not None:
         logger.warning(

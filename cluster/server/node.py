@@ -69,7 +69,8 @@ async def _serve(config: ServerConfig, stopped: asyncio.Future[signal.Signals]) 
     metrics = NodeMetrics(registry, config.node.group, config.node.self_id)
     async with AsyncExitStack() as stack:
         security = await node_security(config, registry, stack)
-        stack.enter_context(metrics_page(config.metrics_address, registry, tls=security.metrics))
+        page = metrics_page(config.metrics_address, registry, tls=security.metrics, revoked=security.revoked)
+        stack.enter_context(page)
         trace = _trace_of(config, stack)
         if config.broker is None:
             failure = await serve_entries(config, metrics, registry, trace, security, stack)
@@ -108,7 +109,7 @@ async def serve_entries(
     group, callers = config.node.group, config.log_callers
     counted = GateMetrics(registry, group, config.node.self_id, audit)
     policy = None if callers is None else entry_policy(group, callers)
-    gate = gate_of(policy, Scope(group), audit, config.quotas, counted)
+    gate = gate_of(policy, Scope(group), audit, config.quotas, counted, security.revoked)
     server = await start_server(node, config.node.client_address, security.clients, gate)
     stack.push_async_callback(server.stop, GRACE_S)
     return node.failed
@@ -196,6 +197,7 @@ async def _serve_messages(
         first_user=first_user_of(settings.first_user_file, replica.state),
         security=security.clients,
         audit=opened_audit(server.audit, node_config.store_base_dir, node_config.self_id, stack),
+        revoked=security.revoked,
     )
     await stack.enter_async_context(broker)
     return replica.failure

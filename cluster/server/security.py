@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final
 from cluster.process.tasks import end_tasks
 from dledger.security.credentials import CertificateFiles, Credentials
 from dledger.security.identity import CertificateIdentity, IdentityKind
-from dledger.security.metrics import CertificateMetrics
+from dledger.security.metrics import CertificateMetrics, RevokedMetrics
 from dledger.security.peers import PLAIN_PEERS, PeerKind, PeerSecurity
+from dledger.security.revoked import CurrentRevoked, RevokedFile, nothing_revoked
 from dledger.security.settings import PLAIN
 from dledger.security.shared_secret import SharedSecret
 
@@ -46,12 +47,14 @@ class ProcessSecurity:
         metrics: returns the context of the next connection to the page of metrics; None: plain HTTP.
         name_servers: returns the security of the next connection to a name server.
         peers: of connections with other nodes.
+        revoked: returns the certificates that are refused now; another object after a change.
     """
 
     clients: PortSecurity = PLAIN
     metrics: Callable[[], ssl.SSLContext] | None = None
     name_servers: Callable[[], Security] = lambda: PLAIN
     peers: PeerSecurity = PLAIN_PEERS
+    revoked: CurrentRevoked = nothing_revoked
 
 
 async def node_security(config: ServerConfig, registry: CollectorRegistry, stack: AsyncExitStack) -> ProcessSecurity:
@@ -69,16 +72,19 @@ async def node_security(config: ServerConfig, registry: CollectorRegistry, stack
         secret = await asyncio.to_thread(SharedSecret, config.peer_secret_file)
         stack.push_async_callback(end_tasks, [asyncio.create_task(secret.watch())])
         logger.info("peer_secret secrets=%d", len(secret.current))
-    return replace(_security_of(used), peers=_peers_of(config.peer_kinds, used.get("peers"), secret))
+    revoked = await opened_revoked(config.revoked_file, registry, stack)
+    peers = replace(_peers_of(config.peer_kinds, used.get("peers"), secret), revoked=revoked)
+    return replace(_security_of(used), peers=peers, revoked=revoked)
 
 
 async def standalone_security(
-    tls: ProcessTls, broker: str, registry: CollectorRegistry, stack: AsyncExitStack
+    tls: ProcessTls, revoked_file: str, broker: str, registry: CollectorRegistry, stack: AsyncExitStack
 ) -> ProcessSecurity:
     """Load the certificates of a standalone broker, and watch their files until `stack` is closed.
 
     Args:
         tls: its settings.
+        revoked_file: certificates that are refused; empty: none.
         broker: its name: to name servers it is the node of this name, of the group of this name.
         registry: of the metrics.
         stack: ends the watching.
@@ -87,7 +93,28 @@ async def standalone_security(
         dledger.security.errors.CertificateFault: the certificates cannot be used.
     """
     own = CertificateIdentity(broker, IdentityKind.NODE, broker)
-    return _security_of(await _opened(tls, own, None, registry, stack))
+    used = await _opened(tls, own, None, registry, stack)
+    return replace(_security_of(used), revoked=await opened_revoked(revoked_file, registry, stack))
+
+
+async def opened_revoked(path: str, registry: CollectorRegistry, stack: AsyncExitStack) -> CurrentRevoked:
+    """Return the function that returns the revoked certificates; their file is watched until `stack` is closed.
+
+    Args:
+        path: of the file; empty: nothing is revoked.
+        registry: of the metrics.
+        stack: ends the watching.
+
+    Raises:
+        dledger.security.errors.CertificateFault: the file cannot be used.
+    """
+    if not path:
+        return nothing_revoked
+    revoked = await asyncio.to_thread(RevokedFile, path)
+    RevokedMetrics(registry, revoked)
+    stack.push_async_callback(end_tasks, [asyncio.create_task(revoked.watch())])
+    logger.info("revoked owners=%d", len(revoked.current().until))
+    return revoked.current
 
 
 async def _opened(

@@ -151,6 +151,15 @@ class PeerConnection(asyncio.BufferedProtocol):
         """Return whether the other side's greeting had the id of another group."""
         return self._named_group_id not in (NO_GROUP, group_id)
 
+    def check_identity(self) -> None:
+        """Close the open connection if its certificate has been revoked since the greeting."""
+        if self._transport is None or not self.is_open:
+            return
+        try:
+            self._handshake.check_identity(self._transport, self.peer_id)
+        except PeerRefused as refused:
+            self.close(refused)
+
     def close(self, error: DLedgerError) -> None:
         """End the connection at once, dropping what is not yet sent; `on_closed` follows."""
         self._error = self._error or error

@@ -14,6 +14,8 @@ from dledger.security.peers import PeerKind
 if TYPE_CHECKING:
     import asyncio
 
+    from dledger.security.revoked import Revoked
+
 # What `get_extra_info` of a sealed transport calls the id of the node at the other side.
 SEALED_PEER_ID: Final = "sealed_peer_id"
 
@@ -25,19 +27,22 @@ def kind_of(transport: asyncio.BaseTransport) -> PeerKind:
     return PeerKind.PLAIN if transport.get_extra_info("sslcontext") is None else PeerKind.TLS
 
 
-def require_node(transport: asyncio.BaseTransport, group: str, node_id: str) -> None:
+def require_node(transport: asyncio.BaseTransport, group: str, node_id: str, revoked: Revoked) -> None:
     """Check that the other side is a node, as far as the connection proves it; a plain one proves nothing.
 
     Args:
         transport: of the connection.
         group: of this node. With a secret both sides have compared it before.
         node_id: the dialed node; on the accepting end the sender of the greeting.
+        revoked: certificates that are refused.
 
     Raises:
-        CertificateFault: it is another node, a user, or of another group.
+        CertificateFault: it is another node, a user, or of another group, or its certificate was revoked.
     """
     kind = kind_of(transport)
     if kind is PeerKind.TLS:
-        require_identity(transport.get_extra_info("peercert"), CertificateIdentity(group, IdentityKind.NODE, node_id))
+        certificate = transport.get_extra_info("peercert")
+        require_identity(certificate, CertificateIdentity(group, IdentityKind.NODE, node_id))
+        revoked.refuse_peer(certificate)
     elif kind is PeerKind.SECRET and (found := transport.get_extra_info(SEALED_PEER_ID)) != node_id:
         raise WrongIdentity(f"expected node {node_id}, found that node {found} opened the connection")

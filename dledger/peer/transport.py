@@ -138,6 +138,8 @@ class PeerTransport:
         self._peer_directories = peer_directories
         self._is_group_known = False
         self._proof_timer: asyncio.TimerHandle | None = None
+        # With which the open connections were compared.
+        self._revoked = security.revoked()
         # When a connection was closed for its certificates, in seconds of the event loop's clock.
         self._renewed_at = float("-inf")
         # The pushes that the core may have in flight fit; only more than that is dropped.
@@ -315,7 +317,8 @@ class PeerTransport:
         peer_id = connection.peer_id
         if isinstance(error, ForeignIdentity) and not connection.is_dialled:
             self._port.refusals.note(Refusal.IDENTITY, connection.host, str(error))
-            return
+            if not connection.is_greeted:
+                return
         self._log_failure(peer_id, connection, error)
         if isinstance(error, StaleDirectory):
             self._listener.on_failed(error)
@@ -388,12 +391,23 @@ class PeerTransport:
             self._non_member_timer.cancel()
         self._non_member_timer = self._loop.call_later(_NON_MEMBER_CHECK_S, self._forget_silent_non_members)
         now = self._loop.time()
+        self._end_revoked()
         self._renew_connection(now)
         longest_silent_first = sorted(self.non_members, key=lambda peer_id: self._links[peer_id].last_message_at)
         too_many = len(longest_silent_first) - NON_MEMBERS_MAX
         for number, peer_id in enumerate(longest_silent_first):
             if number < too_many or now - self._links[peer_id].last_message_at > NON_MEMBER_IDLE_S:
                 self._forget(peer_id, DLedgerError(f"{peer_id} is no member and says nothing"))
+
+    def _end_revoked(self) -> None:
+        """Close the connections whose certificates were revoked since the last call."""
+        revoked = self._security.revoked()
+        if revoked is self._revoked:
+            return
+        self._revoked = revoked
+        for link in list(self._links.values()):
+            for connection in link.connections():
+                connection.check_identity()
 
     def _renew_connection(self, now: float) -> None:
         """Close one connection that began with a certificate or secret which was replaced since; it is dialed again."""

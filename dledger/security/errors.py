@@ -58,3 +58,11 @@ class NoIdentity(CertificateFault):
 
 class WrongIdentity(CertificateFault):
     """A certificate names another node or user than the one that is expected."""
+
+
+class RevokedFileForeign(CertificateFault):
+    """A file has something else than lines of revoked certificates: `dledger certs revoke` writes it."""
+
+
+class CertificateRevoked(CertificateFault):
+    """The other side's certificate was revoked: its owner needs a new one."""

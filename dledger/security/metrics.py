@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from dledger.security.credentials import Credentials
+    from dledger.security.revoked import RevokedFile
 
 
 class CertificateRow(NamedTuple):
@@ -28,7 +29,11 @@ FAULTY: Final = CertificateRow(
     "dledger_certificate_files_faulty", "1 while the files of certificates cannot be used; the last good ones are."
 )
 FAILED: Final = CertificateRow("dledger_certificate_reload_failures", "Attempts to read files that cannot be used.")
-TABLE: Final = (EXPIRY, FAULTY, FAILED)
+REVOKED: Final = CertificateRow("dledger_revoked_owners", "Owners of certificates that this process refuses.")
+REVOKED_FAULTY: Final = CertificateRow(
+    "dledger_revoked_file_faulty", "1 while the file of revoked certificates cannot be used; its last good lines are."
+)
+TABLE: Final = (EXPIRY, FAULTY, FAILED, REVOKED, REVOKED_FAULTY)
 
 
 class CertificateMetrics:
@@ -53,3 +58,21 @@ class CertificateMetrics:
             faulty.add_metric([use], float(bool(credentials.fault)))
             failed.add_metric([use], credentials.failed_reloads)
         yield from (expiry, faulty, failed)
+
+
+class RevokedMetrics:
+    """The metrics of the file of revoked certificates; registers itself with `registry`.
+
+    Args:
+        registry: where prometheus looks.
+        revoked: the file.
+    """
+
+    def __init__(self, registry: CollectorRegistry, revoked: RevokedFile) -> None:
+        self._revoked = revoked
+        registry.register(self)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield both metrics (prometheus calls this, in a thread of its own)."""
+        yield GaugeMetricFamily(*REVOKED, value=float(len(self._revoked.current().until)))
+        yield GaugeMetricFamily(*REVOKED_FAULTY, value=float(bool(self._revoked.fault)))

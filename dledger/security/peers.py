@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
+from dledger.security.revoked import CurrentRevoked, nothing_revoked
+
 if TYPE_CHECKING:
     from dledger.security.contexts import PeerContexts
     from dledger.security.credentials import Credentials
@@ -36,6 +38,7 @@ class PeerSecurity:
         also: accepted, too, and dialed if `kind` fails; for a change of all nodes, one after the other. None: no other.
         credentials: of TLS: the certificates of this node; needed if one of the kinds is TLS.
         secret: of the group; needed if one of the kinds is SECRET.
+        revoked: returns the certificates that are refused now; another object after a change.
 
     Raises:
         ValueError: what one of the kinds needs is missing, or the certificate is not that of a node.
@@ -45,6 +48,7 @@ class PeerSecurity:
     also: PeerKind | None = None
     credentials: Credentials | None = None
     secret: SharedSecret | None = None
+    revoked: CurrentRevoked = nothing_revoked
 
     def __post_init__(self) -> None:
         if self.kind is self.also:

@@ -105,6 +105,15 @@ def read_secret(path: str) -> PemFile:
     return _read(path, "a secret", is_secret=True)
 
 
+def read_public(path: str, what: str) -> PemFile:
+    """Read a file that is not secret; its content is not judged.
+
+    Raises:
+        CertificateFault: as `read_certificates`.
+    """
+    return _read(path, what, is_secret=False)
+
+
 def _read(path: str, what: str, *, is_secret: bool) -> PemFile:
     try:
         descriptor, status = open_with_status(path, os.O_RDONLY)

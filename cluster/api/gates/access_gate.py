@@ -6,6 +6,7 @@
 | metadata `authorization: Bearer dla1_…` | of an API token, until it expires or is deleted |
 | none, and a certificate `dledger://<group>/user/<name>` of this broker's group | that user, if it is enabled |
 | none, and a certificate `dledger://<group>/node/<id>` | may do everything, as it has everything |
+| a certificate that was revoked, whatever else | none: UNAUTHENTICATED, also for public methods |
 | anything else | none: UNAUTHENTICATED, except for methods that are public |
 
 A call looks up its user once, and again after a change of access control; rights are checked for every request. If a
@@ -28,6 +29,7 @@ from dledger.authentication.tokens import SESSION_PREFIX, TokenRefused, digest_o
 from dledger.errors import CallRefused
 from dledger.security.errors import NoIdentity
 from dledger.security.identity import IdentityKind
+from dledger.security.revoked import CurrentRevoked, nothing_revoked
 from dledger.service.client_addresses import address_of_peer
 
 if TYPE_CHECKING:
@@ -57,6 +59,7 @@ class AccessGate:
         clock_s: seconds since 1970.
         is_closed: whether all calls are refused while there is no user; otherwise all are admitted.
         audit: records calls; None: nothing is recorded.
+        revoked: returns the certificates that are refused now; another object after a change.
     """
 
     def __init__(
@@ -68,7 +71,9 @@ class AccessGate:
         *,
         is_closed: bool = False,
         audit: CallAudit | None = None,
+        revoked: CurrentRevoked = nothing_revoked,
     ) -> None:
+        self.revoked = revoked
         self.access = access
         self.scope = scope
         self.group = group
@@ -107,7 +112,7 @@ class CallAdmission(RecordedCall):
     """The rights of one call: a `dledger.service.call_gate.CallRights`."""
 
     def __init__(self, gate: AccessGate, method: str, row: MethodRights, context: Context) -> None:
-        super().__init__(gate.audit, method, context)
+        super().__init__(gate.audit, method, context, gate.revoked)
         self._gate = gate
         self._row = row
         # Looked up with the user, so that it costs nothing while access control is off.
@@ -151,6 +156,7 @@ class CallAdmission(RecordedCall):
         Raises:
             CallRefused: it may not.
         """
+        super().check_again(request)
         if self._rules is not self._gate.access().rules or self._gate.clock_s() >= self._expires_s:
             self.check(request)
 

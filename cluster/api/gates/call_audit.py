@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from cluster.api.audited import AUDITED, Recorded, resources_of
-from cluster.api.gates.callers import caller_of_certificate
+from cluster.api.gates.callers import caller_of_certificate, refuse_revoked
 from cluster.audit.record import ADMITTED, OK, UNKNOWN, AuditRecord, RecordKind
 from cluster.protocol.errors import Reason
 from dledger.errors import CallRefused, ResponseCode
+from dledger.security.revoked import NOTHING_REVOKED, CurrentRevoked, Revoked, nothing_revoked
 from dledger.service.call_gate import EVERYTHING, AllRights
 from dledger.service.client_addresses import address_of_peer, client_of_address
 
@@ -119,15 +120,26 @@ class CallAudit:
 class RecordedCall(AllRights):
     """The rights of a call whose refusals and results are recorded; as it is, it admits every request.
 
-    Gates that refuse calls derive from it, and override `_begin`, `_check` and `_caller`.
+    Gates that refuse calls derive from it, and override `_begin`, `_check` and `_caller`. It refuses callers whose
+    certificate was revoked, also on connections that were opened before.
 
     Args:
         audit: records calls; None: nothing is recorded.
         method: path of the call.
         context: of the call.
+        revoked: returns the certificates that are refused now; another object after a change.
     """
 
-    def __init__(self, audit: CallAudit | None, method: str, context: Context) -> None:
+    def __init__(
+        self,
+        audit: CallAudit | None,
+        method: str,
+        context: Context,
+        revoked: CurrentRevoked = nothing_revoked,
+    ) -> None:
+        self._revoked = revoked
+        # With which the certificate was compared last.
+        self._compared: Revoked = NOTHING_REVOKED
         self._audit = audit
         self._method = method
         self._context = context
@@ -139,6 +151,7 @@ class RecordedCall(AllRights):
             dledger.errors.CallRefused: it may not.
         """
         try:
+            self._refuse_revoked()
             self._begin()
         except CallRefused as refused:
             self._record_refusal(None, refused)
@@ -151,7 +164,20 @@ class RecordedCall(AllRights):
             dledger.errors.CallRefused: it may not.
         """
         try:
+            self._refuse_revoked()
             self._check(request)
+        except CallRefused as refused:
+            self._record_refusal(request, refused)
+            raise
+
+    def check_again(self, request: Message) -> None:
+        """Raise unless the caller may still get responses to this request.
+
+        Raises:
+            dledger.errors.CallRefused: its certificate was revoked.
+        """
+        try:
+            self._refuse_revoked()
         except CallRefused as refused:
             self._record_refusal(request, refused)
             raise
@@ -165,6 +191,12 @@ class RecordedCall(AllRights):
         """Record a request of a stream, or one whose responses are streamed."""
         if self._audit is not None and self._audit.records(self._method):
             self._audit.admitted(self._method, request, self._caller())
+
+    def _refuse_revoked(self) -> None:
+        revoked = self._revoked()
+        if revoked is not self._compared:
+            refuse_revoked(self._context, revoked)
+            self._compared = revoked
 
     def _begin(self) -> None:
         """Refuse a call whatever its request, as `begin`."""

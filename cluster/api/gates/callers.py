@@ -5,11 +5,13 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dledger.security.errors import NoIdentity
+from dledger.errors import CallRefused
+from dledger.security.errors import CertificateRevoked, NoIdentity
 from dledger.security.identity import identity_among
 
 if TYPE_CHECKING:
     from dledger.security.identity import CertificateIdentity
+    from dledger.security.revoked import Revoked
     from dledger.service.call_gate import Context
 
 
@@ -31,6 +33,20 @@ def names_of_certificate(context: Context) -> tuple[str, ...]:
     """Return the alternative names in the certificate of a caller; none without a certificate."""
     found: Any = context.auth_context().get("x509_subject_alternative_name", ())
     return tuple(each.decode(errors="replace") for each in found)
+
+
+def refuse_revoked(context: Context, revoked: Revoked) -> None:
+    """Refuse a call on a connection whose certificate was revoked.
+
+    Raises:
+        CallRefused: it was.
+    """
+    if not revoked.until:
+        return
+    try:
+        revoked.refuse_pem(names_of_certificate(context), b"".join(context.auth_context().get("x509_pem_cert", ())))
+    except CertificateRevoked as error:
+        raise CallRefused(f"{error}. Nothing was done", is_authenticated=False) from error
 
 
 def identity_of_call(context: Context) -> CertificateIdentity:

@@ -17,6 +17,7 @@ from cluster.api.rights import Audience, MethodRights
 from dledger.errors import CallRefused
 from dledger.security.errors import NoIdentity
 from dledger.security.identity import identity_among
+from dledger.security.revoked import CurrentRevoked, nothing_revoked
 from dledger.service.client_addresses import address_of_peer
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class CertificateGate:
         policy: of this server.
         audit: records calls and refusals; None: nothing is recorded.
         count_refused: counts a refusal, with its reason.
+        revoked: returns the certificates that are refused now; another object after a change.
     """
 
     def __init__(
@@ -85,7 +87,9 @@ class CertificateGate:
         policy: CertificatePolicy,
         audit: CallAudit | None = None,
         count_refused: Callable[[str], None] = lambda _: None,
+        revoked: CurrentRevoked = nothing_revoked,
     ) -> None:
+        self.revoked = revoked
         self.policy = policy
         self.audit = audit
         self.count_refused = count_refused
@@ -102,10 +106,10 @@ class CertificateGate:
 
 
 class CertifiedCall(RecordedCall):
-    """The rights of one call: they never change, so only requests are checked."""
+    """The rights of one call: only the revocation of its certificate changes them."""
 
     def __init__(self, gate: CertificateGate, method: str, context: Context) -> None:
-        super().__init__(gate.audit, method, context)
+        super().__init__(gate.audit, method, context, gate.revoked)
         self._gate = gate
         self._row = gate.policy.rows.get(method, MethodRights(Audience.SUPER))
         self._identity: CertificateIdentity | None = None

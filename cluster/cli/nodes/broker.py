@@ -16,8 +16,9 @@ from cluster.cli.nodes.port_tls import (
     KeyFile,
     MetricsAddress,
     MetricsTls,
+    RevokedFile,
     certificate_files,
-    check_metrics,
+    check_effects,
 )
 from cluster.config.broker_options import DEDUPE_COUNT, TRANSFER_BYTES, TRANSFER_COUNT
 from cluster.config.port_tls import process_tls
@@ -109,6 +110,7 @@ def broker(
     tls_certificate_file: CertificateFile = "",
     tls_key_file: KeyFile = "",
     tls_authority_file: AuthorityFile = "",
+    tls_revoked_file: RevokedFile = "",
     audit: _Audit = "admin",
     audit_dir: _AuditDir = "",
     auto_create_topics: _AutoCreateTopics = False,
@@ -117,9 +119,8 @@ def broker(
 ) -> None:
     """Run a broker on one machine, without replication.
 
-    It runs until Ctrl-C or SIGTERM. A message is acknowledged when it is on this machine's disk; if the machine is
-    lost, its messages are lost. Options of the store (--set) have RocketMQ's names in snake_case; an unknown name is
-    refused with a list of all names.
+    It runs until Ctrl-C or SIGTERM. A message is acknowledged when it is on this machine's disk. Options of the store
+    (--set) have RocketMQ's names in snake_case; an unknown name is refused with a list of all names.
 
     Examples:
         dledger broker --standalone /tmp/store --auto-create-topics
@@ -129,7 +130,7 @@ def broker(
         dledger broker --standalone store --listen 10.0.0.5:10911 --name-servers 10.0.0.9:9876 --insecure
     """
     address = _client_address(listen, client_tls, first_user, is_insecure=insecure)
-    check_metrics(metrics, metrics_tls)
+    check_effects(metrics, metrics_tls, client_tls, tls_revoked_file)
     metrics_address = metrics and _address("--metrics", metrics, is_plain=metrics_tls == "off", is_insecure=insecure)
     modes = _Modes(client_tls, metrics_tls, name_server_tls)
     tls = _tls_of(modes, tls_certificate_file, tls_key_file, tls_authority_file, has_name_servers=bool(name_servers))
@@ -150,6 +151,7 @@ def broker(
         first_user_file=first_user,
         audit=AuditSettings(audit, audit_dir),
         tls=tls,
+        revoked_file=tls_revoked_file,
     )
     raise typer.Exit(run_broker(config))
 

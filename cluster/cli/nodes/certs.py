@@ -206,6 +206,35 @@ def renew(
         _print((of_folder.renew(name.removesuffix(".crt"), days) for name in chosen), as_json=as_json)
 
 
+def revoke(
+    names: Annotated[
+        list[str], typer.Argument(metavar="NAME...", help="As `show` prints them, without .crt; or dledger://... .")
+    ],
+    folder: Folder = DEFAULT_FOLDER,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Revoke certificates, for example of a stolen key.
+
+    It adds lines to the file `revoked`: all certificates of these owners that were made until now are refused, also
+    older ones. Copy it to all nodes and name servers that have it as tls_revoked_file; they read it within ten seconds.
+    `renew` creates a certificate that is accepted.
+
+    Examples:
+        dledger certs revoke default.user.alice
+        dledger certs revoke dledger://default/node/n2
+    """
+    rows = []
+    with _reported_faults():
+        of_folder = _open(folder)
+        for name in names:
+            owner = of_folder.revoke(name.removesuffix(".crt"))
+            rows.append({"uri": owner.uri, "file": str(of_folder.revoked_file)})
+    print_rows({"uri": "revoked", "file": "file"}, rows, as_json=as_json)
+    text = f"Copy {of_folder.revoked_file} to all nodes and name servers (tls_revoked_file)."
+    notes.print(text, highlight=False, soft_wrap=True)
+
+
 def secret(
     step: Annotated[
         RotationStep | None, typer.Option("--renew", help="Instead: the next step to a new secret.")
@@ -305,6 +334,7 @@ for _name, _command in (
     ("client", client),
     ("show", show),
     ("renew", renew),
+    ("revoke", revoke),
     ("secret", secret),
 ):
     certs_app.command(_name, help=help_of(_command))(_command)

@@ -13,8 +13,9 @@ from cluster.cli.nodes.port_tls import (
     KeyFile,
     MetricsAddress,
     MetricsTls,
+    RevokedFile,
     certificate_files,
-    check_metrics,
+    check_effects,
 )
 from cluster.config.port_tls import process_tls
 from cluster.config.quotas import BYTES_PER_S_MIN, QuotaSettings
@@ -64,6 +65,7 @@ def nameserver(
     tls_certificate_file: CertificateFile = "",
     tls_key_file: KeyFile = "",
     tls_authority_file: AuthorityFile = "",
+    tls_revoked_file: RevokedFile = "",
     administrators: _Administrators = None,
     plain_listen: _PlainListen = "",
     metrics: MetricsAddress = "",
@@ -85,7 +87,7 @@ def nameserver(
         dledger nameserver
         dledger nameserver --listen 10.0.0.5:9876 --insecure
     """
-    check_metrics(metrics, metrics_tls)
+    check_effects(metrics, metrics_tls, client_tls, tls_revoked_file)
     if client_tls == "off" and (administrators or plain_listen):
         fail("--administrator and --plain-listen are for a name server with --client-tls", EXIT_USAGE)
     if client_tls != "mutual" and administrators:
@@ -111,6 +113,7 @@ def nameserver(
         quotas,
         metrics_address or None,
         process_tls("off", metrics_tls, "off", files).metrics,
+        tls_revoked_file,
     )
     raise typer.Exit(run_name_server(config))
 

@@ -24,6 +24,14 @@ AuthorityFile = Annotated[
         "--tls-authority-file", metavar="FILE", help="The authority of callers, for mutual, and of name servers."
     ),
 ]
+RevokedFile = Annotated[
+    str,
+    typer.Option(
+        "--tls-revoked-file",
+        metavar="FILE",
+        help="Certificates of callers that are refused, read again after a change.",
+    ),
+]
 MetricsAddress = Annotated[str, typer.Option("--metrics", metavar="HOST:PORT", help="Serve /metrics on this address.")]
 MetricsTls = Annotated[
     Literal["off", "on", "mutual"],
@@ -31,8 +39,10 @@ MetricsTls = Annotated[
 ]
 
 
-def check_metrics(metrics: str, metrics_tls: str) -> None:
-    """End the command if there is TLS for a page that is not served."""
+def check_effects(metrics: str, metrics_tls: str, client_tls: str, revoked_file: str) -> None:
+    """End the command if there is TLS for a page that is not served, or revoked certificates that no port demands."""
+    if revoked_file and "mutual" not in (client_tls, metrics_tls):
+        fail("--tls-revoked-file: expected --client-tls mutual, or --metrics-tls mutual", EXIT_USAGE)
     if metrics_tls != "off" and not metrics:
         fail(f"--metrics-tls {metrics_tls}: expected --metrics HOST:PORT, the address of the page", EXIT_USAGE)
 

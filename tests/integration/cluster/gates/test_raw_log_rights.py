@@ -6,16 +6,19 @@ import asyncio
 import json
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import grpc
 import grpc.aio
 import pytest
 from google.protobuf.message_factory import GetMessageClass
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client import CollectorRegistry, generate_latest
 from typer.testing import CliRunner
 
 import cluster.server.gates
+import dledger.security.revoked
 from cluster.access.quotas import Quotas
 from cluster.cli.app import app
 from cluster.config.load import load_config
@@ -28,9 +31,19 @@ from dledger.client.failures import CHANNEL_OPTIONS
 from dledger.errors import ResponseCode
 from dledger.metrics import NodeMetrics
 from dledger.security.channels import open_aio_channel
+from dledger.security.revoked import NOTHING_REVOKED, Revoked, text_of
 from dledger.security.settings import PLAIN, Tls
 from dledger.v1 import admin_pb2, log_pb2
-from tests.support.certificates import new_authority, node_pair, tls_of, user_identity, user_pair, write_tls
+from dledger.v1.log_pb2_grpc import LogServiceStub
+from tests.support.certificates import (
+    new_authority,
+    node_identity,
+    node_pair,
+    tls_of,
+    user_identity,
+    user_pair,
+    write_tls,
+)
 from tests.support.waiting import PATIENCE_S, in_a_loop
 
 if TYPE_CHECKING:
@@ -257,3 +270,61 @@ async def test_user_above_its_quota_is_refused_and_nodes_are_not(
     refused = next(line for line in page.splitlines() if line.startswith("dledger_quota_refused_total{"))
     assert float(refused.split()[-1]) == 2
     assert 'dledger_audit_lost_total{group="g",kind="admin",self_id="n0"} 0.0' in page
+
+
+@in_a_loop
+async def test_revoked_certificates_are_refused_by_every_rpc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: a stolen certificate ends at once. Method: of a user and of a node, on connections that are open already.
+
+    Health checks are refused, too, and streams that have begun end with their next request.
+    """
+    monkeypatch.setattr(dledger.security.revoked.RevokedFile.watch, "__defaults__", (0.01,))
+    file = tmp_path / "revoked"
+    file.write_text(text_of(NOTHING_REVOKED))
+    async with raw_node(tmp_path, tls_revoked_file=str(file)) as node:
+        async with AsyncExitStack() as stack:
+            channels = {
+                name: await stack.enter_async_context(open_aio_channel(node.address, security, CHANNEL_OPTIONS))
+                for name, security in {"writer": WRITER, "node": NODE, "reader": READER}.items()
+            }
+
+            async def status(name: str) -> str:
+                try:
+                    await LogServiceStub(channels[name]).Status(log_pb2.StatusRequest(), timeout=PATIENCE_S)
+                except grpc.aio.AioRpcError as error:
+                    return f"{error.code().name} {error.details()}"
+                return ""
+
+            assert [await status(name) for name in channels] == ["", "", ""]
+            stream = LogServiceStub(channels["writer"]).AppendStream(timeout=PATIENCE_S)
+            await stream.write(log_pb2.AppendRequest(group=GROUP, request_id=1, bodies=[b"x"]))
+            # It may have no leader yet.
+            assert (await stream.read()).code != ResponseCode.NOT_AUTHENTICATED
+
+            now = datetime.now(UTC)
+            new = tmp_path / "new"
+            new.write_text(text_of(Revoked({user_identity("writer", GROUP).uri: now, NODE_URI: now})))
+            new.rename(file)
+
+            async with asyncio.timeout(PATIENCE_S):
+                while not await status("node"):
+                    pass
+            for name in ("writer", "node"):
+                assert "UNAUTHENTICATED the certificate of dledger://g/" in await status(name)
+            assert await status("reader") == ""
+            await stream.write(log_pb2.AppendRequest(group=GROUP, request_id=2, bodies=[b"y"]))
+            assert (await stream.read()).code == ResponseCode.NOT_AUTHENTICATED
+            for path in METHODS:
+                assert await outcome(node.address, WRITER, path) in (UNAUTHENTICATED, None), path
+            health = health_pb2_grpc.HealthStub(channels["writer"])
+            with pytest.raises(grpc.aio.AioRpcError, match="was revoked"):
+                await health.Check(health_pb2.HealthCheckRequest(), timeout=PATIENCE_S)
+            page = generate_latest(node.registry).decode()
+        assert "dledger_revoked_owners 2.0" in page
+        assert "dledger_revoked_file_faulty 0.0" in page
+    refused = [each for each in node.records("access") if each["kind"] == "refusal"]
+    assert any("was revoked" in each["detail"] for each in refused)
+
+
+NODE_URI = node_identity("n0", GROUP).uri
+UNAUTHENTICATED = grpc.StatusCode.UNAUTHENTICATED

@@ -6,6 +6,8 @@ import asyncio
 import os
 import subprocess
 import sys
+from dataclasses import replace
+from datetime import UTC, datetime
 from http.client import HTTPSConnection
 from pathlib import Path
 from ssl import create_default_context
@@ -19,12 +21,13 @@ from cluster.cli.app import app
 from cluster.client.broker_calls import BrokerCalls
 from cluster.local.node import choose_ports
 from cluster.v1 import broker_pb2 as pb
+from dledger.security.revoked import TIME_FORMAT
 from dledger.security.settings import PLAIN, Tls
 from tests.integration.cluster.api.conftest import SMALL
 from tests.integration.cluster.nameserver.test_closed_name_server import ALICE, closed
 from tests.integration.cluster.nameserver.test_closed_name_server import OURS as NAMING
 from tests.support.brokers.process import BrokerProcess
-from tests.support.certificates import new_authority, node_pair, tls_of, user_pair, write_tls
+from tests.support.certificates import new_authority, node_pair, tls_of, user_identity, user_pair, write_tls
 from tests.support.waiting import PATIENCE_S, wait_until
 
 if TYPE_CHECKING:
@@ -173,6 +176,25 @@ def refuse_untrusted_clients(broker: BrokerProcess, metrics: str, folder: Path) 
         pytest.raises(MessageNotAppended, match="an enabled user of this broker"),
     ):
         producer.send("orders", b"untrusted")
+
+
+def test_revoked_certificate_is_refused_also_with_a_token(tmp_path: Path) -> None:
+    """Goal: a broker without users, too. Method: one process whose file names alice; others are served."""
+    files = write_tls(tmp_path / "tls", tls_of(NODE, OURS))
+    revoked = tmp_path / "revoked"
+    revoked.write_text(f"{user_identity('alice', 'b').uri} {datetime.now(UTC):{TIME_FORMAT}}\n")
+    metrics = f"127.0.0.1:{choose_ports(1, None)[0]}"
+    options = ["--client-tls=mutual", "--metrics-tls=mutual", f"--tls-revoked-file={revoked}"]
+    broker = started(tmp_path, files, *options, metrics=metrics)
+    try:
+        for security in (user("alice"), replace(user("alice"), token=lambda: "dla1_0")):
+            with pytest.raises(RequestFailed, match="was revoked; renew it"):
+                topics(broker, security)
+        assert not is_page_read(metrics, tmp_path, user("alice"))
+        assert topics(broker, user("bob")) == []
+        assert "dledger_revoked_owners 1.0" in metrics_of(metrics, tmp_path, user("bob"))
+    finally:
+        broker.kill()
 
 
 def test_closed_name_server_accepts_a_standalone_broker_by_its_certificate(tmp_path: Path) -> None:

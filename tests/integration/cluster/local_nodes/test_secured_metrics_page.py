@@ -17,9 +17,10 @@ from cluster.local.node import choose_ports
 from cluster.process.metrics_page import CONNECTIONS_MAX, HANDSHAKES_MAX, metrics_page
 from dledger.config import Address
 from dledger.security.credentials import Credentials
+from dledger.security.revoked import NOTHING_REVOKED, CurrentRevoked, Revoked, nothing_revoked
 from tests.integration.cluster.local_nodes.test_metrics_page import is_ended, sockets_count
 from tests.integration.dledger.peer.test_connections_bound import resident_bytes
-from tests.support.certificates import new_authority, node_pair, tls_of, user_pair, write_tls
+from tests.support.certificates import new_authority, node_pair, tls_of, user_identity, user_pair, write_tls
 from tests.support.waiting import PATIENCE_S, wait_until
 
 if TYPE_CHECKING:
@@ -76,13 +77,14 @@ def secured_page(
     is_mutual: bool = False,
     registry: CollectorRegistry | None = None,
     exchange_limit_s: float = PATIENCE_S,
+    revoked: CurrentRevoked = nothing_revoked,
 ) -> Iterator[SecuredPage]:
     if registry is None:
         registry = CollectorRegistry()
         Gauge("height", "How high.", registry=registry).set(7)
     used = Credentials(write_tls(folder / "tls", tls), is_certificate_required=is_mutual)
     address = Address("127.0.0.1", choose_ports(1, None)[0])
-    with metrics_page(address, registry, tls=used.current_page, exchange_limit_s=exchange_limit_s):
+    with metrics_page(address, registry, tls=used.current_page, revoked=revoked, exchange_limit_s=exchange_limit_s):
         yield SecuredPage(address, used)
 
 
@@ -112,6 +114,22 @@ def test_page_with_mutual_tls_is_for_certificates_of_the_authority(
         assert page.scraped(page.context(tmp_path, shown=SCRAPER))[0] == 200
 
     assert "metrics_refused host=127.0.0.1 reason=" in caplog.text
+
+
+def test_revoked_scraper_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    revoked = [NOTHING_REVOKED]
+    with (
+        secured_page(tmp_path, is_mutual=True, revoked=lambda: revoked[-1]) as page,
+        caplog.at_level(logging.WARNING),
+    ):
+        context = page.context(tmp_path, shown=SCRAPER)
+        assert page.scraped(context)[0] == 200
+        revoked.append(Revoked({user_identity("prometheus").uri: SCRAPER.certificate.not_valid_before_utc}))
+        with pytest.raises(OSError, match=REFUSED):
+            page.scraped(context)
+        assert page.scraped(page.context(tmp_path, shown=user_pair(OURS, "another")))[0] == 200
+
+    assert "user/prometheus that is valid from" in caplog.text
 
 
 def test_scraper_refuses_a_page_of_another_authority_or_host(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -30,10 +31,19 @@ from cluster.v1.nameserver_pb2_grpc import NameServerStub
 from dledger.client.failures import CHANNEL_OPTIONS
 from dledger.config import Address
 from dledger.security.channels import open_aio_channel
+from dledger.security.revoked import Revoked, text_of
 from dledger.security.settings import PLAIN, Tls
 from tests.integration.cluster.nameserver.test_name_server import until
 from tests.support.brokers.thread import BrokerThread
-from tests.support.certificates import new_authority, node_pair, tls_of, user_identity, user_pair, write_tls
+from tests.support.certificates import (
+    new_authority,
+    node_identity,
+    node_pair,
+    tls_of,
+    user_identity,
+    user_pair,
+    write_tls,
+)
 from tests.support.status_nodes import lead, status_nodes
 from tests.support.waiting import PATIENCE_S, in_a_loop
 from tests.unit.cluster.api.test_rights import methods
@@ -88,12 +98,19 @@ class ClosedNameServer:
 
 
 @asynccontextmanager
-async def closed(folder: Path, *, has_plain_port: bool = False) -> AsyncIterator[ClosedNameServer]:
+async def closed(
+    folder: Path, *, has_plain_port: bool = False, revoked_file: str = ""
+) -> AsyncIterator[ClosedNameServer]:
     """Serve a name server with mutual TLS, and an administrator."""
     address, plain = (Address("127.0.0.1", port) for port in choose_ports(2, None))
     files = write_tls(folder, tls_of(node_pair(OURS, "ns0", group="nameserver"), OURS))
     config = NameServerConfig(
-        address, files, is_mutual=True, administrators=(user_identity("admin"),), plain_address=plain
+        address,
+        files,
+        is_mutual=True,
+        administrators=(user_identity("admin"),),
+        plain_address=plain,
+        revoked_file=revoked_file,
     )
     async with AsyncExitStack() as stack:
         used = config if has_plain_port else replace(config, plain_address=None)
@@ -143,6 +160,21 @@ async def test_each_rpc_is_for_the_certificates_of_its_row(tmp_path: Path) -> No
                     # An empty request names no broker, so no node may send it, either.
                     changes = row.audience is Audience.NODE or (path.endswith("SetWritable") and security is not ADMIN)
                     assert await outcome(channel, path) is (DENIED if changes else None), path
+
+
+@in_a_loop
+async def test_revoked_nodes_and_users_are_refused(tmp_path: Path) -> None:
+    """Goal: a stolen certificate can neither register a broker nor ask for routes, and others can."""
+    now, file = datetime.now(UTC), tmp_path / "revoked"
+    file.write_text(text_of(Revoked({node_identity("n0", "b0").uri: now, user_identity("alice").uri: now})))
+    async with closed(tmp_path / "names", revoked_file=str(file)) as server:
+        assert "UNAUTHENTICATED: the certificate of dledger://b0/node/n0" in await server.register(N0)
+        async with server.channel(ALICE) as channel:
+            for path in filter(lambda path: path.startswith(PREFIX), RIGHTS):
+                assert await outcome(channel, path) is grpc.StatusCode.UNAUTHENTICATED, path
+        assert await server.register(N1, replace(GENUINE, leader_id="n1")) == ""
+        async with server.channel(ADMIN) as channel:
+            assert await outcome(channel, f"{PREFIX}Route") is None
 
 
 @in_a_loop

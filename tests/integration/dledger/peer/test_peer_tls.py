@@ -6,6 +6,7 @@ import asyncio
 import ssl
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from dledger.peer.transport import PeerTransport
 from dledger.security.contexts import peer_contexts
 from dledger.security.credentials import Credentials
 from dledger.security.peers import PLAIN_PEERS, PeerKind, PeerSecurity
+from dledger.security.revoked import NOTHING_REVOKED, Revoked
 from tests.integration.dledger.peer.test_transport import Recorder, greeting, is_linked, members_of
 from tests.support.certificates import new_authority, node_identity, node_pair, tls_of, user_pair, write_tls
 
@@ -147,6 +149,48 @@ def test_untrusted_peer_gets_no_answer_and_is_counted(
             await eventually(lambda: n0.refused_counts[refusal] == 1)
             assert not received.messages
             assert sum(n0.refused_counts.values()) == 1
+
+    run(main())
+
+
+def test_revoked_node_gets_no_answer(run: Run, configs: Configs, eventually: Eventually, tmp_path: Path) -> None:
+    """A certificate that is as good as that of n1, and older than the revocation."""
+    now = Revoked({node_identity("n1", GROUP).uri: datetime.now(UTC)})
+
+    async def main() -> None:
+        async with AsyncExitStack() as stack:
+            security = replace(secured(tmp_path, "n0"), revoked=lambda: now)
+            n0, received = await begun(stack, configs["n0"], security)
+            assert await answer_to(configs["n0"], context_of(tls_of_node("n1")), greeting(configs["n1"], "n0")) == b""
+            await eventually(lambda: n0.refused_counts[Refusal.IDENTITY] == 1)
+            assert not received.messages
+
+    run(main())
+
+
+def test_open_connections_end_when_their_node_is_revoked(
+    run: Run, configs: Configs, eventually: Eventually, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Both kinds: those that it dialed, and those that were dialed to it; other nodes stay connected."""
+    revoked = [NOTHING_REVOKED]
+
+    async def main() -> None:
+        async with AsyncExitStack() as stack:
+            security = replace(secured(tmp_path, "n0"), revoked=lambda: revoked[-1])
+            n0, _ = await begun(stack, configs["n0"], security)
+            n1, _ = await begun(stack, configs["n1"], secured(tmp_path, "n1"))
+            n2, _ = await begun(stack, configs["n2"], secured(tmp_path, "n2"))
+            await eventually(lambda: is_linked(n0, "n0", n1, "n1") and is_linked(n0, "n0", n2, "n2"))
+            others = n0._links["n2"].connections()
+
+            revoked.append(Revoked({node_identity("n1", GROUP).uri: datetime.now(UTC)}))
+
+            await eventually(lambda: not n0._links["n1"].connections())
+            # It dials again, and is refused.
+            await eventually(lambda: n0.refused_counts[Refusal.IDENTITY] >= 3)
+            await eventually(lambda: "was revoked" in caplog.text)
+            assert not n0._links["n1"].connections()
+            assert n0._links["n2"].connections() == others
 
     run(main())
 

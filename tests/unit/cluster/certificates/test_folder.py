@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -20,8 +21,11 @@ from dledger.security.errors import (
     CertificateFault,
     CertificateFileForeign,
     CertificateFileMissing,
+    CertificateRevoked,
     KeyMismatch,
+    NoIdentity,
 )
+from dledger.security.revoked import Revoked, read_revoked
 from dledger.security.settings import Tls
 from store.errors import StorageFailed
 from tests.support.certificates import handshake, node_identity, user_identity
@@ -64,6 +68,7 @@ def test_only_the_owner_may_read_the_files(folder: CertificateFolder) -> None:
         "authority.key",
         "g0.node.n0.crt",
         "g0.node.n0.key",
+        "revoked",
     ]
 
 
@@ -314,3 +319,55 @@ def test_rotation_continues_after_a_crash(folder: CertificateFolder) -> None:
     folder.finish_rotation()
 
     assert len(certificates_in(folder.path / "authority.crt")) == 1
+
+
+# ------------------------------------------------------------------------------------------------------- revocations
+
+
+def revoked_in(folder: CertificateFolder) -> Revoked:
+    return read_revoked(str(folder.revoked_file))
+
+
+def test_revoked_certificate_is_shown_and_a_renewed_one_is_not_revoked(folder: CertificateFolder) -> None:
+    """The clock does not move: also a certificate that is made in the second of the revocation is accepted."""
+    folder.issue(user_identity("alice"), ())
+    folder.issue(user_identity("bob"), ())
+    old = certificates_in(folder.path / "g0.user.alice.crt")[0]
+
+    assert folder.revoke("g0.user.alice") == user_identity("alice")
+
+    faults = {each.file.name: each.fault for each in folder.check_all() if each.fault}
+    assert set(faults) == {"g0.user.alice.crt"}
+    assert "was revoked; renew it" in faults["g0.user.alice.crt"]
+    folder.renew("g0.user.alice")
+    assert not any(each.fault for each in folder.check_all())
+    new = certificates_in(folder.path / "g0.user.alice.crt")[0]
+    for certificate, is_revoked in ((old, True), (new, False)):
+        with pytest.raises(CertificateRevoked) if is_revoked else nullcontext():
+            revoked_in(folder).refuse([user_identity("alice").uri], certificate.not_valid_before_utc)
+
+
+def test_owner_whose_files_are_lost_is_revoked_by_its_uri(folder: CertificateFolder) -> None:
+    folder.issue(node_identity("n0"), ())
+    lost = certificates_in(folder.path / "g0.node.n0.crt")[0].not_valid_before_utc
+    for name in ("g0.node.n0.crt", "g0.node.n0.key"):
+        (folder.path / name).unlink()
+
+    with pytest.raises(CertificateFileMissing):
+        folder.revoke("g0.node.n0")
+    folder.revoke(node_identity("n0").uri)
+
+    with pytest.raises(CertificateRevoked):
+        revoked_in(folder).refuse([node_identity("n0").uri], lost)
+
+
+def test_folder_of_an_older_version_has_its_first_revocation(folder: CertificateFolder) -> None:
+    folder.issue(user_identity("alice"), ())
+    folder.revoked_file.unlink()
+    assert not any(each.fault for each in folder.check_all())
+
+    folder.revoke("g0.user.alice")
+
+    assert list(revoked_in(folder).until) == [user_identity("alice").uri]
+    with pytest.raises(NoIdentity):
+        folder.revoke("dledger://g0/nobody")

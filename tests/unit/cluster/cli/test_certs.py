@@ -61,6 +61,21 @@ def test_show_lists_the_certificates_and_fails_if_one_has_a_fault(tmp_path: Path
     assert "found no file" in json.loads(done.stdout.splitlines()[1])["fault"]
 
 
+def test_revoke_writes_the_file_and_says_where_to_copy_it(tmp_path: Path) -> None:
+    certs("init")
+    certs("client", "alice", "bob")
+    done = certs("revoke", "default.user.alice.crt", "dledger://default/user/carol")
+    assert done.exit_code == 0, done.output
+    assert "Copy certs/revoked to all nodes and name servers (tls_revoked_file)." in done.output
+
+    lines = (tmp_path / "certs" / "revoked").read_text().splitlines()
+    assert [line.split()[0] for line in lines] == ["#", "dledger://default/user/alice", "dledger://default/user/carol"]
+    assert certs("show").exit_code == 1
+    certs("renew", "default.user.alice")
+    assert certs("show").exit_code == 0
+    assert certs("revoke", "default.user.dave").exit_code == 1
+
+
 def test_rotation_prints_the_next_step() -> None:
     certs("init")
     certs("node", "n0")

@@ -392,6 +392,7 @@ def test_standalone_broker_needs_no_confirmation_for_ports_with_tls(
         (["--metrics=n0:2", "--metrics-tls=on", *FILES], ""),
         (["--metrics=n0:2", "--metrics-tls=on"], "must be set for --metrics-tls on"),
         (["--metrics=n0:2", "--metrics-tls=mutual", *FILES], "--tls-authority-file: must be set for"),
+        (["--client-tls=on", "--tls-revoked-file=r", *FILES], "--tls-revoked-file: expected --client-tls mutual, or"),
         (["--metrics-tls=on", *FILES], "--metrics-tls on: expected --metrics HOST:PORT"),
     ],
 )

@@ -288,6 +288,7 @@ def test_file_without_a_configuration_is_refused_with_its_name(tmp_path: Path, c
         ("off", {"peer_security_also": "tls", "tls_authority_file": "a"}, ["tls_certificate_file", "tls_key_file"]),
         ("off", {"peer_security": "off", "peer_security_also": "off"}, ["peer_security_also"]),
         ("off", {"peer_security_also": "secret"}, ["peer_secret_file"]),
+        ("on", {"tls_certificate_file": "c", "tls_key_file": "k", "tls_revoked_file": "r"}, ["tls_revoked_file"]),
     ],
 )
 def test_tls_needs_its_files(client_tls: str, files: dict[str, str], missing: list[str]) -> None:

@@ -78,7 +78,7 @@ def test_standalone_broker_is_the_node_of_its_own_name(tmp_path: Path) -> None:
         files = write_tls(tmp_path / node_id, tls_of(node_pair(OURS, node_id, group="b"), OURS))
         async with AsyncExitStack() as stack:
             tls = process_tls("off", "off", "on", files)
-            return (await standalone_security(tls, "b", CollectorRegistry(), stack)).name_servers()
+            return (await standalone_security(tls, "", "b", CollectorRegistry(), stack)).name_servers()
 
     assert isinstance(asyncio.run(main("b")), Tls)
     with pytest.raises(WrongIdentity):
