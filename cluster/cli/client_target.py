@@ -6,7 +6,9 @@ on the command line; `--context`; the environment; the context chosen by `DLEDGE
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
+from dataclasses import replace
 from typing import Annotated, Any, Final, NamedTuple
 
 import typer
@@ -98,6 +100,8 @@ def _use(context: typer.Context, name: str) -> None:
         found = context_in_use(name)
     except ContextError as error:
         fail(str(error), EXIT_USAGE)
+    if not is_typed and (name_servers := _name_servers_of_environment(context)):
+        found = replace(found or Context(""), endpoints="", name_servers=name_servers)
     if found is None:
         return
     context.default_map = {
@@ -110,6 +114,13 @@ def _use(context: typer.Context, name: str) -> None:
         for parameter in context.command.params:
             if parameter.envvar in SETTINGS:
                 parameter.envvar = None
+
+
+def _name_servers_of_environment(context: typer.Context) -> str:
+    """Return the environment's name servers for a command on a log that has no option for them; empty: none."""
+    variables = {parameter.envvar for parameter in context.command.params}
+    has_no_option = "DLEDGER_ENDPOINTS" in variables and "DLEDGER_NAME_SERVERS" not in variables
+    return os.environ.get("DLEDGER_NAME_SERVERS", "") if has_no_option else ""
 
 
 _LeafContextName = Annotated[

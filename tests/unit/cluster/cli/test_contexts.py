@@ -134,6 +134,26 @@ def test_name_servers_of_a_context_find_the_nodes_of_a_broker(file: Path, monkey
     assert known[0] == client_target.log_nodes(context, given, "default")
 
 
+def test_name_servers_of_the_environment_find_the_nodes_of_a_broker(
+    file: Path, asked: list[LogNodes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They take precedence over the current context, as addresses in the environment do, but not over a given one."""
+
+    def endpoints(*arguments: str) -> str:
+        assert 2 == dledger("get", "0", *arguments).exit_code
+        return asked[-1].endpoints.removeprefix(client_target._BY_NAME_SERVERS)
+
+    monkeypatch.setenv("DLEDGER_NAME_SERVERS", C)
+    assert C == endpoints()
+    add("other", "--name-servers", B, "--use")
+    assert file.exists()
+    assert C == endpoints()
+    assert B == endpoints("--context", "other")
+    assert A == endpoints("--endpoints", A)
+    monkeypatch.setenv("DLEDGER_ENDPOINTS", A)
+    assert A == endpoints()
+
+
 @pytest.mark.parametrize(
     ("command", "option"),
     [
