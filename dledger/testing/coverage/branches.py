@@ -3,7 +3,7 @@
 The sources are compiled with probes at their first import, in worker processes only. A probe marks its branch as taken;
 it draws no random numbers and changes no state, so that a seed gives the same run without probes. A tracer of the
 interpreter would record less (it sees a condition of several parts as one line) and cost many times as much; with
-probes `make test` measures all of its thousand seeds.
+probes `make sim-coverage` measures a thousand seeds.
 
 Branches are named by module, function and text, not by line: a name stays the same while other lines change.
 """

@@ -14,8 +14,11 @@ from dledger.core.events import (
     ResetStore,
     SnapshotStored,
     TruncateFrom,
+    WriteSnapshotChunk,
+    Written,
 )
 from dledger.core.messages import (
+    Heartbeat,
     HeartbeatResponse,
     Push,
     PushAccepted,
@@ -26,8 +29,9 @@ from dledger.core.messages import (
     SnapshotProgress,
     TimeoutNow,
 )
+from dledger.core.state.progress import Installation
 from dledger.types import NO_INDEX, HardState, Role, SnapshotInfo, Span
-from tests.unit.dledger.core.conftest import ENTRY_SIZE, Node, membership_of
+from tests.unit.dledger.core.conftest import ENTRY_SIZE, GROUP, Node, membership_of
 
 THREE = {"a": [], "b": [], "c": []}
 SNAPSHOT = SnapshotInfo(index=17, term=1, size_bytes=2_500, checksum=7)
@@ -104,6 +108,44 @@ def test_chunk_of_a_whole_snapshot_is_answered_with_its_size(group):
     follower.step(Received("a", SnapshotChunk(leader.raft.term, SNAPSHOT, 0, 1_000)))
 
     assert sent(follower, SnapshotProgress) == [SnapshotProgress(leader.raft.term, 17, 2_500)]
+
+
+def test_chunk_after_the_last_one_is_not_written_while_the_snapshot_is_verified(group):
+    cluster = group(THREE)
+    term, follower = cluster.campaign("a").raft.term, cluster["b"].raft
+    whole = SnapshotChunk(term, SNAPSHOT, 0, SNAPSHOT.size_bytes, group_id=GROUP)
+
+    assert follower.step(Received("a", whole)) == [WriteSnapshotChunk(whole)]
+    assert follower.step(Received("a", replace(whole, offset=SNAPSHOT.size_bytes, length=100))) == []
+
+
+def test_message_with_the_id_of_its_receiver_is_ignored(group):
+    node = group(THREE)["a"]
+
+    assert node.step(Received("a", Heartbeat(9, NO_INDEX, 1))) == []
+    assert (node.raft.term, node.raft.leader_id) == (0, None)
+
+
+def test_entries_that_a_deposed_leader_wrote_do_not_make_it_commit(group):
+    """The storage thread reports them after a higher term was seen."""
+    cluster = group(THREE)
+    leader = cluster.campaign("a")
+    leader.step(Received("b", Heartbeat(leader.raft.term + 1, NO_INDEX, 1)))
+
+    assert leader.step(Written(5)) == []
+    assert (leader.raft.state.written_index, leader.raft.commit_index) == (5, 0)
+
+
+def test_lost_probe_is_not_repeated_while_a_snapshot_is_installed(group):
+    cluster = group(THREE)
+    leader = cluster.campaign("a")
+    progress = leader.raft.state.leader.progress["b"]
+    progress.install(SNAPSHOT)
+    next_index = progress.next_index
+
+    leader.step(Received("b", HeartbeatResponse(leader.raft.term, 1, 0, is_unmatched=True)))
+
+    assert (progress.installation, progress.next_index) == (Installation(SNAPSHOT), next_index)
 
 
 def test_reset_that_names_another_snapshot_requests_it(group):

@@ -51,6 +51,23 @@ def check_against(tail: LogTail, begin: int, terms: list[int]) -> None:
     assert tail.last_index_of_term(10**9, last) == -1
 
 
+def test_tail_continues_after_all_of_its_entries_were_deleted():
+    tail = as_tail(5, [1, 1, 2])
+
+    tail.drop_head(8, 2)
+
+    assert (tail.begin_index, tail.last_index, tail.last_term) == (8, 7, 2)
+    tail.append(9, 3)
+    check_against(tail, 8, [3, 3])
+
+
+def test_only_a_whole_log_with_one_entry_in_each_term_holds_only_no_ops():
+    assert as_tail(0, []).holds_only_no_ops
+    assert as_tail(0, [1, 2, 4]).holds_only_no_ops
+    assert not as_tail(0, [1, 2, 2]).holds_only_no_ops
+    assert not as_tail(5, [1, 2, 2]).holds_only_no_ops
+
+
 def test_majorities():
     assert [quorum_of(n) for n in (1, 2, 3, 4, 5)] == [1, 2, 2, 3, 3]
     assert majority_value([5]) == 5

@@ -251,6 +251,16 @@ def test_no_lease_before_the_no_op_commits(group):
     assert leader.seen(ReadReady) == []
 
 
+def test_no_lease_before_a_follower_has_answered_a_heartbeat(group):
+    cluster = group(THREE)
+    leader = cluster.campaign("a", only=lambda _sender, _peer, message: not isinstance(message, HeartbeatResponse))
+
+    leader.step(ReadIndex(1, is_lease_allowed=True))
+
+    assert leader.raft.commit_index == 0
+    assert leader.seen(ReadReady) == []
+
+
 def test_no_lease_after_a_follower_was_asked_to_campaign(group):
     cluster = group(THREE)
     leader = cluster.campaign("a")

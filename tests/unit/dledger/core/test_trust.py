@@ -211,6 +211,22 @@ def test_candidate_that_knows_no_group_gets_no_answer_of_nodes_that_do(group):
     assert effects == [MessageRejected("c", RejectReason.NO_GROUP, "VoteRequest", 9)]
 
 
+def test_leader_that_knows_no_group_is_of_another_one_for_nodes_that_do(group):
+    node = leading(group(THREE))["b"]
+
+    effects = node.raft.step(Received("c", Heartbeat(9, commit_index=0, round=1)))
+
+    assert effects == [MessageRejected("c", RejectReason.GROUP, "Heartbeat", 9)]
+
+
+def test_member_that_knows_no_group_is_followed_by_nodes_that_know_none():
+    node = without_a_group([1, 1])
+
+    node.raft.step(Received("c", Heartbeat(2, commit_index=0, round=1)))
+
+    assert node.raft.leader_id == "c"
+
+
 def test_sender_that_proves_the_group_need_not_be_a_known_member(group):
     """It joined while this node was disconnected (dissertation §4.1)."""
     node = leading(group(THREE))["b"]

@@ -165,6 +165,20 @@ def test_log_that_lost_the_file_it_begins_in_does_not_start(long_log, names):
         long_log.open()
 
 
+def test_file_without_an_entry_at_the_beginning_is_not_deleted(log):
+    """The first entry did not fit into it, so no entry of the log would be deleted with it."""
+    store = log.open()
+    store.reset(3, FILE - 8, 0)
+    store.append([b"x" * 100] * 3, 3, 9)
+    assert store.position_of(3) == FILE
+
+    store.delete_before(5)
+
+    for opened in stay_and_reopen(log):
+        assert (opened.begin_index, opened.begin_position) == (3, FILE - 8)
+        assert [opened.get(index).body for index in (3, 4, 5)] == [b"x" * 100] * 3
+
+
 # ------------------------------------------------------------------------------------------------------ resetting
 
 

@@ -241,6 +241,17 @@ def test_push_is_checked_and_gets_its_space_once(monkeypatch, leader, follower):
     assert content(follower)[0][: follower.end_position] == content(leader)[0][: leader.end_position]
 
 
+def test_check_of_one_span_counts_for_no_other_with_the_same_bytes(leader, follower):
+    take(follower, leader, 0, 9)
+    span, payload = leader.span_of(10, 19), leader.read_span(leader.span_of(10, 19))
+    follower.check_push(span, payload, 1)
+
+    with pytest.raises(CorruptPush):
+        follower.append_encoded(dataclasses.replace(span, last_index=20), payload, 10)
+
+    assert follower.last_index == 9
+
+
 def test_push_is_prepared_again_if_the_log_was_truncated_meanwhile(leader, follower):
     leader.append([bytes(3000)] * 2, 20, 1)
     take(follower, leader, 0, 19)
