@@ -104,7 +104,7 @@ def _use(context: typer.Context, name: str) -> None:
         found = replace(found or Context(""), endpoints="", name_servers=name_servers)
     if found is None:
         return
-    context.default_map = {
+    context.default_map = dict(context.default_map or {}) | {
         parameter.name: getattr(found, SETTINGS[parameter.envvar]) or _where_not_set(parameter.envvar, found)
         for parameter in context.command.params
         if parameter.envvar in SETTINGS

@@ -14,6 +14,7 @@ from typer.main import get_group
 
 from cluster.cli.client_target import add_context_option
 from cluster.cli.common import help_of
+from cluster.cli.json_option import add_json_option
 
 # In the order of the help page.
 _PLACES: Final = {
@@ -59,7 +60,7 @@ class Commands(Mapping[str, Any]):
             holder.add_typer(found, name=name)
         else:
             holder.command(name, help=help_of(found))(found)
-        return add_context_option(get_group(holder).commands[name])
+        return add_json_option(add_context_option(get_group(holder).commands[name]))
 
     def __iter__(self) -> Iterator[str]:
         yield from _PLACES

@@ -126,8 +126,8 @@ def print_message(record: Record, style: BodyFormat) -> None:
     sys.stdout.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
-def moment(timestamp_ms: int) -> str:
-    """Format a time in UTC; "-" if there is none."""
+def moment(timestamp_ms: int) -> str | None:
+    """Format a time in UTC; None if there is none."""
     if timestamp_ms < 0:
-        return "-"
+        return None
     return datetime.fromtimestamp(timestamp_ms / _MS_PER_S, UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 _TOPIC_WIDTH_MAX = 24
 _FRAME_SIZE_BYTES = 4
+_TEXT_WIDTH = len("tag, keys, body")
 
 
 def messages(
@@ -242,7 +243,8 @@ def _frame(body: bytes) -> bytes:
 def _head() -> str:
     topic_width = _topic_width()
     head = f"{'offset':>14} {'size':>7} {'stored (UTC)':<19} {'topic':<{topic_width}} {'queue':>5} {'q offset':>9} QI  "
-    return head + "tag, keys, body"
+    # In 80 columns there is no space for the long heading.
+    return head + ("tag, keys, body" if preview_width() - len(head) >= _TEXT_WIDTH else "text")
 
 
 def _topic_width() -> int:

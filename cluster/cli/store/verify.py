@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -28,7 +30,9 @@ from commitlog.offline.verify import Verification
 from store.model.finding import Area, Finding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
+
+    from rich.console import Console
 
 _SHOWN_MAX = 100
 _DAMAGE, _UNFINISHED, _ACCEPTED = "damage", "unfinished", "accepted"
@@ -40,6 +44,9 @@ def verify(
         int, typer.Option("--limit", min=0, metavar="COUNT", help="Print at most this number of findings; 0: all.")
     ] = _SHOWN_MAX,
     *,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object for each finding, then one for each part.")
+    ] = False,
     force_read_only: ForceReadOnly = False,
 ) -> None:
     """Check a store: records, queues, index and checkpoint.
@@ -61,6 +68,7 @@ def verify(
     Examples:
         dledger verify /data/store
         dledger verify /data/store --limit 0 2> findings.txt
+        dledger verify /data/store --json | jq 'select(.kind == "damage")'
         dledger verify /data/store --force-read-only     while a broker has it open
     """
     # The printed time includes the opening, which reads every queue.
@@ -78,11 +86,15 @@ def verify(
                 totals[finding.area, _kind(finding)] += 1
                 shown_count += 1
                 if shown_count <= shown_max or not shown_max:
-                    bar.console.print(f"dledger: {finding}", markup=False, highlight=False, soft_wrap=True)
+                    _print_finding(finding, bar.console, as_json=as_json)
     if shown_max and shown_count > shown_max:
         notes.print(f"dledger: and {shown_count - shown_max} findings more; --limit 0 shows all", highlight=False)
     elapsed_s = time.monotonic() - started
-    show_table(_table(parts.directory, verification, entries, totals, elapsed_s))
+    checked = _checked(parts.directory, verification, entries)
+    if as_json:
+        _print_parts(checked, totals)
+    else:
+        show_table(_table(parts.directory, checked, totals, elapsed_s))
     by_kind = {kind: sum(totals[area, kind] for area in Area) for kind in (_DAMAGE, _UNFINISHED, _ACCEPTED)}
     if shown_count > by_kind[_ACCEPTED]:
         accepted = f", {by_kind[_ACCEPTED]} accepted" if by_kind[_ACCEPTED] else ""
@@ -102,14 +114,41 @@ def _all(directory: StoreDirectory, verification: Verification, entries: EntryCh
         yield from check_broker_state(directory.root)
 
 
-def _table(
-    directory: StoreDirectory,
-    verification: Verification,
-    entries: EntryCheck,
-    totals: Counter[tuple[Area, str]],
-    elapsed_s: float,
-) -> Table:
+def _print_finding(finding: Finding, console: Console, *, as_json: bool) -> None:
+    if as_json:
+        row = asdict(finding) | {"kind": _kind(finding)}
+        # `kind` says both.
+        del row["is_unfinished"], row["is_accepted"]
+        typer.echo(json.dumps(row))
+        return
+    console.print(f"dledger: {finding}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _print_parts(checked: Mapping[Area, str], totals: Counter[tuple[Area, str]]) -> None:
+    for area, text in checked.items():
+        of_kinds = {kind: totals[area, kind] for kind in (_DAMAGE, _UNFINISHED, _ACCEPTED)}
+        typer.echo(json.dumps({"part": area, "checked": text} | of_kinds))
+
+
+def _checked(directory: StoreDirectory, verification: Verification, entries: EntryCheck) -> dict[Area, str]:
+    """Return what was checked, by part of the store."""
     counts = verification.counts
+    rows: dict[Area, str] = {Area.FILES: _counted(len(directory.log_files), "log file")}
+    if directory.node_directory is not None:
+        if entries.has_aside:
+            rows[Area.FILES] += ", and an unchecked old log in the folder aside"
+        rows[Area.ENTRIES] = f"{_counted(entries.entry_count, 'entry')}, {_counted(entries.unit_count, 'index unit')}"
+    if directory.mode is not StoreMode.RAW:
+        rows[Area.LOG] = f"{_counted(counts.messages, 'message')}, up to offset {counts.log_end}"
+        rows[Area.QUEUES] = f"{_counted(counts.queues, 'queue')}, {_counted(counts.units, 'unit')}"
+        rows[Area.INDEX] = f"{_counted(counts.index_files, 'file')}, {_counted(counts.items, 'item')}"
+        rows[Area.CHECKPOINT] = directory.checkpoint_path.rsplit("/", 1)[-1]
+    return rows
+
+
+def _table(
+    directory: StoreDirectory, checked: Mapping[Area, str], totals: Counter[tuple[Area, str]], elapsed_s: float
+) -> Table:
     speed = directory.size / max(elapsed_s, 1e-9) / 1e6
     title = f"{directory.root}: a {directory.mode} store, {directory.size / 1e6:,.1f} MB of log, {elapsed_s:.1f} s"
     title += f" ({speed:,.0f} MB/s)"
@@ -121,17 +160,7 @@ def _table(
     has_accepted = any(kind == _ACCEPTED for _, kind in totals)
     if has_accepted:
         table.add_column("accepted", justify="right")
-    rows: dict[Area, str] = {Area.FILES: _counted(len(directory.log_files), "log file")}
-    if directory.node_directory is not None:
-        if entries.has_aside:
-            rows[Area.FILES] += ", and an unchecked old log in the folder aside"
-        rows[Area.ENTRIES] = f"{_counted(entries.entry_count, 'entry')}, {_counted(entries.unit_count, 'index unit')}"
-    if directory.mode is not StoreMode.RAW:
-        rows[Area.LOG] = f"{_counted(counts.messages, 'message')}, up to offset {counts.log_end}"
-        rows[Area.QUEUES] = f"{_counted(counts.queues, 'queue')}, {_counted(counts.units, 'unit')}"
-        rows[Area.INDEX] = f"{_counted(counts.index_files, 'file')}, {_counted(counts.items, 'item')}"
-        rows[Area.CHECKPOINT] = directory.checkpoint_path.rsplit("/", 1)[-1]
-    for area, text in rows.items():
+    for area, text in checked.items():
         damage, unfinished = totals[area, _DAMAGE], totals[area, _UNFINISHED]
         table.add_row(
             area.value,

@@ -125,6 +125,10 @@ def test_a_group_continues_at_its_offsets_until_it_is_reset(dledger):
     assert "billing" in dledger("group", "list")
     rows = [line.split() for line in dledger("offsets", "orders", "--group", "billing").splitlines()]
     assert [row[-2:] for row in rows if row and row[0] in "01"] == [["3", "0"], ["1", "0"]]
+    dledger("topic", "create", "empty", "--queues", "1")
+    assert json.loads(dledger("offsets", "empty", "--json"))["first"] is None
+    assert json.loads(dledger("topic", "describe", "empty", "--json"))["first_message"] is None
+    dledger("topic", "delete", "empty")
     dledger("group", "reset", "billing", "orders", "--to", "begin")
     assert dledger("consume", "orders", "--group", "billing") == "a\nb\nc\nd\n"
     assert "expected begin, end or a time" in dledger("consume", "orders", "--from", "42", code=2)

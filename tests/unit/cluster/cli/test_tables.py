@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections import Counter
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -16,6 +17,7 @@ from cluster.cli.nodes import broker_status as cli_broker_status
 from cluster.cli.nodes import members as cli_members
 from cluster.cli.nodes import status as cli_status
 from cluster.cli.store import derived_files
+from cluster.cli.store import messages as cli_messages
 from cluster.cli.store import verify as cli_verify
 from cluster.v1.broker_pb2 import BrokerStatusResponse
 from cluster.v1.nameserver_pb2 import RegisteredBroker
@@ -122,9 +124,9 @@ def show_verify() -> None:
     counts = Counts(messages=10**13, log_end=10**13, queues=65_536, units=10**13, items=123_456_789)
     entries = SimpleNamespace(has_aside=True, entry_count=10**13, unit_count=10**13)
     totals = Counter({(area, kind): 123_456_789 for area in Area for kind in ("damage", "accepted")})
-    cli_rows.show_table(
-        cli_verify._table(directory, SimpleNamespace(counts=counts), entries, totals, 1.0)  # type: ignore[arg-type]
-    )
+    store: Any = directory
+    checked = cli_verify._checked(store, SimpleNamespace(counts=counts), entries)  # type: ignore[arg-type]
+    cli_rows.show_table(cli_verify._table(store, checked, totals, 1.0))
 
 
 ALL = [
@@ -174,6 +176,12 @@ def test_table_keeps_addresses_and_numbers_whole(show: object, width: int, monke
     assert "…" not in text
     if show not in (show_topics, show_status) and (show is not show_verify or width == 80):
         assert all(len(line.rstrip()) <= max(width, 46) for line in text.splitlines() if STORE not in line)
+
+
+@pytest.mark.parametrize("width", [80, 90, 120])
+def test_heading_of_messages_fits(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli_common, "output", Console(file=io.StringIO(), width=width))
+    assert len(cli_messages._head()) <= width
 
 
 @pytest.mark.parametrize("show", ALL)
