@@ -18,7 +18,7 @@ from cluster.protocol.access_bounds import ACCESS_BOUNDS
 from cluster.v1 import access_pb2 as pb
 from cluster.v1 import access_pb2_grpc
 from dledger.service.grpc_server import Served
-from dledger.service.request_guard import Guard
+from dledger.service.guarded_method import Guard
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -57,7 +57,7 @@ class AccessService(access_pb2_grpc.AccessServiceServicer):
         return Served(access_pb2_grpc.add_AccessServiceServicer_to_server, self, service, guard)
 
     def _refuse(self, error: IllegalRequest, response: Any, _: Any) -> Message:
-        """Return the response to a request that breaks a bound: see `dledger.service.request_guard.Refuse`."""
+        """Return the response to a request that breaks a bound: see `dledger.service.guarded_method.Refuse`."""
         is_read = not isinstance(response, pb.AccessChangeResponse)
         response.answer.CopyFrom(refusal(self._core, error, is_read=is_read))
         refused: Message = response

@@ -26,7 +26,7 @@ from cluster.protocol.request_bounds import BROKER_BOUNDS
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1 import broker_pb2_grpc, nameserver_pb2
 from dledger.service.grpc_server import Served
-from dledger.service.request_guard import Guard
+from dledger.service.guarded_method import Guard
 from store.model.message import LOOPBACK, Host
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class BrokerService(broker_pb2_grpc.BrokerServiceServicer):
         return Served(broker_pb2_grpc.add_BrokerServiceServicer_to_server, self, service, guard)
 
     def _refuse(self, error: IllegalRequest, response: Any, request: Any) -> Message:
-        """Return the response to a request that exceeds a bound: see `dledger.service.request_guard.Refuse`."""
+        """Return the response to a request that exceeds a bound: see `dledger.service.guarded_method.Refuse`."""
         if isinstance(response, pb.PutResponse):
             refused = self._puts.refused(error, request)
         else:

@@ -38,7 +38,7 @@ from cluster.protocol.wire.routes import extent_of, registered_broker, registrat
 from cluster.v1 import answer_pb2, nameserver_pb2, nameserver_pb2_grpc
 from dledger.errors import DLedgerError
 from dledger.service.grpc_server import Served
-from dledger.service.request_guard import Guard
+from dledger.service.guarded_method import Guard
 from store.errors import IllegalRequest, StoreError
 
 if TYPE_CHECKING:
@@ -235,7 +235,7 @@ class NameServer(nameserver_pb2_grpc.NameServerServicer):
         return response
 
     def _refuse(self, error: IllegalRequest, response: Any, _request: Any) -> Message:
-        """Return the response to a request that exceeds a bound: see `dledger.service.request_guard.Refuse`."""
+        """Return the response to a request that exceeds a bound: see `dledger.service.guarded_method.Refuse`."""
         self._set_refusal(response, error)
         filled: Message = response
         return filled

@@ -88,7 +88,7 @@ def group_id_of(status: NodeStatus) -> str:
 
 
 def refuse_log_request(error: IllegalRequest, response: Any, request: Any) -> Message:
-    """Return the response to a request that breaks a bound: see `dledger.service.request_guard.Refuse`."""
+    """Return the response to a request that breaks a bound: see `dledger.service.guarded_method.Refuse`."""
     response.code = ResponseCode.UNEXPECTED_ARGUMENT
     response.message = str(error)
     if isinstance(response, log_pb2.AppendResponse):

@@ -20,9 +20,10 @@ from dledger.security.server_port import add_server_port
 from dledger.security.settings import PLAIN
 from dledger.service.connections_by_address import ConnectionsByAddress
 from dledger.service.fair_shares import FairShares
+from dledger.service.guarded_method import CallBounds, Guard
 from dledger.service.open_connections import close_connections
 from dledger.service.request_bounds import STANDARD_BOUNDS
-from dledger.service.request_guard import CallBounds, Guard, RequestGuard
+from dledger.service.request_guard import RequestGuard
 from dledger.service.retry_times import RetryTimes
 from dledger.service.unread_answers import UnreadAnswers
 from dledger.service.unread_calls import REQUEST_LIMIT_S, UnreadCalls

@@ -8,7 +8,7 @@ from cluster.access.quotas import Quotas
 from cluster.api.gates.quota_gate import QuotaAdmission
 from dledger.service.connections_by_address import ConnectionsByAddress
 from dledger.service.fair_shares import FairShares
-from dledger.service.request_guard import Guard
+from dledger.service.guarded_method import Guard
 from dledger.service.unread_answers import UnreadAnswers
 from tests.mutants.mutant import Mutant, Tests
 
@@ -96,7 +96,10 @@ def health_checks_count_for_the_share_of_waiting_calls(patch):
 
 
 def methods_that_are_answered_at_once_have_no_limit(patch):
-    patch.setattr("dledger.service.request_guard._answered_at_once", lambda behaviour: behaviour)
+    def answered(behaviour, request, context):
+        return behaviour(request, context)
+
+    patch.setattr("dledger.service.guarded_method._answered_at_once", answered)
 
 
 MUTANTS = (

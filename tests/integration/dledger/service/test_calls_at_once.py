@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import grpc.aio
 
-import dledger.service.request_guard
+import dledger.service.guarded_method
 from cluster.local.node import choose_ports
 from dledger.config import Address
 from dledger.service.grpc_server import AT_ONCE_PART, Served, start_grpc_server
+from dledger.service.guarded_method import Guard
 from dledger.service.request_bounds import LOG_BOUNDS
-from dledger.service.request_guard import Guard
 from dledger.v1 import log_pb2
 from dledger.v1.log_pb2_grpc import LogServiceServicer, LogServiceStub, add_LogServiceServicer_to_server
 from tests.support.waiting import PATIENCE_S, until
@@ -113,7 +113,7 @@ def test_calls_that_are_answered_at_once_have_shares_of_their_own_places() -> No
 
 
 def test_call_that_is_not_answered_at_once_ends_and_gives_its_place_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dledger.service.request_guard, "AT_ONCE_LIMIT_S", 0.05)
+    monkeypatch.setattr(dledger.service.guarded_method, "AT_ONCE_LIMIT_S", 0.05)
 
     async def main() -> None:
         async with serving() as (service, stub), asyncio.timeout(PATIENCE_S):

@@ -21,9 +21,9 @@ from dledger.client.failures import CHANNEL_OPTIONS
 from dledger.config import Address
 from dledger.service.connections_by_address import ConnectionsByAddress
 from dledger.service.grpc_server import STREAMS_MAX, Served, start_grpc_server
+from dledger.service.guarded_method import Guard
 from dledger.service.open_connections import OtherEnd, close_connections, list_peers, peer_of
 from dledger.service.request_bounds import LOG_BOUNDS
-from dledger.service.request_guard import Guard
 from dledger.service.unread_answers import UnreadAnswers
 from dledger.v1 import log_pb2
 from dledger.v1.log_pb2_grpc import LogServiceServicer, LogServiceStub, add_LogServiceServicer_to_server

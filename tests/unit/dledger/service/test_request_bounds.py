@@ -12,8 +12,8 @@ from cluster.protocol.access_bounds import ACCESS_BOUNDS
 from cluster.protocol.request_bounds import BROKER_BOUNDS, NAME_SERVER_BOUNDS
 from cluster.v1 import broker_pb2 as pb
 from dledger.service.field_bounds import ANY_NUMBER, Many, RequestShape, Text, UnboundedField
+from dledger.service.guarded_method import UNCHECKED_SIZE_BYTES
 from dledger.service.request_bounds import LOG_BOUNDS, STANDARD_BOUNDS
-from dledger.service.request_guard import UNCHECKED_SIZE_BYTES
 
 PROTO = Path(__file__).parents[4] / "proto"
 BOUNDS = {
