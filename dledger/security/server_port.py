@@ -1,4 +1,4 @@
-"""Adds every gRPC listener of this project: the only place that chooses between a plain and a TLS port.
+"""The security of every port for clients: the only place that chooses between a plain and a TLS port.
 
 One port is either: a client without TLS is disconnected by a TLS port, and never served.
 """
@@ -7,16 +7,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
 import grpc
 import grpc.aio
 
+from dledger.security.contexts import page_context
 from dledger.security.settings import Plain, Tls
+
+if TYPE_CHECKING:
+    import ssl
 
 # Returns the certificates that the next handshakes use. A thread of gRPC calls it at each handshake, so it returns what
 # is prepared: it must not wait, read files, or start processes.
 CurrentTls = Callable[[], Tls]
 PortSecurity = Plain | Tls | CurrentTls
+_NO_CERTIFICATE: Final = "a TLS port needs a certificate and its key"
 
 
 def add_server_port(server: grpc.aio.Server, address: str, security: PortSecurity) -> int:
@@ -45,6 +51,40 @@ def add_server_port(server: grpc.aio.Server, address: str, security: PortSecurit
     return server.add_secure_port(address, credentials)
 
 
+class PortContexts:
+    """The TLS contexts of a port that gRPC does not serve, with the same settings as for `add_server_port`.
+
+    Args:
+        security: plain, TLS with fixed certificates, or TLS with certificates that change while the server runs.
+
+    Raises:
+        dledger.security.errors.CertificateFault: the certificates cannot be used.
+        ValueError: a TLS port without certificate and key.
+    """
+
+    def __init__(self, security: PortSecurity) -> None:
+        self._security = security
+        self._used: Tls | None = None
+        self._context: ssl.SSLContext | None = None
+        self.current()
+
+    def current(self) -> ssl.SSLContext | None:
+        """Return the context of the next connection; None: it is plain.
+
+        Raises:
+            dledger.security.errors.CertificateFault: the certificates that are current now cannot be used.
+        """
+        if isinstance(self._security, Plain):
+            return None
+        tls = self._security if isinstance(self._security, Tls) else self._security()
+        if tls is not self._used:
+            if not tls.certificate:
+                raise ValueError(_NO_CERTIFICATE)
+            self._context = page_context(tls)
+            self._used = tls
+        return self._context
+
+
 class _Changes:
     """Answers gRPC at each handshake: the new certificates, or None if they have not changed."""
 
@@ -69,7 +109,7 @@ class _Changes:
 
 def _configuration(tls: Tls) -> grpc.ServerCertificateConfiguration:
     if not tls.certificate:
-        raise ValueError("a TLS port needs a certificate and its key")
+        raise ValueError(_NO_CERTIFICATE)
     return grpc.ssl_server_certificate_configuration(
         [(tls.key, tls.certificate)], root_certificates=tls.authority or None
     )

@@ -20,6 +20,7 @@ from dledger.security.server_port import add_server_port
 from dledger.security.settings import PLAIN
 from dledger.service.connections_by_address import ConnectionsByAddress
 from dledger.service.fair_shares import FairShares
+from dledger.service.frames.connection import FramedMethod
 from dledger.service.guarded_method import CallBounds, Guard
 from dledger.service.open_connections import close_connections
 from dledger.service.request_bounds import STANDARD_BOUNDS
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from dledger.config import Address
     from dledger.security.server_port import PortSecurity
     from dledger.service.call_gate import CallGate
+    from dledger.service.frames.port import FramePort
 
 # Above the largest batch of our client (8 MiB), so that a batch or body that is slightly too large gets a typed
 # refusal; gRPC itself refuses what is larger than this (RESOURCE_EXHAUSTED).
@@ -110,6 +112,7 @@ async def start_grpc_server(
     request_limit_s: float = REQUEST_LIMIT_S,
     gate: CallGate | None = None,
     count_overloaded: Callable[[], None] = lambda: None,
+    frames: FramePort | None = None,
 ) -> grpc.aio.Server:
     """Serve on `address`; stop it with `await server.stop(grace)`.
 
@@ -131,9 +134,11 @@ async def start_grpc_server(
         request_limit_s: time limit for the request of a unary call.
         gate: admits calls; None: all of them.
         count_overloaded: counts a call that is refused because its caller has its share of all calls.
+        frames: is started as well, with the methods that it may serve (`Guard.framed`), the same servicers and the same
+            checks and shares. The caller stops it.
 
     Raises:
-        ServerNotStarted: the address is taken or wrong.
+        ServerNotStarted: an address is taken or wrong.
     """
     bounds = [
         ("grpc.max_allowed_incoming_connections", connections_max()),
@@ -152,12 +157,27 @@ async def start_grpc_server(
         add_server_port(server, str(address), security)
     except RuntimeError as error:
         raise ServerNotStarted(f"cannot listen on {address}: {error}") from error
+    if frames is not None:
+        try:
+            await frames.start(framed_methods(services, guard))
+        except OSError as error:
+            raise ServerNotStarted(f"cannot listen on {frames.address}: {error}") from error
     await server.start()
     by_address = ConnectionsByAddress(address.port, max(1, connections_max() // 2))
     watching = asyncio.get_running_loop().create_task(by_address.watch(server))
     _WATCHING.add(watching)
     watching.add_done_callback(_WATCHING.discard)
     return server
+
+
+def framed_methods(services: Sequence[Served], guard: RequestGuard) -> list[FramedMethod]:
+    """Return the methods of some services that frames may call, each with the check that it has on gRPC."""
+    return [
+        FramedMethod(guard.methods[f"/{each.service.full_name}/{method.name}"], getattr(each.servicer, method.name))
+        for each in services
+        for method in each.service.methods
+        if method.name in each.guard.framed
+    ]
 
 
 def _bounds_of_calls(

@@ -64,27 +64,31 @@ if TYPE_CHECKING:
     from dledger.node.node import Node
     from dledger.security.server_port import PortSecurity
     from dledger.service.call_gate import CallGate
+    from dledger.service.frames.port import FramePort
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
 FOLLOWERS_MAX = 256
+# What clients send most, and the request that keeps a connection of frames in use.
+_FRAMED = frozenset({"Append", "Status"})
 
 _SERVICE = log_pb2.DESCRIPTOR.services_by_name["LogService"]
 
 
-def log_services(node: Node, *, append_refusal: str = "") -> list[Served]:
+def log_services(node: Node, *, append_refusal: str = "", frame_address: str = "") -> list[Served]:
     """Return the services of a node's log: LogService and AdminService.
 
     Args:
         node: a started node.
         append_refusal: the reason why clients may not append; empty: they may.
+        frame_address: of the frame port of the same services; empty: there is none.
     """
     return [
         Served(
             log_pb2_grpc.add_LogServiceServicer_to_server,
-            LogService(node, append_refusal=append_refusal),
+            LogService(node, append_refusal=append_refusal, frame_address=frame_address),
             _SERVICE,
-            Guard(LOG_BOUNDS, refuse_log_request, is_stream_checked=True),
+            Guard(LOG_BOUNDS, refuse_log_request, is_stream_checked=True, framed=_FRAMED),
         ),
         Served(
             admin_pb2_grpc.add_AdminServiceServicer_to_server,
@@ -96,16 +100,29 @@ def log_services(node: Node, *, append_refusal: str = "") -> list[Served]:
 
 
 async def start_server(
-    node: Node, address: Address, security: PortSecurity = PLAIN, gate: CallGate | None = None
+    node: Node,
+    address: Address,
+    security: PortSecurity = PLAIN,
+    gate: CallGate | None = None,
+    frames: FramePort | None = None,
 ) -> grpc.aio.Server:
     """Serve a log of raw entries on `address`; stop it with `await server.stop(grace)`, before the node.
+
+    Args:
+        node: a started node.
+        address: to listen on.
+        security: of all connections.
+        gate: admits calls; None: all of them.
+        frames: serves appends, too; the caller stops it, before the node.
 
     Raises:
         dledger.service.grpc_server.ServerNotStarted: the address is taken or wrong.
     """
     overloaded = partial(node.metrics.count_refusal, ResponseCode.LEADER_PENDING_FULL)
-    services = log_services(node)
-    return await start_grpc_server(address, services, security=security, gate=gate, count_overloaded=overloaded)
+    services = log_services(node, frame_address=str(frames.address) if frames is not None else "")
+    return await start_grpc_server(
+        address, services, security=security, gate=gate, count_overloaded=overloaded, frames=frames
+    )
 
 
 class LogService(log_pb2_grpc.LogServiceServicer):
@@ -114,11 +131,13 @@ class LogService(log_pb2_grpc.LogServiceServicer):
     Args:
         node: a started node.
         append_refusal: the reason why clients may not append; empty: they may.
+        frame_address: of the frame port, for `Status`; empty: there is none.
     """
 
-    def __init__(self, node: Node, *, append_refusal: str = "") -> None:
+    def __init__(self, node: Node, *, append_refusal: str = "", frame_address: str = "") -> None:
         self._node = node
         self._append_refusal = append_refusal
+        self._frame_address = frame_address
         self._group = node.config.group
         self._followers_count = 0
         self._read_entries = 0
@@ -287,4 +306,5 @@ class LogService(log_pb2_grpc.LogServiceServicer):
             return log_pb2.StatusResponse(code=ResponseCode.INTERNAL_ERROR, message="this node has stopped")
         response = status_response(self._node.status())
         response.disk_used_ratio, response.read_entries = self._node.metrics.disk_used_ratio, self._read_entries
+        response.frame_address = self._frame_address
         return response

@@ -388,6 +388,7 @@ class StatusResponse(_message.Message):
     GROUP_ID_FIELD_NUMBER: _builtins.int
     DISK_USED_RATIO_FIELD_NUMBER: _builtins.int
     READ_ENTRIES_FIELD_NUMBER: _builtins.int
+    FRAME_ADDRESS_FIELD_NUMBER: _builtins.int
     code: _builtins.int
     message: _builtins.str
     group: _builtins.str
@@ -431,6 +432,8 @@ class StatusResponse(_message.Message):
     """Used part of the log's disk, from 0 to 1; measured every ten seconds."""
     read_entries: _builtins.int
     """Entries that this process has sent to readers of Read."""
+    frame_address: _builtins.str
+    """host:port at which clients may call some methods by frames instead of gRPC (dledger/frames); empty: there is none."""
     @_builtins.property
     def leader(self) -> Global___LeaderHint: ...
     @_builtins.property
@@ -473,10 +476,11 @@ class StatusResponse(_message.Message):
         group_id: _builtins.str = ...,
         disk_used_ratio: _builtins.float = ...,
         read_entries: _builtins.int = ...,
+        frame_address: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["leader", b"leader"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "aside_caught_up_index", b"aside_caught_up_index", "aside_files", b"aside_files", "aside_last_index", b"aside_last_index", "begin_index", b"begin_index", "begin_position", b"begin_position", "code", b"code", "commit_index", b"commit_index", "commit_position", b"commit_position", "disk_used_ratio", b"disk_used_ratio", "end_index", b"end_index", "end_position", b"end_position", "group", b"group", "group_id", b"group_id", "incarnation", b"incarnation", "is_disk_full", b"is_disk_full", "is_disk_sick", b"is_disk_sick", "is_founding", b"is_founding", "is_membership_committed", b"is_membership_committed", "leader", b"leader", "members", b"members", "membership_index", b"membership_index", "message", b"message", "peers", b"peers", "read_entries", b"read_entries", "role", b"role", "self_id", b"self_id", "snapshot_index", b"snapshot_index", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "aside_caught_up_index", b"aside_caught_up_index", "aside_files", b"aside_files", "aside_last_index", b"aside_last_index", "begin_index", b"begin_index", "begin_position", b"begin_position", "code", b"code", "commit_index", b"commit_index", "commit_position", b"commit_position", "disk_used_ratio", b"disk_used_ratio", "end_index", b"end_index", "end_position", b"end_position", "frame_address", b"frame_address", "group", b"group", "group_id", b"group_id", "incarnation", b"incarnation", "is_disk_full", b"is_disk_full", "is_disk_sick", b"is_disk_sick", "is_founding", b"is_founding", "is_membership_committed", b"is_membership_committed", "leader", b"leader", "members", b"members", "membership_index", b"membership_index", "message", b"message", "peers", b"peers", "read_entries", b"read_entries", "role", b"role", "self_id", b"self_id", "snapshot_index", b"snapshot_index", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

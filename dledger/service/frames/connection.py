@@ -1,0 +1,437 @@
+"""One connection of a client at the frame port: greets, reads calls, writes answers.
+
+Invariants: at most `calls_max` calls are in flight, and further frames wait in `_waiting` while nothing is read from
+the socket; so a connection holds what one read returned, and the requests in flight. A client that does not read its
+answers is not read from, either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
+
+import grpc
+
+from dledger.frames.codec import (
+    ANSWER,
+    CALL,
+    CLOSING,
+    DEADLINE_MS_MAX,
+    GREETING,
+    HEAD,
+    NOT_BEGUN,
+    VERSION,
+    BadFrame,
+    Frame,
+    FrameReader,
+    decode_greeting,
+    encode_frame,
+    encode_greeting,
+)
+from dledger.service.frames.context import CallEnded, FrameContext
+from dledger.service.frames.limits import Closed
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from dledger.errors import DLedgerError
+    from dledger.service.frames.limits import FrameLimits
+    from dledger.service.guarded_method import Context, GuardedMethod
+
+# Answers that are not sent beyond this size: the client does not read.
+_UNSENT_SIZE_BYTES_MAX: Final = 64 << 10
+# Smaller answers are joined: each part of a write costs more than the copy.
+_JOINED_SIZE_BYTES_MAX: Final = 32 << 10
+# A dead machine is detected within half a minute, as by gRPC. Answers that are not read have a shorter limit.
+_KEEPALIVE: Final = {"TCP_KEEPIDLE": 20, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 2, "TCP_USER_TIMEOUT": 60_000}
+_OK: Final = 0
+_DEADLINE: Final = grpc.StatusCode.DEADLINE_EXCEEDED
+_NUMBERS: Final = {code: code.value[0] for code in grpc.StatusCode}
+
+logger = logging.getLogger(__name__)
+
+
+class FramedMethod(NamedTuple):
+    """A method that frames may call.
+
+    Attributes:
+        guarded: its checks; the same object guards it on gRPC.
+        behaviour: of the servicer; the same as on gRPC.
+    """
+
+    guarded: GuardedMethod
+    behaviour: Callable[[Any, Context], Awaitable[Any]]
+
+
+class ConnectionOwner(Protocol):
+    """The port of a connection: it has the limits of all connections together."""
+
+    limits: FrameLimits
+    methods: Sequence[FramedMethod]
+    methods_frame: bytes
+    call_bytes: int
+
+    def on_greeted(self, connection: FrameConnection) -> None:
+        """The client speaks the protocol."""
+
+    def on_begun(self, size_bytes: int) -> None:
+        """A call began, with a request of this size."""
+
+    def on_ended(self, size_bytes: int) -> None:
+        """It ended."""
+
+    def on_partial(self) -> None:
+        """A large frame is not complete."""
+
+    def on_unsent(self, connection: FrameConnection, size_bytes: int) -> None:
+        """Answers wait because the client does not read; may close a connection. Negative: they are sent."""
+
+    def on_closed(self, connection: FrameConnection, reason: Closed | None) -> None:
+        """The connection has ended; None: the client ended it."""
+
+
+class _Running(NamedTuple):
+    """A call in flight: its task, its deadline by the loop's clock, and the bytes of its request."""
+
+    task: asyncio.Task[None]
+    deadline_s: float
+    size_bytes: int
+
+
+class FrameConnection(asyncio.Protocol):
+    """The asyncio protocol of the server's end.
+
+    Args:
+        owner: the port.
+        client: the key by which connections are counted: an address, or a network of IPv6.
+    """
+
+    def __init__(self, owner: ConnectionOwner, client: str) -> None:
+        self.client = client
+        self.peer = ""
+        # The task that makes the connection; ends with it.
+        self.opening: asyncio.Task[None] | None = None
+        self._owner = owner
+        self._limits = owner.limits
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._context: FrameContext | None = None
+        self._greeting: bytearray | None = bytearray()
+        self._reader = FrameReader.of_server()
+        self._calls: dict[int, _Running] = {}
+        self._call_bytes = 0
+        self._waiting: deque[Frame] = deque()
+        self._is_reading = True
+        self._answers: list[bytes] = []
+        self._is_flushing = False
+        # Bytes of answers that the owner counts, while the transport has more than it could send.
+        self._unsent_bytes = 0
+        self._is_unread = False
+        self._reason: Closed | None = None
+        # By the loop's clock; None: it has not begun.
+        self._made_s = self._loop.time()
+        self._closing_s: float | None = None
+        self._closing_reason = Closed.STOPPED
+        self._partial_s: float | None = None
+        self._unread_s: float | None = None
+        self._idle_s: float | None = None
+        # What the last look found, to see progress without a clock at each call.
+        self._begun = self._frames = self._seen_begun = self._seen_frames = self._seen_unsent = 0
+
+    # ------------------------------------------------------------------------------------------------ from the loop
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Set up the socket."""
+        self._transport = made = cast("asyncio.Transport", transport)
+        # Answers are written whole; with 0 the end of the wait means that nothing is left.
+        made.set_write_buffer_limits(high=_UNSENT_SIZE_BYTES_MAX, low=0)
+        _watch_for_silence(made.get_extra_info("socket"))
+        host, port, *_ = made.get_extra_info("peername") or ("", 0)
+        host = str(host).partition("%")[0].removeprefix("::ffff:")
+        self._context = FrameContext(host, port, made.get_extra_info("peercert"))
+        self.peer = self._context.peer()
+        if self._reason is not None:
+            made.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """Begin the calls of one read."""
+        if self._reason is not None:
+            return
+        try:
+            if self._greeting is not None:
+                data = self._greet(self._greeting, data)
+                if self._greeting is not None:
+                    return
+            frames = self._reader.received(data)
+            self._frames += len(frames)
+            if self._waiting:
+                self._waiting += frames
+                return
+            for at, frame in enumerate(frames):
+                if self._is_held():
+                    self._waiting += frames[at:]
+                    self._hold()
+                    break
+                self._take(frame)
+        except BadFrame as error:
+            self._end(Closed.PROTOCOL if self._greeting is None else Closed.GREETING, str(error))
+            return
+        if self._reader.size_bytes > _UNSENT_SIZE_BYTES_MAX:
+            self._owner.on_partial()
+
+    def pause_writing(self) -> None:
+        """Read no more: the client does not read its answers."""
+        self._is_unread = True
+        if self._transport is not None:
+            self._count_unsent(self._transport.get_write_buffer_size())
+        self._hold()
+
+    def resume_writing(self) -> None:
+        """Read again: all answers are sent."""
+        self._is_unread = False
+        self._count_unsent(-self._unsent_bytes)
+        self._release()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End all calls; appends that have begun may still be committed."""
+        del exc
+        self._transport = None
+        for running in list(self._calls.values()):
+            running.task.cancel()
+        self._count_unsent(-self._unsent_bytes)
+        self._owner.on_closed(self, self._reason)
+
+    # ------------------------------------------------------------------------------------------------ from the port
+
+    @property
+    def reason(self) -> Closed | None:
+        """Why the port has ended it; None: it has not."""
+        return self._reason
+
+    @property
+    def is_made(self) -> bool:
+        """Whether the event loop has called `connection_made`, so that it calls `connection_lost`."""
+        return self._context is not None
+
+    @property
+    def is_greeted(self) -> bool:
+        """Whether the client has greeted."""
+        return self._greeting is None
+
+    @property
+    def partial_bytes(self) -> int:
+        """Bytes of a frame that is not complete."""
+        return self._reader.size_bytes
+
+    def tasks(self) -> list[asyncio.Task[None]]:
+        """Return the tasks of the calls in flight."""
+        return [running.task for running in self._calls.values()]
+
+    def close(self, error: DLedgerError) -> None:
+        """End the connection before its greeting: for another one (`dledger.peer.unverified_peers.Closable`)."""
+        self._end(Closed.CROWDED, str(error))
+
+    def end(self, reason: Closed) -> None:
+        """End the connection at once."""
+        self._end(reason, "")
+
+    def finish(self, reason: Closed) -> None:
+        """End the connection when the answers are sent that it has; at once if the client does not read."""
+        if self._transport is None or self._is_unread:
+            self._end(reason, "")
+        else:
+            self._flush()
+            self._reason = self._reason or reason
+            self._transport.close()
+
+    def drain(self, reason: Closed) -> None:
+        """Ask the client to send no more calls; those in flight are answered."""
+        if self._closing_s is None and self._transport is not None:
+            self._closing_s = self._loop.time()
+            self._closing_reason = reason
+            self._answers.append(encode_frame(CLOSING))
+            self._flush()
+
+    def look(self, now_s: float) -> None:
+        """End what has lasted too long; called about once a second."""
+        limits = self._limits
+        if self._greeting is not None:
+            if now_s - self._made_s > limits.greeting_s:
+                self._end(Closed.GREETING, "no greeting in time")
+            return
+        for running in list(self._calls.values()):
+            if running.deadline_s <= now_s:
+                running.task.cancel()
+        is_partial = self._reader.size_bytes > 0 and self._frames == self._seen_frames and self._is_reading
+        self._partial_s = (self._partial_s or now_s) if is_partial else None
+        unsent = self._transport.get_write_buffer_size() if self._transport is not None else 0
+        self._unread_s = (self._unread_s or now_s) if unsent and unsent >= self._seen_unsent > 0 else None
+        is_idle = not self._calls and self._begun == self._seen_begun
+        self._idle_s = (self._idle_s or now_s) if is_idle else None
+        self._seen_begun, self._seen_frames, self._seen_unsent = self._begun, self._frames, unsent
+        if self._partial_s is not None and now_s - self._partial_s > limits.partial_s:
+            self._end(Closed.SLOW, "a frame is not complete in time")
+        elif self._unread_s is not None and now_s - self._unread_s > limits.unread_s:
+            self._end(Closed.SLOW, "answers are not read")
+        elif self._closing_s is not None:
+            if not self._calls and now_s - self._closing_s > limits.linger_s:
+                self._end(self._closing_reason, "")
+        elif self._idle_s is not None and now_s - self._idle_s > limits.idle_s:
+            self.drain(Closed.IDLE)
+        elif now_s - self._made_s > limits.age_s:
+            self.drain(Closed.OLD)
+
+    # -------------------------------------------------------------------------------------------------------- calls
+
+    def _greet(self, greeting: bytearray, data: bytes) -> bytes:
+        """Take the greeting; return what follows it."""
+        greeting += data
+        if len(greeting) < GREETING.size:
+            return b""
+        version_min, version_max = decode_greeting(bytes(greeting[: GREETING.size]))
+        assert self._transport is not None
+        if not version_min <= VERSION <= version_max:
+            self._transport.write(encode_greeting(0, 0))
+            self._reason = Closed.GREETING
+            self._transport.close()
+            return b""
+        self._greeting = None
+        self._transport.write(encode_greeting(VERSION, VERSION) + self._owner.methods_frame)
+        self._owner.on_greeted(self)
+        return bytes(greeting[GREETING.size :])
+
+    def _take(self, frame: Frame) -> None:
+        """Process a frame.
+
+        Raises:
+            BadFrame: the client does not follow the protocol.
+        """
+        assert self._context is not None
+        if frame.kind != CALL:
+            if not frame.payload.isascii() or frame.detail or frame.call_id or frame.number:
+                raise BadFrame("expected a token of ASCII and no other fields")
+            self._context = self._context.with_token(frame.payload.decode("ascii"))
+            return
+        _, number, call_id, deadline_ms, request = frame
+        if not call_id or call_id in self._calls or not 1 <= deadline_ms <= DEADLINE_MS_MAX:
+            raise BadFrame(f"expected a new call and its deadline, found call {call_id} with {deadline_ms} ms")
+        self._begun += 1
+        if self._closing_s is not None:
+            self._answer(call_id, _NUMBERS[grpc.StatusCode.UNAVAILABLE], NOT_BEGUN.encode())
+        elif number >= len(self._owner.methods):
+            fault = f"expected one of {len(self._owner.methods)} methods, found {number}"
+            self._answer(call_id, _NUMBERS[grpc.StatusCode.UNIMPLEMENTED], fault.encode())
+        else:
+            size_bytes = len(request)
+            self._call_bytes += size_bytes
+            self._owner.on_begun(size_bytes)
+            task = self._loop.create_task(self._run(self._owner.methods[number], call_id, request, self._context))
+            self._calls[call_id] = _Running(task, self._loop.time() + deadline_ms / 1000, size_bytes)
+            # Also when the task is cancelled before its first step.
+            task.add_done_callback(partial(self._ended, call_id))
+
+    async def _run(self, method: FramedMethod, call_id: int, request: bytes, context: FrameContext) -> None:
+        """Answer one call: the edge of the services, where every error becomes a status."""
+        try:
+            response = await method.guarded.answer(method.behaviour, cast("Context", context), request)
+            status, payload = _OK, response.SerializeToString()
+        except CallEnded as ended:
+            status, payload = _NUMBERS[ended.code], ended.details.encode()
+        except asyncio.CancelledError:
+            if self._transport is None:
+                raise
+            status, payload = _NUMBERS[_DEADLINE], b"the deadline of the call has passed"
+        except Exception as error:
+            # As gRPC does: the client cannot know what was done, and other calls are not affected.
+            logger.exception("call_failed method=%s peer=%s", method.guarded.path, self.peer)
+            status, payload = _NUMBERS[grpc.StatusCode.UNKNOWN], f"Unexpected {type(error)}: {error}".encode()
+        self._answer(call_id, status, payload)
+
+    def _ended(self, call_id: int, _task: asyncio.Task[None]) -> None:
+        size_bytes = self._calls.pop(call_id).size_bytes
+        self._call_bytes -= size_bytes
+        self._owner.on_ended(size_bytes)
+        if not self._is_reading:
+            self._release()
+
+    def _answer(self, call_id: int, status: int, payload: bytes) -> None:
+        self._answers += (HEAD.pack(len(payload), ANSWER, status, 0, call_id, 0), payload)
+        # Large ones at once, so that they are counted before the next one is made.
+        if len(self._calls) <= 1 or len(payload) > _JOINED_SIZE_BYTES_MAX:
+            self._flush()
+        elif not self._is_flushing:
+            # Calls that are committed together are answered in one write, in the next iteration.
+            self._is_flushing = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._is_flushing = False
+        answers, self._answers = self._answers, []
+        if self._transport is None or self._reason is not None or not answers:
+            return
+        size_bytes = sum(map(len, answers))
+        if self._is_unread:
+            # May close this connection; then nothing more is written.
+            self._count_unsent(size_bytes)
+        if size_bytes <= _JOINED_SIZE_BYTES_MAX:
+            self._transport.write(b"".join(answers))
+        else:
+            self._transport.writelines(answers)
+
+    # --------------------------------------------------------------------------------------------------------- flow
+
+    def _is_held(self) -> bool:
+        """Return whether the next frame must wait."""
+        limits = self._limits
+        if len(self._calls) >= limits.calls_max or self._call_bytes >= limits.call_bytes_max or self._is_unread:
+            return True
+        return bool(self._calls) and self._owner.call_bytes >= limits.all_call_bytes_max
+
+    def _hold(self) -> None:
+        if self._is_reading and self._transport is not None and not self._transport.is_closing():
+            self._is_reading = False
+            self._transport.pause_reading()
+
+    def _release(self) -> None:
+        """Process frames that wait, as far as the bounds permit; then read again."""
+        if self._transport is None or self._reason is not None:
+            return
+        try:
+            while self._waiting and not self._is_held():
+                self._take(self._waiting.popleft())
+        except BadFrame as error:
+            self._end(Closed.PROTOCOL, str(error))
+            return
+        if not self._waiting and not self._is_held() and not self._is_reading:
+            self._is_reading = True
+            self._transport.resume_reading()
+
+    def _count_unsent(self, size_bytes: int) -> None:
+        if size_bytes:
+            self._unsent_bytes += size_bytes
+            self._owner.on_unsent(self, size_bytes)
+
+    def _end(self, reason: Closed, text: str) -> None:
+        if self._reason is not None:
+            return
+        self._reason = reason
+        if text:
+            logger.debug("frame_connection_closed peer=%s reason=%s: %s", self.peer or self.client, reason, text)
+        if self._transport is not None:
+            self._transport.abort()
+        elif self.opening is not None:
+            self.opening.cancel()
+
+
+def _watch_for_silence(connection: socket.socket) -> None:
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE.items():
+        # Not every system has all of these options.
+        option = getattr(socket, name, None)
+        if option is not None:
+            connection.setsockopt(socket.IPPROTO_TCP, option, value)
