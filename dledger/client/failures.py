@@ -1,13 +1,14 @@
 """Classifies a failed gRPC call: whether the request was sent.
 
 A failed call may have been executed by the node, with only the answer lost. So a failure means "outcome unknown", with
-three exceptions that prove that nothing was done:
+four exceptions that prove that nothing was done:
 
 - *No connection could be made.* gRPC picks a connection before it writes; without one the call ends with UNAVAILABLE
   and one of the texts below, which no other failure has. A call that had a connection and lost it
   ends with another text ("Socket closed", "Connection reset by peer", ...). Automatic retries of gRPC are switched
   off (`CHANNEL_OPTIONS`), so the text never hides an earlier attempt. If a future version of gRPC changes the texts,
   the client reports more outcomes as unknown, which is safe.
+- *The server begins no more calls on a connection of frames*: it says so (`dledger.frames.codec.NOT_BEGUN`).
 - *UNIMPLEMENTED*: the server has no such method, so nothing ran.
 - *The gate refused it*: UNAUTHENTICATED, PERMISSION_DENIED, and RESOURCE_EXHAUSTED with the text of a quota or a share.
   A server has no other use for the first two, and refuses before it does anything.
@@ -21,6 +22,7 @@ import grpc
 
 from dledger.client.outcomes import AppendUnknown, Refused
 from dledger.errors import Overloaded, OverQuota, ResponseCode
+from dledger.frames.codec import NOT_BEGUN
 from dledger.v1.log_pb2 import StatusResponse
 
 _NEVER_CONNECTED = (
@@ -71,7 +73,7 @@ def never_left(code: grpc.StatusCode, details: str) -> bool:
     """Return whether a call that ended like this has certainly not reached a node."""
     if code is grpc.StatusCode.UNIMPLEMENTED:
         return True
-    return code is grpc.StatusCode.UNAVAILABLE and details.startswith(_NEVER_CONNECTED)
+    return code is grpc.StatusCode.UNAVAILABLE and details.startswith((*_NEVER_CONNECTED, NOT_BEGUN))
 
 
 def describe(address: str, code: grpc.StatusCode, details: str, service: str = "LogService") -> str:

@@ -41,7 +41,7 @@ def open_channel(address: str, security: Security, options: Sequence[tuple[str, 
         channel = grpc.secure_channel(address, _credentials(security), options=_with_name(security, options))
     else:
         channel = grpc.insecure_channel(address, options=tuple(options))
-    token = _token_for(address, security)
+    token = token_for(address, security)
     return channel if token is None else TokenChannel(channel, token)
 
 
@@ -51,7 +51,7 @@ def open_aio_channel(address: str, security: Security, options: Sequence[tuple[s
         channel = grpc.aio.secure_channel(address, _credentials(security), options=_with_name(security, options))
     else:
         channel = grpc.aio.insecure_channel(address, options=tuple(options))
-    token = _token_for(address, security)
+    token = token_for(address, security)
     return channel if token is None else AioTokenChannel(channel, token)
 
 
@@ -62,7 +62,8 @@ def is_on_loopback(address: str) -> bool:
     return is_loopback_host(address.removeprefix("dns:///").rpartition(":")[0])
 
 
-def _token_for(address: str, security: Security) -> Token | None:
+def token_for(address: str, security: Security) -> Token | None:
+    """Return what gives the token for calls to an address; None: none may be sent there, or there is none."""
     if isinstance(security, Tls) or security.token is None or security.is_token_exposed or is_on_loopback(address):
         return security.token
     logger.warning("token_not_sent address=%s: the connection is plain; use TLS, or allow it", address)

@@ -90,6 +90,25 @@ def page_context(tls: Tls) -> ssl.SSLContext:
     return context
 
 
+def client_context(tls: Tls) -> ssl.SSLContext:
+    """Return the context of a client that checks the server's certificate and its host, and presents its own, if any.
+
+    Raises:
+        KeyMismatch: certificate and key do not belong together.
+        CertificateFileForeign: the bytes are no certificates.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.options |= _OPTIONS
+    if tls.certificate:
+        _load_pair(context, tls)
+    if tls.authority:
+        _demand_certificates(context, tls)
+    else:
+        context.load_default_certs()
+    return context
+
+
 def check_pair(tls: Tls) -> None:
     """Check that the certificate and the key of `tls` belong together.
 

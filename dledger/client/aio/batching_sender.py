@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import grpc
 
-from dledger.client.aio.request_stream import BatchT, RequestStream, ResponseT
+from dledger.client.aio.framed_stream import FramedCalls, FramedStream
+from dledger.client.aio.request_stream import BatchStream, BatchT, RequestStream, ResponseT
 from dledger.client.retry import HOPS_MAX, Backoff
 
 if TYPE_CHECKING:
@@ -75,8 +76,8 @@ class SenderPolicy(Protocol[BatchT, ResponseT, RefusalT]):
         """Return the time left until a batch that is not full is sent; at most 0: now. Something must be queued."""
         ...
 
-    async def open(self) -> tuple[str, grpc.aio.StreamStreamCall[Any, ResponseT]]:
-        """Find the leader and open a stream to it; return its address and the call.
+    async def open(self) -> tuple[str, grpc.aio.StreamStreamCall[Any, ResponseT] | FramedCalls]:
+        """Find the leader and open a stream to it; return its address, and the call, or how to call it by frames.
 
         Raises:
             RefusalT: there is no leader, or it cannot be reached.
@@ -146,9 +147,9 @@ class BatchingSender(Generic[BatchT, ResponseT, RefusalT]):
         # Set while anything is queued or in flight, so that an idle sender costs nothing.
         self._sweeper: asyncio.TimerHandle | None = None
         # The stream for new batches; None: the next batch opens one. Older streams only wait for their last answers.
-        self._stream: RequestStream[BatchT, ResponseT] | None = None
+        self._stream: BatchStream[BatchT] | None = None
         # In the order in which they were opened.
-        self._streams: dict[RequestStream[BatchT, ResponseT], None] = {}
+        self._streams: dict[BatchStream[BatchT], None] = {}
         # Batches in flight, on all streams.
         self._batches = 0
         # Refusals since the last accepted batch.
@@ -241,31 +242,43 @@ class BatchingSender(Generic[BatchT, ResponseT, RefusalT]):
         if self._refusal is not None:
             refusal, self._refusal = self._refusal, None
             raise refusal
-        stream = self._stream or await self._open()
+        stream = self._stream
+        if stream is None or not stream.is_usable:
+            stream = await self._open()
         batch = self._policy.take()
         if batch is not None:
             self._batches += 1
             await stream.send(batch)
 
-    async def _open(self) -> RequestStream[BatchT, ResponseT]:
+    async def _open(self) -> BatchStream[BatchT]:
         address, call = await self._policy.open()
-        stream = RequestStream(address, call, self._on_answer, self._on_lost)
+        stream: BatchStream[BatchT]
+        if isinstance(call, FramedCalls):
+            stream = FramedStream(address, call, self._on_answer, self._on_failed, self._on_lost)
+        else:
+            stream = RequestStream(address, call, self._on_answer, self._on_lost)
         self._streams[stream] = None
         self._stream = stream
         return stream
 
     # ---------------------------------------------------------------------------------------------------- receiving
 
-    def _on_answer(self, stream: RequestStream[BatchT, ResponseT], batch: BatchT, response: ResponseT) -> None:
+    def _on_answer(self, stream: BatchStream[BatchT], batch: BatchT, response: ResponseT) -> None:
+        verdict = self._policy.answered(stream.address, batch, response, may_retry=not self._is_closed)
+        self._on_end(stream, verdict)
+
+    def _on_failed(self, stream: BatchStream[BatchT], batch: BatchT, code: grpc.StatusCode, details: str) -> None:
+        verdict = self._policy.lost(stream.address, [batch], code, details, may_retry=not self._is_closed)
+        self._on_end(stream, verdict)
+
+    def _on_end(self, stream: BatchStream[BatchT], verdict: SendVerdict[RefusalT]) -> None:
         self._batches -= 1
         self._wakeup.set()
-        self._follow(stream, self._policy.answered(stream.address, batch, response, may_retry=not self._is_closed))
+        self._follow(stream, verdict)
         if stream is not self._stream and not stream.in_flight:
             stream.cancel()  # Its last batch is answered.
 
-    def _on_lost(
-        self, stream: RequestStream[BatchT, ResponseT], batches: list[BatchT], code: grpc.StatusCode, details: str
-    ) -> None:
+    def _on_lost(self, stream: BatchStream[BatchT], batches: list[BatchT], code: grpc.StatusCode, details: str) -> None:
         self._batches -= len(batches)
         self._streams.pop(stream, None)
         if self._stream is stream:
@@ -274,7 +287,7 @@ class BatchingSender(Generic[BatchT, ResponseT, RefusalT]):
         self._follow(stream, self._policy.lost(stream.address, batches, code, details, may_retry=may_retry))
         self._wakeup.set()
 
-    def _follow(self, stream: RequestStream[BatchT, ResponseT], verdict: SendVerdict[RefusalT]) -> None:
+    def _follow(self, stream: BatchStream[BatchT], verdict: SendVerdict[RefusalT]) -> None:
         if verdict.is_taken:
             self._hops = 0
             self._backoff.reset()
@@ -304,7 +317,7 @@ class BatchingSender(Generic[BatchT, ResponseT, RefusalT]):
         if not self._policy.is_empty or self._batches:
             self._arm_sweeper()
 
-    def _sweep_stream(self, stream: RequestStream[BatchT, ResponseT], now_s: float) -> None:
+    def _sweep_stream(self, stream: BatchStream[BatchT], now_s: float) -> None:
         for batch in stream.in_flight.values():
             if batch.sent_at + self._answer_timeout_s <= now_s:
                 stream.cancel()

@@ -1,7 +1,7 @@
 """The asyncio interface of the client: `AsyncLogClient`. For use by the tasks of one event loop.
 
-The path of an append: `append` → `AppendSender` (joins queued bodies into a batch) → `RequestStream` (a bidirectional
-gRPC call, up to four batches in flight) → the answer completes one future per caller.
+The path of an append: `append` → `AppendSender` (joins queued bodies into a batch) → `FramedStream`, or `RequestStream`
+(a bidirectional gRPC call), up to four batches in flight → the answer completes one future per caller.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class AsyncLogClient:
             that is silent for this time is considered lost, and the outcome of the append is unknown.
         checks: which of the entries read may be a leader's own; others count as damaged.
         security: plain connections, or `Tls` with the certificates that the nodes need.
-        host: clock, randomness and connections; a simulation passes its own, which ignore `security`.
+        may_use_frames: appends go to the nodes' frame ports, if they have some; otherwise, and without it, to gRPC.
+        host: clock, randomness and connections; a simulation passes its own, which ignore the two above.
 
     Raises:
         ValueError: an endpoint is not `host:port`.
@@ -63,9 +64,10 @@ class AsyncLogClient:
         answer_timeout_s: float = 4.0,
         checks: EntryChecks = RAW_ENTRY_CODEC,
         security: Security = PLAIN,
+        may_use_frames: bool = True,
         host: ClientHost | None = None,
     ) -> None:
-        self._host = host or secured_host(security)
+        self._host = host or secured_host(security, may_use_frames=may_use_frames)
         self._nodes = AsyncNodes(endpoints, group, self._host)
         self._group = group
         self._checks = checks

@@ -39,14 +39,20 @@ class ClientHost:
         random: chooses the pauses between attempts and the follower to read from.
         connect: opens a channel to `host:port`.
         status_timeout_s: of a request for the status of a node.
+        frames: the security of connections to frame ports; None: calls go to gRPC only.
     """
 
     now_s: Callable[[], float] = time.monotonic
     random: Random = field(default_factory=Random)
     connect: Callable[[str], grpc.aio.Channel] = connect
     status_timeout_s: float = STATUS_TIMEOUT_S
+    frames: Security | None = None
 
 
-def secured_host(security: Security) -> ClientHost:
+def secured_host(security: Security, *, may_use_frames: bool = False) -> ClientHost:
     """Return the machine's clock, randomness and connections, plain or with TLS."""
-    return ClientHost(connect=partial(connect, security=security), status_timeout_s=status_timeout_s(security))
+    return ClientHost(
+        connect=partial(connect, security=security),
+        status_timeout_s=status_timeout_s(security),
+        frames=security if may_use_frames else None,
+    )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import grpc
 import grpc.aio
 
+from dledger.client.aio.frame_link import FrameLinks
 from dledger.client.connections import Connections
 from dledger.client.endpoints import LeaderTracker, is_enough, pick_follower, pick_leader, refusal_without_leader
 from dledger.client.failures import answer_of_failure
@@ -36,6 +37,7 @@ class AsyncNodes:
 
     Attributes:
         status_timeout_s: of a request for the status of a node.
+        frames: links to the nodes' frame ports; None: they are not used.
     """
 
     def __init__(self, endpoints: str | Iterable[str], group: str, host: ClientHost) -> None:
@@ -43,6 +45,7 @@ class AsyncNodes:
         self._group = group
         self._host = host
         self.status_timeout_s = host.status_timeout_s
+        self.frames = None if host.frames is None else FrameLinks(host.frames, host.now_s)
         stub_of: Callable[[grpc.aio.Channel], LogServiceAsyncStub] = LogServiceStub
         self._connections = Connections(host.connect, stub_of)
 
@@ -60,6 +63,8 @@ class AsyncNodes:
 
     async def close(self) -> None:
         """Close all connections; calls in flight end with CANCELLED."""
+        if self.frames is not None:
+            await self.frames.close()
         for channel in self._connections.channels():
             await channel.close()
 
@@ -71,6 +76,8 @@ class AsyncNodes:
             self.tracker.failed(address)
             return answer_of_failure(address, error.code(), error.details() or "")
         self.tracker.answered(address)
+        if self.frames is not None:
+            self.frames.ports.learn(address, answer.frame_address)
         return answer
 
     async def reach(self, address: str, timeout_s: float) -> None:

@@ -43,6 +43,35 @@ BatchT = TypeVar("BatchT", bound=SentBatch)
 ResponseT = TypeVar("ResponseT", bound=_Response)
 
 
+class BatchStream(Protocol[BatchT]):
+    """A stream as its sender uses it.
+
+    Attributes:
+        address: the node's.
+        in_flight: the batches without an answer, oldest first.
+    """
+
+    address: str
+    in_flight: dict[int, BatchT]
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether another batch may be sent."""
+        ...
+
+    async def send(self, batch: BatchT) -> None:
+        """Send a batch."""
+        ...
+
+    def cancel(self) -> None:
+        """End the stream at once."""
+        ...
+
+    async def close(self) -> None:
+        """End the stream and wait for that."""
+        ...
+
+
 class RequestStream(Generic[BatchT, ResponseT]):
     """A bidirectional stream with several batches in flight.
 
@@ -67,6 +96,11 @@ class RequestStream(Generic[BatchT, ResponseT]):
         self._on_lost = on_lost
         self._last_request_id = 0
         self._reader = asyncio.ensure_future(self._read())
+
+    @property
+    def is_usable(self) -> bool:
+        """True: until the call ends, which is reported."""
+        return True
 
     async def send(self, batch: BatchT) -> None:
         """Write a batch; return when the connection has accepted it. A failure is reported through `on_lost`."""

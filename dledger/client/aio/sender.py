@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from dledger.client.aio.batch import Batch, BatchItem
 from dledger.client.aio.batching_sender import FULL_SIZE_BYTES, BatchingSender, SendVerdict
@@ -18,6 +18,7 @@ from dledger.client.limits import BATCH_ENTRIES_MAX, QUEUE_ENTRIES_MAX, QUEUE_SI
 from dledger.client.outcomes import AppendUnknown, NotAppended, Refused, places_of, raise_outcome
 from dledger.client.retry import LAST_TRY_S, Backoff
 from dledger.errors import ResponseCode
+from dledger.v1.log_pb2 import AppendResponse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,14 +27,15 @@ if TYPE_CHECKING:
     import grpc
     import grpc.aio
 
+    from dledger.client.aio.framed_stream import FramedCalls
     from dledger.client.aio.host import ClientHost
     from dledger.client.aio.nodes import AsyncNodes
     from dledger.client.outcomes import Appended
-    from dledger.v1.log_pb2 import AppendResponse
 
 # Batches in flight. Four keep the network, the leader's disk and the followers busy at the same time; more would only
 # make batches smaller.
 BATCHES_MAX = 4
+_APPEND: Final = "/dledger.v1.LogService/Append"
 _TAKEN: SendVerdict[Refused] = SendVerdict(is_taken=True)
 
 
@@ -137,10 +139,14 @@ class AppendQueue:
         """Return 0: an append is sent at once."""
         return 0.0
 
-    async def open(self) -> tuple[str, grpc.aio.StreamStreamCall[Any, AppendResponse]]:
+    async def open(self) -> tuple[str, grpc.aio.StreamStreamCall[Any, AppendResponse] | FramedCalls]:
         """Open a stream to the leader, after its node has answered: so that no batch is sent to a dead node."""
         address = await self._nodes.leader()
         await self._nodes.reach(address, self._nodes.status_timeout_s)
+        if self._nodes.frames is not None:
+            calls = await self._nodes.frames.calls(address, _APPEND, AppendResponse.FromString)
+            if calls is not None:
+                return address, calls
         return address, self._nodes.stub(address).AppendStream()
 
     def take(self) -> Batch | None:

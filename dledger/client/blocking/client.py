@@ -1,7 +1,8 @@
 """The blocking interface of the client: `LogClient`. Safe to share between threads.
 
 The path of an append: `append_many` → `Combiner` (alone or with other threads' bodies) → `_append_with_retries`
-(tenacity) → `_attempt` (the leader, or the node that it names) → one gRPC call, in the caller's own thread.
+(tenacity, if the first attempt is refused) → `_attempt` (the leader, or the node that it names) → one call, by frames
+or else by gRPC, in the caller's own thread.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dledger.client.blocking.combining import Combiner
 from dledger.client.blocking.nodes import GroupConnections
 from dledger.client.endpoints import parse_endpoints
 from dledger.client.failures import failure_of_append
+from dledger.client.framing import FrameCallFailed
 from dledger.client.limits import check_bodies
 from dledger.client.outcomes import Appended, NotAppended, ReadFailed, Refused, checked_status, raise_outcome
 from dledger.client.reading import ReadMode, ReadSession
@@ -51,6 +53,7 @@ class LogClient:
             that is silent for this time is considered lost, and the outcome of the append is unknown.
         checks: which of the entries read may be a leader's own; others count as damaged.
         security: plain connections, or `Tls` with the certificates that the nodes need.
+        may_use_frames: appends go to the nodes' frame ports, if they have some; otherwise, and without it, to gRPC.
 
     Raises:
         ValueError: an endpoint is not `host:port`.
@@ -65,8 +68,9 @@ class LogClient:
         answer_timeout_s: float = 4.0,
         checks: EntryChecks = RAW_ENTRY_CODEC,
         security: Security = PLAIN,
+        may_use_frames: bool = True,
     ) -> None:
-        self._nodes = GroupConnections(endpoints, group, security)
+        self._nodes = GroupConnections(endpoints, group, security, may_use_frames=may_use_frames)
         self._group = group
         self._deadline_s = deadline_s
         self._answer_timeout_s = answer_timeout_s
@@ -115,11 +119,22 @@ class LogClient:
     def _append_with_retries(self, bodies: Sequence[bytes], deadline: float) -> AppendResponse:
         """Append until it succeeds, the outcome is unknown, or the deadline passes."""
         request = AppendRequest(group=self._group, bodies=bodies)
+        # The usual case, without what retries need.
+        try:
+            return self._attempt(request, deadline)
+        except Refused as refusal:
+            return self._append_again(request, deadline, refusal)
+
+    def _append_again(self, request: AppendRequest, deadline: float, first: Refused) -> AppendResponse:
+        """Repeat an append whose first attempt was refused, with pauses, as long as that can help."""
         failure = "the leader accepted nothing"
+        earlier = [first]
 
         def attempt() -> AppendResponse:
             nonlocal failure
             try:
+                if earlier:
+                    raise earlier.pop()
                 return self._attempt(request, deadline)
             except Refused as refusal:
                 if refusal.message != _TOO_LATE:
@@ -150,7 +165,12 @@ class LogClient:
     def _call(self, address: str, request: AppendRequest, deadline: float) -> AppendResponse:
         self._reach(address, deadline)
         try:
-            response = self._nodes.stub(address).Append(request, timeout=self._time_left(deadline))
+            response = self._nodes.append_by_frames(address, request, self._time_left(deadline))
+            if response is None:
+                response = self._nodes.stub(address).Append(request, timeout=self._time_left(deadline))
+        except FrameCallFailed as error:
+            self._nodes.tracker.failed(address)
+            raise failure_of_append(address, error.code, error.details) from None
         except grpc.RpcError as error:
             self._nodes.tracker.failed(address)
             raise failure_of_append(address, error.code(), error.details() or "") from None

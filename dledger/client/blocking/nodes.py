@@ -6,10 +6,11 @@ import time
 from functools import partial
 from queue import Empty, SimpleQueue
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import grpc
 
+from dledger.client.blocking.frame_calls import FrameCalls
 from dledger.client.connections import Connections
 from dledger.client.endpoints import LeaderTracker, is_enough, pick_follower, pick_leader, refusal_without_leader
 from dledger.client.failures import CHANNEL_OPTIONS, answer_of_failure
@@ -19,7 +20,7 @@ from dledger.errors import ResponseCode
 from dledger.security.channels import open_channel
 from dledger.security.settings import PLAIN
 from dledger.v1.admin_pb2_grpc import AdminServiceStub
-from dledger.v1.log_pb2 import StatusRequest, StatusResponse
+from dledger.v1.log_pb2 import AppendRequest, AppendResponse, StatusRequest, StatusResponse
 from dledger.v1.log_pb2_grpc import LogServiceStub
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from dledger.security.settings import Security
+
+_APPEND: Final = "/dledger.v1.LogService/Append"
 
 
 class GroupConnections:
@@ -36,12 +39,16 @@ class GroupConnections:
         endpoints: `host:port` of the nodes' LogService.
         group: the replication group.
         security: of the connections.
+        may_use_frames: appends are sent by frames to nodes that have a port for them.
 
     Attributes:
         status_timeout_s: of a request for the status of a node.
     """
 
-    def __init__(self, endpoints: str | Iterable[str], group: str, security: Security = PLAIN) -> None:
+    def __init__(
+        self, endpoints: str | Iterable[str], group: str, security: Security = PLAIN, *, may_use_frames: bool = True
+    ) -> None:
+        self._frames = FrameCalls(security) if may_use_frames else None
         self.tracker = LeaderTracker(endpoints)
         self.status_timeout_s = status_timeout_s(security)
         self._group = group
@@ -64,6 +71,8 @@ class GroupConnections:
 
     def close(self) -> None:
         """Close all connections; calls in flight end with CANCELLED."""
+        if self._frames is not None:
+            self._frames.close()
         for channel in self._connections.channels():
             channel.close()
 
@@ -74,8 +83,19 @@ class GroupConnections:
         except grpc.RpcError as error:
             self.tracker.failed(address)
             return answer_of_failure(address, error.code(), error.details() or "")
-        self.tracker.answered(address)
+        self._learn(address, answer)
         return answer
+
+    def append_by_frames(self, address: str, request: AppendRequest, timeout_s: float) -> AppendResponse | None:
+        """Return the response to an append; None: it must be sent by gRPC.
+
+        Raises:
+            FrameCallFailed: as by gRPC.
+        """
+        if self._frames is None:
+            return None
+        response: AppendResponse | None = self._frames.call(address, _APPEND, request, AppendResponse, timeout_s)
+        return response
 
     def reach(self, address: str, timeout_s: float) -> None:
         """Check that a node answers at `address` before a request is sent whose outcome could be unknown.
@@ -118,8 +138,13 @@ class GroupConnections:
         except grpc.RpcError as error:
             self.tracker.failed(address)
             return answer_of_failure(address, error.code(), error.details() or "")
-        self.tracker.answered(address)
+        self._learn(address, answer)
         return answer
+
+    def _learn(self, address: str, answer: StatusResponse) -> None:
+        self.tracker.answered(address)
+        if self._frames is not None:
+            self._frames.ports.learn(address, answer.frame_address)
 
     def find_leader(self) -> str | None:
         """Ask the nodes for the leader; return the leader's `host:port`, None while none of them knows."""
