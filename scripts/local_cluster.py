@@ -76,7 +76,7 @@ def _parse() -> argparse.Namespace:
         if name == "start":
             command.add_argument("--nodes", type=int, choices=(1, 3, 5), default=3, help="nodes of a new cluster (3)")
             command.add_argument("--brokers", type=int, default=0, help="brokers of a new cluster (none)")
-            command.add_argument("--base-port", type=int, help="first of three ports per node, if new (free ones)")
+            command.add_argument("--base-port", type=int, help="first of four ports per node, if new (free ones)")
             command.add_argument("--secure", action="store_true", help="TLS for all connections, and users of brokers")
     return parser.parse_args()
 

@@ -67,9 +67,15 @@ def _peers_differ(options: ServerOptions) -> Iterator[tuple[str, str]]:
             yield "peers", f"the address {place} is listed {count} times: every node needs its own"
 
 
+_PORTS = ("client_address", "frame_address", "metrics_address")
+
+
 def _ports_differ(options: ServerOptions) -> Iterator[tuple[str, str]]:
     taken = {_place(peer.address): f"peer {peer.id}" for peer in options.peers}
-    for name, address in (("client_address", options.client_address), ("metrics_address", options.metrics_address)):
+    for name in _PORTS:
+        address = getattr(options, name)
+        if address is None:
+            continue
         place = _place(address)
         if place in taken:
             yield name, f"{place} is used by {taken[place]}: choose another port"
@@ -185,7 +191,7 @@ _CHECKS: tuple[tuple[frozenset[str], Check], ...] = (
     (frozenset({"peers"}), _peers_are_few),
     (frozenset({"peers"}), _peers_differ),
     (frozenset({"quota_user_bytes_per_s", "quota_address_bytes_per_s"}), _quotas_of_bytes_are_usable),
-    (frozenset({"peers", "client_address", "metrics_address"}), _ports_differ),
+    (frozenset({"peers", *_PORTS}), _ports_differ),
     (frozenset({"heart_beat_time_interval_ms", "min_election_timeout_ms"}), _heartbeats_fit),
     (frozenset({"min_election_timeout_ms", "max_election_timeout_ms"}), _timeouts_spread),
     (frozenset({"disk_space_ratio_to_check_expired", "disk_space_ratio_to_force_clean"}), _clean_after_check),
@@ -214,8 +220,7 @@ _CHECKS: tuple[tuple[frozenset[str], Check], ...] = (
             {
                 "self_id",
                 "peers",
-                "client_address",
-                "metrics_address",
+                *_PORTS,
                 "client_tls",
                 "metrics_tls",
                 "peer_security",

@@ -61,13 +61,17 @@ def exposed_ports(options: ServerOptions) -> tuple[ExposedPort, ...]:
     peers = [peer.address for peer in options.peers if peer.id == options.self_id]
     is_peer_port_plain = "off" in (options.peer_security, options.peer_security_also)
     ports = [ExposedPort("peers", address, "set peer_security") for address in peers if is_peer_port_plain]
-    if options.client_tls == "off":
-        ports.append(ExposedPort("client_address", options.client_address, "set client_tls"))
-    elif options.client_tls == "on" and not options.broker:
-        ports.append(ExposedPort("client_address", options.client_address, "set client_tls = mutual", is_plain=False))
-    elif options.client_tls == "on" and not options.first_user_file:
-        remedy = "set first_user_file (it stays set), or client_tls = mutual"
-        ports.append(ExposedPort("client_address", options.client_address, remedy, is_plain=False))
+    clients = {"client_address": options.client_address, "frame_address": options.frame_address}
+    for option, address in clients.items():
+        if address is None:
+            continue
+        if options.client_tls == "off":
+            ports.append(ExposedPort(option, address, "set client_tls"))
+        elif options.client_tls == "on" and not options.broker:
+            ports.append(ExposedPort(option, address, "set client_tls = mutual", is_plain=False))
+        elif options.client_tls == "on" and not options.first_user_file:
+            remedy = "set first_user_file (it stays set), or client_tls = mutual"
+            ports.append(ExposedPort(option, address, remedy, is_plain=False))
     if options.metrics_tls == "off":
         remedy = "set metrics_tls, or insecure = metrics"
         ports.append(ExposedPort("metrics_address", options.metrics_address, remedy))

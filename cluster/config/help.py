@@ -33,6 +33,8 @@ def _comment(text: str) -> list[str]:
 
 
 def _toml(value: object) -> str:
+    if value is None:
+        return '"off"'
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):

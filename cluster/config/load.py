@@ -139,6 +139,7 @@ class ServerConfig:
     Attributes:
         node: settings of the node itself.
         metrics_address: address of `/metrics`.
+        frame_address: of the frame port; None: there is none.
         trace_file: file for the events of the core; empty: none.
         broker: settings of a broker's node; None: a log of raw entries.
         tls: TLS of `node.client_address` and `metrics_address`, and of connections to name servers.
@@ -165,6 +166,7 @@ class ServerConfig:
     audit: AuditSettings = field(default_factory=AuditSettings)
     quotas: QuotaSettings = field(default_factory=QuotaSettings)
     log_callers: LogCallers | None = None
+    frame_address: Address | None = None
 
 
 def load_config(file: Path | None, environment: Mapping[str, str], flags: Mapping[str, str]) -> ServerConfig:
@@ -305,6 +307,7 @@ def _config_of(options: ServerOptions) -> ServerConfig:
         exposed_ports=exposed_ports(options),
         audit=AuditSettings(options.audit, options.audit_dir, options.audit_file_size_bytes, options.audit_files_max),
         quotas=QuotaSettings(**{name: getattr(options, name) for name in QuotaSettings.__dataclass_fields__}),
+        frame_address=options.frame_address,
         log_callers=_log_callers_of(options) if options.client_tls == "mutual" and broker is None else None,
     )
 

@@ -11,7 +11,15 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from cluster.config.values import parse_address, parse_group, parse_hours, parse_id, parse_ids, parse_peers
+from cluster.config.values import (
+    parse_address,
+    parse_address_or_off,
+    parse_group,
+    parse_hours,
+    parse_id,
+    parse_ids,
+    parse_peers,
+)
 from dledger.config import Address, NodeConfig, Peer
 from dledger.core.config import RaftConfig
 
@@ -63,6 +71,13 @@ class NodeOptions(BaseModel):
         default=Address("127.0.0.1", 20921),
         description="Address at which clients reach this node over gRPC. If other machines can reach it, it needs "
         "client_tls, or insecure.",
+    )
+    frame_address: Annotated[Address | None, BeforeValidator(parse_address_or_off)] = Field(
+        default=None,
+        examples=["127.0.0.1:20941"],
+        description="Address at which clients may send appends and puts by frames, which are quicker than gRPC; with "
+        "the TLS, the rights and the limits of client_address. Clients learn it from this node, and use gRPC where "
+        "they cannot reach it. Usually the host of client_address and port 20941. off: there is no such port.",
     )
     metrics_address: Annotated[Address, BeforeValidator(parse_address)] = Field(
         default=Address("127.0.0.1", 20931),

@@ -19,8 +19,9 @@ class SecurityOptions(BaseModel):
 
     client_tls: Literal["off", "on", "mutual"] = Field(
         default="off",
-        description="TLS on client_address. off: plain connections. on: this node presents a certificate. mutual: "
-        "clients must present one of tls_authority_file, too. For connections between nodes see peer_security. With "
+        description="TLS on client_address and frame_address. off: plain connections. on: this node presents a "
+        "certificate. mutual: clients must present one of tls_authority_file, too. For connections between nodes see "
+        "peer_security. With "
         "name_servers name_server_tls must be on, too.",
     )
     metrics_tls: Literal["off", "on", "mutual"] = Field(

@@ -30,6 +30,15 @@ def parse_address(value: object) -> Address:
     return Address(host, int(port))
 
 
+def parse_address_or_off(value: object) -> Address | None:
+    """Parse an address, or `off`: None.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    return None if value in (None, "off") else parse_address(value)
+
+
 def parse_peers(value: object) -> tuple[Peer, ...]:
     """Parse peers in DLedger's notation, `n0-host:port;n1-host:port`.
 

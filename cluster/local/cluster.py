@@ -89,7 +89,7 @@ class LocalCluster(RunsWhileOpen):
             nodes: number of nodes; 3 or 5 are useful.
             options: settings of every node, by their names in the configuration file; with `broker`, the log contains
                 messages.
-            base_port: first of consecutive ports (three per node); None: free ports are chosen.
+            base_port: first of consecutive ports (four per node); None: free ports are chosen.
             secrets: of a secured cluster (`LocalSecurity.create`); None: all connections are plain.
             is_detached: whether nodes continue after this program has ended; otherwise the system kills them.
 
@@ -103,7 +103,7 @@ class LocalCluster(RunsWhileOpen):
         defaults = {**_DEFAULT_OPTIONS, "group": broker or "default", **(_BROKER_OPTIONS if broker else {})}
         settings = {**defaults, **given}
         group = str(settings["group"])
-        ports = choose_ports(3 * nodes, base_port)
+        ports = choose_ports(4 * nodes, base_port)
         ids = [f"n{number}" for number in range(nodes)]
         peers = ";".join(f"{node_id}-127.0.0.1:{port}" for node_id, port in zip(ids, ports, strict=False))
         made = [
@@ -112,8 +112,7 @@ class LocalCluster(RunsWhileOpen):
                 node_id,
                 peers,
                 settings if secrets is None else settings | secrets.node_settings(group, node_id),
-                ports[nodes + 2 * number],
-                ports[nodes + 2 * number + 1],
+                ports[nodes + 3 * number : nodes + 3 * number + 3],
             )
             for number, node_id in enumerate(ids)
         ]
@@ -276,7 +275,7 @@ class LocalCluster(RunsWhileOpen):
             dledger.client.AdminFailed: there is no leader, or the new node did not catch up in time.
         """
         node_id = f"n{1 + max(int(known.removeprefix('n')) for known in self._nodes)}"
-        peer_port, client_port, metrics_port = choose_ports(3, None)
+        peer_port, *ports = choose_ports(4, None)
         with self._administration(timeout_s) as admin:
             admin.add(node_id, f"127.0.0.1:{peer_port}")
             peers = ";".join(f"{member.id}-{member.address}" for member in admin.members().members)
@@ -285,7 +284,7 @@ class LocalCluster(RunsWhileOpen):
             joining = {**settings, "is_joining": True}
             if self._secrets is not None:
                 joining |= self._secrets.node_settings(self._group, node_id)
-            self._nodes[node_id] = write_node(self._folder, node_id, peers, joining, client_port, metrics_port)
+            self._nodes[node_id] = write_node(self._folder, node_id, peers, joining, ports)
             self.start_node(node_id, timeout_s)
             admin.promote(node_id)
         return node_id

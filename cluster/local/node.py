@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from cluster.process.procfs import ProcessRef
 
@@ -48,9 +48,18 @@ class LocalNode:
 
 
 def write_node(
-    folder: Path, node_id: str, peers: str, settings: Mapping[str, Setting], client_port: int, metrics_port: int
+    folder: Path, node_id: str, peers: str, settings: Mapping[str, Setting], ports: Sequence[int]
 ) -> LocalNode:
-    """Write one node's configuration file; all its files are under `folder`."""
+    """Write one node's configuration file; all its files are under `folder`.
+
+    Args:
+        folder: of the cluster.
+        node_id: of the node.
+        peers: of the cluster, in the form of the setting.
+        settings: of all nodes; those that only one node can have are added.
+        ports: for clients, for the metrics page, and for frames.
+    """
+    client_port, metrics_port, frame_port = ports
     node = LocalNode(
         id=node_id,
         config=str(folder / f"{node_id}.toml"),
@@ -66,6 +75,8 @@ def write_node(
         "client_address": node.endpoint,
         "metrics_address": node.metrics,
     }
+    if settings.get("frame_address") != "off":
+        own["frame_address"] = f"127.0.0.1:{frame_port}"
     # Strings, numbers and booleans have the same syntax in JSON and TOML.
     lines = [f"{name} = {json.dumps(value)}\n" for name, value in {**settings, **own}.items()]
     Path(node.config).write_text("".join(lines))

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from dledger.security.server_port import PortSecurity
     from dledger.security.settings import Security
     from dledger.service.call_gate import CallGate
+    from dledger.service.frames.port import FramePort
 
 # The delay of a registration after a change of nodes; changes of role or topics are registered immediately.
 _REGISTRATION_INTERVAL_S: Final = 0.5
@@ -86,6 +87,7 @@ class Broker:
         security: TLS settings of `address`.
         audit: takes records of calls; open until the broker has ended. None: nothing is recorded.
         revoked: returns the certificates of callers that are refused now.
+        frames: the frame port of the same services, not started; None: there is none.
     """
 
     def __init__(
@@ -102,8 +104,10 @@ class Broker:
         security: PortSecurity = PLAIN,
         audit: AuditLog | None = None,
         revoked: CurrentRevoked = nothing_revoked,
+        frames: FramePort | None = None,
     ) -> None:
         self._replica = replica
+        self._frames = frames
         self._address = address
         self._beside = beside
         self._security = security
@@ -158,9 +162,16 @@ class Broker:
             services = [self._service.served(), self._access_service.served(), *self._beside]
             overloaded = partial(self._metrics.count_refusal, Reason.OVERLOADED.name)
             server = await start_grpc_server(
-                self._address, services, security=self._security, gate=self._gate, count_overloaded=overloaded
+                self._address,
+                services,
+                security=self._security,
+                gate=self._gate,
+                count_overloaded=overloaded,
+                frames=self._frames,
             )
             stack.push_async_callback(server.stop, GRACE_S)
+            if self._frames is not None:
+                stack.push_async_callback(self._frames.stop, GRACE_S)
             self._stack = stack.pop_all()
         return self
 

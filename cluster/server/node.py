@@ -32,6 +32,7 @@ from cluster.server.security import ProcessSecurity, node_security
 from cluster.server.store_host import resolve_store_host
 from dledger.metrics import NodeMetrics
 from dledger.node.node import Node
+from dledger.service.frames.metrics import frame_port
 from dledger.service.log import log_services, start_server
 from store.fs.linux.files import OsFiles
 from store.fs.retention_rules import read_clocks
@@ -88,6 +89,7 @@ async def _serve(config: ServerConfig, stopped: asyncio.Future[signal.Signals]) 
             self_id=config.node.self_id,
             peers=config.node.self_address,
             grpc=config.node.client_address,
+            frames=config.frame_address or "off",
             metrics=config.metrics_address,
         )
         await wait_end(stopped, failure)
@@ -110,8 +112,11 @@ async def serve_entries(
     counted = GateMetrics(registry, group, config.node.self_id, audit)
     policy = None if callers is None else entry_policy(group, callers)
     gate = gate_of(policy, Scope(group), audit, config.quotas, counted, security.revoked)
-    server = await start_server(node, config.node.client_address, security.clients, gate)
+    frames = frame_port(config.frame_address, security.clients, registry, group=group, self_id=config.node.self_id)
+    server = await start_server(node, config.node.client_address, security.clients, gate, frames)
     stack.push_async_callback(server.stop, GRACE_S)
+    if frames is not None:
+        stack.push_async_callback(frames.stop, GRACE_S)
     return node.failed
 
 
@@ -193,7 +198,12 @@ async def _serve_messages(
         name_servers=settings.name_servers,
         name_server_security=security.name_servers,
         registry=registry,
-        beside=log_services(replica.node, append_refusal=_APPEND_REFUSAL),
+        beside=log_services(
+            replica.node, append_refusal=_APPEND_REFUSAL, frame_address=str(server.frame_address or "")
+        ),
+        frames=frame_port(
+            server.frame_address, security.clients, registry, group=node_config.group, self_id=node_config.self_id
+        ),
         first_user=first_user_of(settings.first_user_file, replica.state),
         security=security.clients,
         audit=opened_audit(server.audit, node_config.store_base_dir, node_config.self_id, stack),

@@ -4,7 +4,8 @@
 | ------------------- | ------------------: | ------------------------------------------- |
 | files of queues     | 256                 | `store.fs.file_pool`: the others are closed |
 | connections of gRPC | 256                 | the server refuses more                     |
-| all others          | 512                 | the log's files, peers, the metrics page    |
+| those of frames     | 128                 | the server refuses more                     |
+| all others          | 384                 | the log's files, peers, the metrics page    |
 
 If a process still reaches its limit, nothing is lost: an open without a free descriptor uses one of the reserve, and
 files of queues are closed at the next opportunity. Only if the reserve is empty is the operation refused, as

@@ -1,5 +1,6 @@
 """All targets, by name."""
 
-from tests.fuzz import clients, kernels, peers, record_kernels, stores
+from tests.fuzz import client_frames, clients, kernels, peers, record_kernels, stores
 
-TARGETS = {each.name: each for module in (peers, clients, stores, kernels, record_kernels) for each in module.TARGETS}
+_MODULES = (peers, clients, client_frames, stores, kernels, record_kernels)
+TARGETS = {each.name: each for module in _MODULES for each in module.TARGETS}
