@@ -31,6 +31,7 @@ from dledger.client.failures import CHANNEL_OPTIONS
 from dledger.errors import ResponseCode
 from dledger.metrics import NodeMetrics
 from dledger.security.channels import open_aio_channel
+from dledger.security.contexts import client_context
 from dledger.security.revoked import NOTHING_REVOKED, Revoked, text_of
 from dledger.security.settings import PLAIN, Tls
 from dledger.v1 import admin_pb2, log_pb2
@@ -44,12 +45,14 @@ from tests.support.certificates import (
     user_pair,
     write_tls,
 )
+from tests.support.frame_client import raw_frames
 from tests.support.waiting import PATIENCE_S, in_a_loop
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
+    from dledger.config import Address
     from dledger.security.settings import Security
 
 GROUP = "g"
@@ -100,9 +103,10 @@ METHODS = {
 
 @dataclass
 class RawNode:
-    """Its address, its metrics, and the folder of its audit log."""
+    """Its addresses, its metrics, and the folder of its audit log."""
 
     address: str
+    frames: Address
     registry: CollectorRegistry
     audit: Path
 
@@ -114,7 +118,7 @@ class RawNode:
 @asynccontextmanager
 async def raw_node(folder: Path, **settings: str) -> AsyncIterator[RawNode]:
     """Serve the only node of a group."""
-    peers, clients, metrics = choose_ports(3, None)
+    peers, clients, metrics, frames = choose_ports(4, None)
     files = write_tls(folder, NODE)
     given = {
         "group": GROUP,
@@ -122,6 +126,7 @@ async def raw_node(folder: Path, **settings: str) -> AsyncIterator[RawNode]:
         "peers": f"n0-127.0.0.1:{peers}",
         "store_base_dir": str(folder / "data"),
         "client_address": f"127.0.0.1:{clients}",
+        "frame_address": f"127.0.0.1:{frames}",
         "metrics_address": f"127.0.0.1:{metrics}",
         "client_tls": "mutual",
         "tls_certificate_file": str(files.certificate),
@@ -138,7 +143,8 @@ async def raw_node(folder: Path, **settings: str) -> AsyncIterator[RawNode]:
     async with AsyncExitStack() as stack:
         security = await node_security(config, registry, stack)
         await serve_entries(config, NodeMetrics(registry, GROUP, "n0"), registry, None, security, stack)
-        yield RawNode(str(config.node.client_address), registry, folder / "data" / "audit")
+        assert config.frame_address is not None
+        yield RawNode(str(config.node.client_address), config.frame_address, registry, folder / "data" / "audit")
 
 
 async def outcome(address: str, security: Security, path: str) -> grpc.StatusCode | None:
@@ -163,6 +169,17 @@ async def outcome(address: str, security: Security, path: str) -> grpc.StatusCod
     return None
 
 
+async def framed_outcome(address: Address, security: Security, path: str) -> grpc.StatusCode | None:
+    """Return the same for a call by frames."""
+    assert isinstance(security, Tls)
+    try:
+        async with raw_frames(address, client_context(security)) as frames:
+            answer = await frames.answer(1, path, b"")
+    except (OSError, EOFError):
+        return grpc.StatusCode.UNAVAILABLE
+    return None if answer.detail == 0 else next(each for each in grpc.StatusCode if each.value[0] == answer.detail)
+
+
 def test_every_rpc_of_a_raw_log_has_its_callers() -> None:
     assert set(METHODS) == set(CALLERS)
 
@@ -180,6 +197,30 @@ async def test_each_rpc_is_for_the_certificates_of_its_row(tmp_path: Path) -> No
 
 
 UNTRUSTED_URI = user_identity("untrusted", "h").uri
+
+
+@in_a_loop
+async def test_each_method_by_frames_is_for_the_same_certificates_and_is_recorded(tmp_path: Path) -> None:
+    """Goal: frames open no method to anybody. Method: every method of the port with every identity, as on gRPC."""
+    async with raw_node(tmp_path, audit="all", **LISTS) as node:
+        async with raw_frames(node.frames, client_context(NODE)) as frames:
+            framed = list(frames.methods)
+        assert framed == [LOG + "Append", LOG + "Status"]
+        for name, security in IDENTITIES.items():
+            for path in framed:
+                expected = await outcome(node.address, security, path)
+                assert await framed_outcome(node.frames, security, path) is expected, (name, path)
+        foreign = tls_of(node_pair(FOREIGN, "n0", group=GROUP), OURS)
+        for untrusted in (Tls(OURS.certificate_pem()), foreign):
+            assert await framed_outcome(node.frames, untrusted, LOG + "Append") is grpc.StatusCode.UNAVAILABLE
+    seen = [
+        (each["kind"], each["user"], each["method"], each["result"])
+        for each in node.records("access")
+        if each["method"] == "LogService/Append" and each["kind"] == "access"
+    ]
+    # Each admitted append is recorded twice: by gRPC, and by frames.
+    assert seen
+    assert all(seen.count(each) == 2 for each in seen)
 
 
 @in_a_loop

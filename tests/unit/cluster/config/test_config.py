@@ -83,6 +83,8 @@ def test_every_setting_of_the_node_can_be_set() -> None:
         ({"client_address": "0.0.0.0:80"}, "expected a host that others can reach"),
         ({"client_address": "127.0.0.1:1001"}, "127.0.0.1:1001 is used by peer n0"),
         ({"client_address": "127.0.0.1:7", "metrics_address": "localhost:7"}, "is used by client_address"),
+        ({"client_address": "127.0.0.1:7", "frame_address": "localhost:7"}, "is used by client_address"),
+        ({"frame_address": "on"}, "frame_address (n0.toml): expected host:port"),
         ({"mapped_file_size_for_entry_index": 100}, "expected a multiple of 32, found 100"),
         ({"mapped_file_size_for_entry_data": 100}, "expected at least 4096, found 100"),
         ({"heart_beat_time_interval_ms": 500}, "expected less than min_election_timeout_ms (500)"),
@@ -329,6 +331,12 @@ FILES = {"tls_certificate_file": "c", "tls_key_file": "k", "tls_authority_file":
         ),
         ({"peer_security": "tls", "peer_security_also": "secret", "client_tls": "mutual", "insecure": "metrics"}, []),
         ({"insecure": "all"}, []),
+        ({"insecure": "metrics", "frame_address": "n0:9"}, ["peers", "client_address", "frame_address"]),
+        (
+            {"peer_security": "tls", "client_tls": "on", "metrics_tls": "on", "frame_address": "n0:9"},
+            ["client_address", "frame_address"],
+        ),
+        ({"insecure": "metrics", "peer_security": "tls", "client_tls": "mutual", "frame_address": "n0:9"}, []),
         ({"peers": "n0-127.0.0.2:1", "client_address": "LocalHost:2", "metrics_address": "127.0.0.1:3"}, []),
     ],
 )
