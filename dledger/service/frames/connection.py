@@ -32,7 +32,7 @@ from dledger.frames.codec import (
     encode_frame,
     encode_greeting,
 )
-from dledger.service.frames.context import CallEnded, FrameContext
+from dledger.service.frames.context import CallEnded, FrameContext, auth_of
 from dledger.service.frames.limits import Closed
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class FrameConnection(asyncio.Protocol):
         _watch_for_silence(made.get_extra_info("socket"))
         host, port, *_ = made.get_extra_info("peername") or ("", 0)
         host = str(host).partition("%")[0].removeprefix("::ffff:")
-        self._context = FrameContext(host, port, made.get_extra_info("peercert"))
+        self._context = FrameContext(host, port, auth_of(made.get_extra_info("ssl_object")))
         self.peer = self._context.peer()
         if self._reason is not None:
             made.abort()

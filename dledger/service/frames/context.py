@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+import ssl
+from typing import TYPE_CHECKING, Final, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -11,7 +12,9 @@ if TYPE_CHECKING:
 
 _HEADER: Final = "authorization"
 _SCHEME: Final = "Bearer "
+# The properties of gRPC that gates use, by gRPC's names.
 _NAMES: Final = "x509_subject_alternative_name"
+_PEM: Final = "x509_pem_cert"
 
 
 class CallEnded(Exception):
@@ -34,23 +37,21 @@ class FrameContext:
     Args:
         host: address of the other end.
         port: of the other end.
-        certificate: what `ssl` says of its certificate; None: it has shown none.
+        auth: what the connection proves of its certificate: `auth_of`.
         token: that the client has sent; empty: none.
     """
 
-    __slots__ = ("_auth", "_certificate", "_host", "_metadata", "_peer", "_port")
+    __slots__ = ("_auth", "_host", "_metadata", "_peer", "_port")
 
-    def __init__(self, host: str, port: int, certificate: Mapping[str, Any] | None, token: str = "") -> None:
-        self._host, self._port, self._certificate = host, port, certificate
+    def __init__(self, host: str, port: int, auth: Mapping[str, Sequence[bytes]], token: str = "") -> None:
+        self._host, self._port, self._auth = host, port, auth
         # As gRPC names it: one machine has the same name on both ports, in records, quotas and shares.
         self._peer = f"ipv6:[{host}]:{port}" if ":" in host else f"ipv4:{host}:{port}"
         self._metadata = ((_HEADER, f"{_SCHEME}{token}"),) if token else ()
-        names = tuple(value.encode() for _, value in (certificate or {}).get("subjectAltName", ()))
-        self._auth: Mapping[str, Sequence[bytes]] = {_NAMES: names} if names else {}
 
     def with_token(self, token: str) -> FrameContext:
         """Return the same caller with another token."""
-        return FrameContext(self._host, self._port, self._certificate, token)
+        return FrameContext(self._host, self._port, self._auth, token)
 
     def peer(self) -> str:
         """Return the address of the other end."""
@@ -61,7 +62,7 @@ class FrameContext:
         return self._metadata
 
     def auth_context(self) -> Mapping[str, Sequence[bytes]]:
-        """Return the names in the certificate of the other end."""
+        """Return the names in the certificate of the other end, and the certificate."""
         return self._auth
 
     async def abort(self, code: grpc.StatusCode, details: str = "", trailing_metadata: object = ()) -> NoReturn:
@@ -72,3 +73,18 @@ class FrameContext:
         """
         del trailing_metadata
         raise CallEnded(code, details)
+
+
+def auth_of(connection: ssl.SSLObject | None) -> Mapping[str, Sequence[bytes]]:
+    """Return what a connection proves of the certificate of its other end; nothing if it has shown none.
+
+    Args:
+        connection: after its handshake, which has verified the certificate; None: it is plain.
+    """
+    der = None if connection is None else connection.getpeercert(binary_form=True)
+    if connection is None or not der:
+        return {}
+    # Empty if the certificate was not verified, which a context that asks for it does not permit.
+    names = (connection.getpeercert() or {}).get("subjectAltName", ())
+    texts = [name[1] for name in names if isinstance(name[1], str)]
+    return {_NAMES: tuple(text.encode() for text in texts), _PEM: (ssl.DER_cert_to_PEM_cert(der).encode(),)}

@@ -336,7 +336,12 @@ async def test_revoked_certificates_are_refused_by_every_rpc(tmp_path: Path, mon
                     return f"{error.code().name} {error.details()}"
                 return ""
 
+            framed = {
+                name: await stack.enter_async_context(raw_frames(node.frames, client_context(security)))
+                for name, security in {"writer": WRITER, "node": NODE, "reader": READER}.items()
+            }
             assert [await status(name) for name in channels] == ["", "", ""]
+            assert [(await each.answer(1, LOG + "Status", b"")).detail for each in framed.values()] == [0, 0, 0]
             stream = LogServiceStub(channels["writer"]).AppendStream(timeout=PATIENCE_S)
             await stream.write(log_pb2.AppendRequest(group=GROUP, request_id=1, bodies=[b"x"]))
             # It may have no leader yet.
@@ -352,6 +357,11 @@ async def test_revoked_certificates_are_refused_by_every_rpc(tmp_path: Path, mon
                     pass
             for name in ("writer", "node"):
                 assert "UNAUTHENTICATED the certificate of dledger://g/" in await status(name)
+                answer = await framed[name].answer(2, LOG + "Status", b"")
+                assert answer.detail == UNAUTHENTICATED.value[0]
+                assert b"was revoked" in answer.payload
+            assert await framed_outcome(node.frames, WRITER, LOG + "Append") is UNAUTHENTICATED
+            assert (await framed["reader"].answer(2, LOG + "Status", b"")).detail == 0
             assert await status("reader") == ""
             await stream.write(log_pb2.AppendRequest(group=GROUP, request_id=2, bodies=[b"y"]))
             assert (await stream.read()).code == ResponseCode.NOT_AUTHENTICATED
