@@ -4,5 +4,6 @@
 adds every gRPC listener, so that one place decides how a connection is secured. Programs that only configure nodes
 import `settings` alone.
 
-Not here: the making of certificates. Users and access rules do not exist yet.
+Not here: the making of certificates (`cluster.certificates`), users and access rules (`cluster.access`). Every package
+that opens connections imports it.
 """
