@@ -47,7 +47,7 @@ EXECUTIONS ?= 10000000
 # Every file that is installed must have one of the hashes in requirements/, whatever index it is from.
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LOCKED := --require-hashes --no-build-isolation --requirement requirements
-SCRIPTS := $(wildcard scripts/*.py)
+SCRIPTS := $(wildcard scripts/*.py scripts/*/*.py)
 # These tests only compute; Spark's tests and all others mostly wait. Spark's and the others run in parallel, and these
 # run at low priority beside them, so the processor is always busy; a single test here may take long.
 COMPUTING := $(addprefix tests/,simulation scenarios property trace)
@@ -77,7 +77,7 @@ help: ## Show this list
 	@echo
 
 demo: $(READY) ## Append a text to three nodes, kill the leader, read it all back; then as messages (INPUT=path SECURE=1)
-	@$(BIN)/python scripts/demo.py $(SECURELY) $(if $(INPUT),"$$INPUT")
+	@$(BIN)/python scripts/demo/demo.py $(SECURELY) $(if $(INPUT),"$$INPUT")
 
 test: $(READY) ## All checks and all tests; the gate of every change (at most 20 minutes on two cores)
 	@$(MAKE) --jobs=2 check

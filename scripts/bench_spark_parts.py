@@ -12,10 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from broker_topics import create_topics
-
 from cluster.local.node import choose_ports
 from cluster.local.process import START_LIMIT_S, LocalProcess
+from cluster.local.topics import create_topics
 from commitlog.offline.directory import LogFileInfo, StoreDirectory, StoreMode
 from pipeline.archive.archive import Archive
 from pipeline.audit.replica import open_replicas
@@ -27,8 +26,9 @@ from pipeline.log.selection import EVERYTHING
 from pipeline.log.slices import plan
 from pipeline.log.stores import open_store
 from pipeline.reading.read_slice import read_slice
-from pipeline.rebuild.index_builder import build_index, extract_keys
-from pipeline.rebuild.queue_builder import build_queues, finish_queues
+from pipeline.rebuild.dispatch_slices import dispatch_batches
+from pipeline.rebuild.index_builder import KeyExtractor, KeyFile, build_index
+from pipeline.rebuild.queue_builder import BuiltQueues, QueueBuilder, finish_queues
 from pipeline.report.page import write_report
 from pipeline.report.summary import summarise
 from pipeline.sink.options import LakeTarget
@@ -40,6 +40,8 @@ from store.queues.consume_queues import FILE_SIZE_BYTES as QUEUE_FILE_SIZE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from pipeline.log.slice import Slice
 
 _PRUNED = "topic,queueId,queueOffset,storeTimestamp,bodySize"
 _KEYS_KEPT = 1 << 22
@@ -242,13 +244,27 @@ def _audit(bench: Bench) -> Run:
 # ----------------------------------------------------------------------------------------------- builders and a lake
 
 
+def _build_queues(part: Slice, target: str) -> BuiltQueues:
+    with QueueBuilder(part, target, QUEUE_FILE_SIZE) as builder:
+        for batch in dispatch_batches(part, has_keys=False):
+            builder.add(batch)
+    return builder.built
+
+
+def _extract_keys(part: Slice, folder: str) -> KeyFile:
+    extractor = KeyExtractor(part, folder)
+    for batch in dispatch_batches(part, has_keys=True):
+        extractor.add(batch)
+    return extractor.finish()
+
+
 def _queues(bench: Bench) -> Run:
     def run() -> None:
         target = bench.folder("queues")
         built = run_each(
             bench.spark,
             bench.slices,
-            lambda part: [build_queues(part, str(target), QUEUE_FILE_SIZE)],
+            lambda part: [_build_queues(part, str(target))],
             tasks_max=_TASKS,
         )
         finish_queues(str(bench.store), str(target), built, QUEUE_FILE_SIZE)
@@ -259,7 +275,7 @@ def _queues(bench: Bench) -> Run:
 def _index(bench: Bench) -> Run:
     def run() -> Extra:
         target = bench.folder("index")
-        keys = run_each(bench.spark, bench.slices, lambda part: [extract_keys(part, str(target))], tasks_max=_TASKS)
+        keys = run_each(bench.spark, bench.slices, lambda part: [_extract_keys(part, str(target))], tasks_max=_TASKS)
         return {"keys": float(build_index(str(target), keys, IndexLayout()))}
 
     return run

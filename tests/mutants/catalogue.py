@@ -1,35 +1,23 @@
 """All planted bugs, by name."""
 
-from tests.mutants.bugs import (
-    access,
-    audit,
+from tests.mutants.bugs.raft import (
     brought,
     catch_up,
-    certificates,
-    changed_bits,
     damage,
     durability,
     elections,
-    floods,
     identity,
     incarnations,
     lost_entries,
-    message_store,
-    modes,
-    name_servers,
-    peers,
-    pending_units,
     rare_places,
     reads,
-    replicated,
     replication,
-    shell,
-    shell_directories,
-    shell_snapshots,
     starts,
-    store_damage,
     transfer,
 )
+from tests.mutants.bugs.security import access, audit, certificates, floods, modes, name_servers, peers
+from tests.mutants.bugs.shell import directories, general, snapshots
+from tests.mutants.bugs.store import changed_bits, message_store, pending_units, replicated, store_damage
 
 GROUPS = (
     durability,
@@ -47,9 +35,9 @@ GROUPS = (
     identity,
     incarnations,
     lost_entries,
-    shell,
-    shell_snapshots,
-    shell_directories,
+    general,
+    snapshots,
+    directories,
     rare_places,
     starts,
     store_damage,

@@ -13,7 +13,7 @@ from dledger.testing.options import draw_options
 from dledger.testing.runner import run_options
 from dledger.testing.shell.options import draw_shell_options
 from dledger.testing.shell.simulation import ShellSimulation
-from tests.mutants.bugs import shell, shell_directories, shell_snapshots
+from tests.mutants.bugs.shell import directories, general, snapshots
 from tests.mutants.catalogue import MUTANTS
 from tests.mutants.levels import FIRST_SEED, run
 from tests.mutants.mutant import Seeds, ShellSeeds, as_drawn, shell_as_drawn
@@ -40,7 +40,7 @@ def test_names_are_unique_and_seeds_belong_to_existing_mutants():
     assert set(BLIND) <= set(MUTANTS)
 
 
-@pytest.mark.parametrize("shape", [*shell.SOUND, *shell_snapshots.SOUND, *shell_directories.SOUND])
+@pytest.mark.parametrize("shape", [*general.SOUND, *snapshots.SOUND, *directories.SOUND])
 def test_shapes_of_the_shells_mutants_pass_without_them(shape):
     for seed in range(FIRST_SEED, FIRST_SEED + SHELL_SEEDS):
         print(f"seed {seed}")
@@ -50,7 +50,7 @@ def test_shapes_of_the_shells_mutants_pass_without_them(shape):
 def test_every_shape_of_a_mutant_is_tried_without_it():
     shapes = {mutant.level.shape for mutant in MUTANTS.values() if isinstance(mutant.level, (Seeds, ShellSeeds))}
 
-    assert shapes - {*SOUND, *shell.SOUND, *shell_snapshots.SOUND, *shell_directories.SOUND} == {
+    assert shapes - {*SOUND, *general.SOUND, *snapshots.SOUND, *directories.SOUND} == {
         as_drawn,
         shell_as_drawn,
         acknowledged_from_the_page_cache,

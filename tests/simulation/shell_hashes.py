@@ -12,14 +12,14 @@ from contextlib import suppress
 
 from dledger.testing.shell.options import draw_shell_options
 from dledger.testing.shell.simulation import ShellSimulation
-from tests.mutants.bugs import shell
+from tests.mutants.bugs.shell import general
 
 
 def hash_of(run):
     """Return the hash of one run: `SEED` as drawn, or `SEED:SHAPE`."""
     seed, _, shape = run.partition(":")
     options = draw_shell_options(int(seed), may_have_state=not shape)
-    return ShellSimulation(getattr(shell, shape)(options) if shape else options).run().state_hash
+    return ShellSimulation(getattr(general, shape)(options) if shape else options).run().state_hash
 
 
 def salt_hashes(salt):

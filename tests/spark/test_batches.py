@@ -6,9 +6,9 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.testing import assertDataFrameEqual
 
-from tests.compat import arrow_messages
-from tests.compat.arrow_messages import expected
 from tests.compat.conftest import FIXTURES, java_store, manifest, unpack
+from tests.compat.pipeline import arrow_messages
+from tests.compat.pipeline.arrow_messages import expected
 
 __all__ = ["java_store", "manifest", "unpack"]
 

@@ -10,7 +10,7 @@ import pytest
 from cluster.protocol.request_bounds import BROKER_BOUNDS, LOCK_QUEUES_MAX, SUBSCRIBE_QUEUES_MAX
 from cluster.v1 import broker_pb2 as pb
 from tests.integration.cluster.api.conftest import TOPIC, run
-from tests.support.hostile_requests import try_all
+from tests.support.network.hostile_requests import try_all
 
 pytestmark = pytest.mark.slow
 

@@ -25,7 +25,7 @@ from cluster.local.secured import LocalSecurity
 from dledger.config import Address
 from dledger.security.settings import is_loopback_host
 from tests.support.certificates import new_authority, tls_of, user_pair, write_tls
-from tests.support.listeners import Listener, listeners_of
+from tests.support.network.listeners import Listener, listeners_of
 from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from dledger.config import Address
 from dledger.service.grpc_server import start_grpc_server
 from tests.integration.cluster.nameserver.test_name_server import leader_of, until
 from tests.support.brokers.thread import BrokerThread
-from tests.support.silent_host import silent_host
+from tests.support.network.silent_host import silent_host
 from tests.support.status_nodes import StatusNode, lead, status_nodes
 from tests.support.waiting import in_a_loop
 

@@ -1,6 +1,6 @@
 """Every field of every request to a name server is sent as large and as hostile as it can be.
 
-See `tests.support.hostile_requests`. Clients, too: a call ends in time, whatever a name server answers.
+See `tests.support.network.hostile_requests`. Clients, too: a call ends in time, whatever a name server answers.
 """
 
 import time
@@ -23,7 +23,7 @@ from cluster.v1 import nameserver_pb2_grpc
 from dledger.config import Address
 from dledger.service.grpc_server import start_grpc_server
 from tests.support import waiting
-from tests.support.hostile_requests import measured_turns, slowness, try_all
+from tests.support.network.hostile_requests import measured_turns, slowness, try_all
 from tests.support.waiting import PATIENCE_S, until
 
 NODES = (BrokerNode("n0", "127.0.0.1:1"),)

@@ -23,7 +23,7 @@ from dledger.service.grpc_server import start_grpc_server
 from store.fs.linux.files import OsFiles
 from store.model.config import MessageStoreConfig
 from tests.support import waiting
-from tests.support.hostile_requests import TURN_S_MAX, measured_turns, slowness
+from tests.support.network.hostile_requests import TURN_S_MAX, measured_turns, slowness
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow

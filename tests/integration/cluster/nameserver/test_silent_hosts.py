@@ -22,7 +22,7 @@ from cluster.v1.nameserver_pb2_grpc import NameServerStub
 from dledger.client import reaching
 from dledger.client.failures import CHANNEL_OPTIONS
 from tests.integration.cluster.nameserver.test_stale_routes import LEADER, NEW, InOrder, Node, node, serving
-from tests.support.silent_host import silent_host
+from tests.support.network.silent_host import silent_host
 from tests.support.waiting import PATIENCE_S, in_a_loop
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import dledger.service.grpc_server
 from cluster.local.node import choose_ports
 from dledger.config import Address
 from dledger.service.grpc_server import start_grpc_server
-from tests.support.http2 import DATA, END_HEADERS, HEADERS, frame, headers_of, opening
+from tests.support.network.http2 import DATA, END_HEADERS, HEADERS, frame, headers_of, opening
 from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from dledger.service.request_bounds import LOG_BOUNDS
 from dledger.service.unread_answers import UnreadAnswers
 from dledger.v1 import log_pb2
 from dledger.v1.log_pb2_grpc import LogServiceServicer, LogServiceStub, add_LogServiceServicer_to_server
-from tests.support.http2 import MAX_CONCURRENT_STREAMS, call, opening, reset_calls
+from tests.support.network.http2 import MAX_CONCURRENT_STREAMS, call, opening, reset_calls
 from tests.support.waiting import PATIENCE_S
 
 CHECK = "/grpc.health.v1.Health/Check"

@@ -18,7 +18,7 @@ import pytest
 
 from dledger.service.grpc_server import MESSAGE_SIZE_BYTES_MAX
 from tests.integration.dledger.service.test_connection_floods import CHECK, LargeAnswers, serving
-from tests.support.http2 import DATA, END_HEADERS, END_STREAM, HEADERS, PREFACE, frame, headers_of, opening
+from tests.support.network.http2 import DATA, END_HEADERS, END_STREAM, HEADERS, PREFACE, frame, headers_of, opening
 from tests.support.waiting import PATIENCE_S, in_a_loop
 
 if TYPE_CHECKING:

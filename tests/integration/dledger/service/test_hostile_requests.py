@@ -1,7 +1,7 @@
 """Every field of every request to a log and its administration is sent as large and as hostile as it can be.
 
-See `tests.support.hostile_requests`; the loop is that of all three nodes, so its iterations are longer than those of
-one node.
+See `tests.support.network.hostile_requests`; the loop is that of all three nodes, so its iterations are longer than
+those of one node.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 from dledger.service.log import start_server
 from dledger.service.request_bounds import LOG_BOUNDS
 from dledger.v1 import admin_pb2, log_pb2
-from tests.support.hostile_requests import try_all
+from tests.support.network.hostile_requests import try_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

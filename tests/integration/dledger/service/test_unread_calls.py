@@ -10,7 +10,7 @@ import pytest
 from cluster.local.node import choose_ports
 from dledger.config import Address
 from dledger.service.grpc_server import UNREAD_PART, start_grpc_server
-from tests.support.http2 import END_HEADERS, HEADERS, frame, headers_of, opening
+from tests.support.network.http2 import END_HEADERS, HEADERS, frame, headers_of, opening
 from tests.support.waiting import PATIENCE_S
 
 CALLS_MAX = 16

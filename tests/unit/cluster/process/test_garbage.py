@@ -8,7 +8,7 @@ from cluster.process.serving import tune_garbage_collector
 from cluster.protocol.topic_config import TopicConfig
 from cluster.state.broker_state import TOPICS_MAX, BrokerState
 from cluster.state.commands import SetTopic
-from tests.support.hostile_requests import TURN_S_MAX, slowness
+from tests.support.network.hostile_requests import TURN_S_MAX, slowness
 
 # A search through 25,000 objects takes some 10 ms, on a busy machine 25 ms; an iteration of the loop may take 50 ms.
 OBJECTS_MAX = 25_000

@@ -17,7 +17,7 @@ from store.fs.linux.files import OsFiles
 from store.fs.storage_thread import StorageThread
 from store.model.message import QueueKey
 from store.model.queue_ends import QueueEnds
-from tests.support.hostile_requests import TURN_S_MAX, measured_turns, slowness
+from tests.support.network.hostile_requests import TURN_S_MAX, measured_turns, slowness
 from tests.support.waiting import run
 
 CONFIG = EntryStoreConfig(data_file_size_bytes=1 << 16, index_file_size_bytes=32 * 64)

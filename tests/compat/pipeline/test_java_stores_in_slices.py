@@ -7,7 +7,7 @@ from pipeline.log.selection import EVERYTHING, Selection
 from pipeline.log.slices import plan
 from pipeline.log.stores import open_store
 from pipeline.reading.read_slice import read_slice
-from tests.compat.arrow_messages import expected, rows_of
+from tests.compat.pipeline.arrow_messages import expected, rows_of
 
 
 def read(folder, selection=EVERYTHING, columns=ALL_NAMES, **options):

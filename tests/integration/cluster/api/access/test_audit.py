@@ -16,8 +16,7 @@ from cluster.audit.refusals import EQUAL_PER_WINDOW_MAX
 from cluster.v1 import access_pb2, access_pb2_grpc
 from cluster.v1 import broker_pb2 as pb
 from dledger.authentication.scram import ScramClient
-from tests.integration.cluster.api.conftest import TOPIC, run
-from tests.integration.cluster.api.test_access_control import (
+from tests.integration.cluster.api.access.test_access_control import (
     TOKENS,
     as_user,
     bearer,
@@ -27,6 +26,7 @@ from tests.integration.cluster.api.test_access_control import (
     code_of,
     put,
 )
+from tests.integration.cluster.api.conftest import TOPIC, run
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ from dledger.storage.snapshot_store import SnapshotStore
 from dledger.testing.shell.options import ShellNemesisOp, with_state_machines
 from dledger.testing.shell.state_options import SnapshotNemesisOp
 from dledger.types import NO_INDEX
-from tests.mutants.bugs.shell import FAILED, READ, STUCK
+from tests.mutants.bugs.shell.general import FAILED, READ, STUCK
 from tests.mutants.mutant import Mutant, ShellSeeds, Tests
 
 NODE = "tests/unit/dledger/node"

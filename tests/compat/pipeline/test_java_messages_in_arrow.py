@@ -7,7 +7,7 @@ from commitlog.record.scan import walk
 from pipeline.columns.decoder import decode_rows
 from pipeline.columns.record_builder import build_records
 from pipeline.columns.schema import ALL_NAMES, arrow_schema
-from tests.compat.arrow_messages import expected, rows_of
+from tests.compat.pipeline.arrow_messages import expected, rows_of
 
 
 def decoded(file):

@@ -6,7 +6,7 @@ The demo has three parts:
 2. messages of a broker, on top of a plain store that one machine wrote before (`demo_messages`);
 3. real logs, streamed by Spark into a lake (`demo_spark`); skipped without Java.
 
-    python scripts/demo.py [--secure] [PATH]
+    python scripts/demo/demo.py [--secure] [PATH]
 
 With `--secure` all nodes use mutual TLS, and brokers have users; the same is checked.
 

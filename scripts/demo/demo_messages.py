@@ -14,7 +14,6 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from broker_topics import create_topics
 from demo_stage import BROKER_OPTIONS, DATA_FILE_SIZE, INDEX_OPTIONS, counting_bar, say, security_of
 from demo_store_check import LAG_S, StoreResult, check_store, status_of, wait_level
 from demo_writer import DemoError
@@ -24,6 +23,7 @@ from cluster import MessageAppended, OutgoingMessage, Producer
 from cluster.local.brokers import LocalBrokers
 from cluster.local.node import choose_ports
 from cluster.local.process import START_LIMIT_S, LocalProcess
+from cluster.local.topics import create_topics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

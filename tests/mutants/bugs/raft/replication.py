@@ -15,7 +15,7 @@ from dledger.core.events import PushNotTaken, TruncateFrom
 from dledger.core.state.log_tail import LogTail
 from dledger.driver.admission import Admission
 from dledger.types import NO_INDEX, UNKNOWN_TERM, Role
-from tests.mutants.bugs.durability import EqualToAll
+from tests.mutants.bugs.raft.durability import EqualToAll
 from tests.mutants.mutant import NOT_TRUSTED, Mutant, Scenario, Seeds, Tests
 from tests.mutants.shapes import with_elections, with_figure_8
 

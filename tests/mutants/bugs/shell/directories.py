@@ -14,7 +14,7 @@ from dledger.service.unread_calls import UnreadCalls
 from dledger.storage.identity import IdentityFile
 from dledger.storage.peer_directories import PeerDirectories
 from dledger.testing.shell.options import ShellNemesisOp
-from tests.mutants.bugs.shell import FAILED, LOST, READ, STUCK, with_elections, with_nemesis
+from tests.mutants.bugs.shell.general import FAILED, LOST, READ, STUCK, with_elections, with_nemesis
 from tests.mutants.mutant import Mutant, ShellSeeds, Tests
 
 UNREAD = "tests/unit/dledger/service/test_unread_calls.py"

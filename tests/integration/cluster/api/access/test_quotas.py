@@ -15,8 +15,8 @@ from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.wire.answers import failure_of_call
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1.broker_pb2_grpc import BrokerServiceStub
+from tests.integration.cluster.api.access.test_access_control import as_user, channel_of, close, put
 from tests.integration.cluster.api.conftest import TOPIC, run
-from tests.integration.cluster.api.test_access_control import as_user, channel_of, close, put
 from tests.support.waiting import PATIENCE_S
 
 

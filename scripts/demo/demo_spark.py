@@ -18,7 +18,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from broker_topics import create_topics
 from demo_stage import BROKER_OPTIONS, counting_bar, say, security_of
 from demo_writer import DemoError
 from rich.console import Console
@@ -27,6 +26,7 @@ from rich.table import Table
 from cluster import OutgoingMessage, Producer
 from cluster.local.brokers import LocalBrokers
 from cluster.local.secured import APPLICATION
+from cluster.local.topics import create_topics
 from pipeline.common.errors import PipelineError
 from pipeline.common.java_home import NoJava, find_java_home
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from cluster.local.cluster import LocalCluster
 
-LOGS = Path(__file__).resolve().parent.parent / "tests" / "fixtures" / "loghub"
+LOGS = Path(__file__).resolve().parents[2] / "tests" / "fixtures" / "loghub"
 PAGE = Path("dist") / "demo-report.html"
 _BATCH = 100
 _CATCH_UP_S = 120.0

@@ -11,7 +11,7 @@ from tests.mutants.mutant import Mutant, Tests
 RULES = "tests/unit/cluster/access/test_rules.py::"
 STATE = "tests/unit/cluster/state/test_access_state.py::"
 SCRAM = "tests/unit/dledger/authentication/test_scram.py::"
-GATE = "tests/integration/cluster/api/test_access_control.py::"
+GATE = "tests/integration/cluster/api/access/test_access_control.py::"
 CLOSED = "a right is granted by a policy alone"
 
 

@@ -1,4 +1,4 @@
-"""Creates topics on a broker, for demos and benchmarks."""
+"""Creates topics on local brokers, for demos and benchmarks."""
 
 from __future__ import annotations
 

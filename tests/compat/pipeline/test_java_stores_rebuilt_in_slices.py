@@ -9,8 +9,9 @@ from commitlog.offline.rebuild import Layout, Rebuild
 from commitlog.offline.verify import StoreParts
 from pipeline.log.slices import plan
 from pipeline.log.stores import open_store
-from pipeline.rebuild.index_builder import build_index, extract_keys
-from pipeline.rebuild.queue_builder import build_queues, finish_queues
+from pipeline.rebuild.dispatch_slices import dispatch_batches
+from pipeline.rebuild.index_builder import KeyExtractor, build_index
+from pipeline.rebuild.queue_builder import QueueBuilder, finish_queues
 from store.fs.linux.files import OsFiles
 from store.fs.read_only_files import ReadOnlyFiles
 from store.index.file import IndexLayout
@@ -26,12 +27,26 @@ def rebuilt(folder):
     return derived_files(folder)
 
 
+def build_queues(part, target):
+    with QueueBuilder(part, target, QUEUE_FILE_SIZE) as builder:
+        for batch in dispatch_batches(part, has_keys=False):
+            builder.add(batch)
+    return builder.built
+
+
+def extract_keys(part, folder):
+    extractor = KeyExtractor(part, folder)
+    for batch in dispatch_batches(part, has_keys=True):
+        extractor.add(batch)
+    return extractor.finish()
+
+
 def built(folder, target, partitions):
     with open_store(str(folder)) as store:
         parts = plan(store, partitions_min=partitions)
-    queues = [build_queues(part, str(target), QUEUE_FILE_SIZE) for part in reversed(parts)]
+    queues = [build_queues(part, str(target)) for part in reversed(parts)]
     # A task that ran twice changes nothing.
-    build_queues(parts[0], str(target), QUEUE_FILE_SIZE)
+    build_queues(parts[0], str(target))
     finish_queues(str(folder), str(target), queues, QUEUE_FILE_SIZE)
     keys = [extract_keys(part, str(target / "keys")) for part in reversed(parts)]
     build_index(str(target), keys, INDEX_LAYOUT)

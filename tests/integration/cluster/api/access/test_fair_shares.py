@@ -16,9 +16,9 @@ from dledger.service import grpc_server
 from dledger.service.fair_shares import FairShares
 from store.errors import Certainty
 from store.model.commit_log import PutOutcome, PutStatus
+from tests.integration.cluster.api.access.test_access_control import as_user, channel_of, close, put
+from tests.integration.cluster.api.access.test_quotas import refusal_of
 from tests.integration.cluster.api.conftest import TOPIC, run
-from tests.integration.cluster.api.test_access_control import as_user, channel_of, close, put
-from tests.integration.cluster.api.test_quotas import refusal_of
 from tests.support.waiting import until
 
 ANSWERED = PutOutcome(PutStatus.OS_PAGE_CACHE_BUSY, Certainty.NOT_APPENDED, (), "ended by the test")

@@ -14,7 +14,7 @@ from cluster.audit.refusals import RefusalWindow
 from tests.mutants.mutant import Mutant, Tests
 
 AUDIT = "tests/unit/cluster/audit/"
-CALLS = "tests/integration/cluster/api/test_audit.py::"
+CALLS = "tests/integration/cluster/api/access/test_audit.py::"
 RECORDED = "what administrators do, and what is refused, is recorded"
 BOUNDED = "no caller fills or forges the audit log"
 
