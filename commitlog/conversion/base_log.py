@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 from commitlog.plain.reader import PlainLogReader
 from commitlog.plain.recovery import NO_TIMESTAMP, RecoveredLog
-from commitlog.record.record import BLANK_MAGIC, END_SIZE_MIN, HEAD, BadRecord, decode
+from commitlog.record.record import END_SIZE_MIN, BadRecord, decode
 from commitlog.record.scan import walk
 from store.errors import CorruptData
 from store.fs.mapped_file_queue import MappedFileQueue
@@ -96,15 +96,6 @@ class BaseLog(PlainLogReader):
     def is_gone(self) -> bool:
         """Whether all its files were deleted."""
         return not self._queue.mapped_files
-
-
-def is_full(view: memoryview) -> bool:
-    """Return whether a file of the plain log ends with a blank after its last record."""
-    position, end = 0, len(view)
-    starts = _starts(view)
-    if starts:
-        position = starts[-1] + decode(view, starts[-1]).size
-    return end - position >= HEAD.size and HEAD.unpack_from(view, position) == (end - position, BLANK_MAGIC)
 
 
 def _starts(view: memoryview) -> list[int]:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final, Self
 from commitlog.plain.flush import LogFlushProgress, LogTicket
 from commitlog.plain.lost_files import replace_lost_files
 from commitlog.plain.reader import PlainLogReader
-from commitlog.plain.recovery import NO_TIMESTAMP, UNKNOWN_EXIT, LastExit, RecoveredLog, recover
+from commitlog.plain.recovery import NO_TIMESTAMP, LastExit, RecoveredLog, recover
 from commitlog.record.encoder import RecordEncoder
 from commitlog.record.record import BLANK_MAGIC, END_SIZE_MIN, HEAD, MAX_MESSAGE_SIZE, decode
 from commitlog.record.scan import walk
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from store.fs.ports import Files
     from store.fs.preallocation import NextFile
 
-__all__ = ["CommitLogConfig", "LastExit", "LogTicket", "PlainCommitLog", "open_to_read"]
+__all__ = ["CommitLogConfig", "LastExit", "LogTicket", "PlainCommitLog"]
 
 # The next file is created when less than 1/n of the last one is left.
 _NEXT_FILE_PART: Final = 4
@@ -317,39 +317,3 @@ class PlainCommitLog(PlainLogReader):
         """
         last = max(self._written_offset - 1, 0)
         self._queue.remove_before(min(offset, last - last % self._queue.file_size))
-
-
-def open_to_read(
-    files: Files,
-    directory: str,
-    config: CommitLogConfig,
-    last_exit: LastExit = UNKNOWN_EXIT,
-    *,
-    is_corruption_skipped: bool = False,
-) -> PlainLogReader:
-    """Open a log read-only: nothing is created, cut, synced or locked; `recovery_notes` lists possible cuts.
-
-    Args:
-        files: the file system; a read-only one is enough (`store.fs.read_only_files`).
-        directory: of the log's files; without it the log is empty.
-        config: only the size of the files and `has_property_crc` are used.
-        last_exit: determines the begin of the check; without it, the log's begin.
-        is_corruption_skipped: continue after corrupt bytes, with a note.
-
-    Raises:
-        as `PlainCommitLog.open`.
-    """
-    with ExitStack() as on_failure:
-        queue = MappedFileQueue(files, directory, config.mapped_file_size)
-        on_failure.callback(queue.close)
-        notes = queue.load(is_read_only=True)
-        recovered = recover(
-            queue,
-            last_exit,
-            is_read_only=True,
-            is_corruption_skipped=is_corruption_skipped,
-            is_property_crc_checked=config.has_property_crc,
-        )
-        on_failure.pop_all()
-    recovered = replace(recovered, notes=(*notes, *recovered.notes))
-    return PlainLogReader(queue, recovered, is_property_crc_checked=config.has_property_crc)

@@ -168,7 +168,6 @@ def recover(
     queue: MappedFileQueue,
     last_exit: LastExit,
     *,
-    is_read_only: bool = False,
     is_corruption_skipped: bool = False,
     is_property_crc_checked: bool = False,
 ) -> RecoveredLog:
@@ -177,7 +176,6 @@ def recover(
     Args:
         queue: the loaded files.
         last_exit: how the last process ended.
-        is_read_only: change nothing; a torn tail is only reported.
         is_corruption_skipped: continue after unreadable bytes, with a note; cut them only if no good record follows.
         is_property_crc_checked: the store writes the property CRC, so it is checked.
 
@@ -215,14 +213,13 @@ def recover(
             at = _Cursor(at.number + good.number, good.position, at.last_store_timestamp)
             continue
         if verdict is not TailKind.END:
-            notes.append(_note(place, "torn tail, which would be cut," if is_read_only else "torn tail cut"))
+            notes.append(_note(place, "torn tail cut"))
         break
     is_within = at.number < len(files)
     end_offset = files[at.number].begin_offset + at.position if is_within else queue.end_offset
     recovered = RecoveredLog(end_offset, at.last_store_timestamp)
     _check_end(queue, recovered, last_exit, notes, is_skipped=is_corruption_skipped)
-    if not is_read_only:
-        _settle(queue, files[at.number] if verdict is not TailKind.END and is_within else None, end_offset)
+    _truncate(queue, files[at.number] if verdict is not TailKind.END and is_within else None, end_offset)
     return replace(recovered, notes=tuple(notes), passed_over=tuple(passed_over))
 
 
@@ -246,7 +243,7 @@ def _refusal(place: BadRecordPlace, last_exit: LastExit, good: GoodRecord | None
     return CorruptData(place.file.path, position, expected, found, _ADVICE)
 
 
-def _settle(queue: MappedFileQueue, torn: MappedFile | None, end_offset: int) -> None:
+def _truncate(queue: MappedFileQueue, torn: MappedFile | None, end_offset: int) -> None:
     """Make the files consistent with the log's end, durably; `torn`: the file with a torn tail."""
     queue.remove_cut_short()
     if torn is not None:

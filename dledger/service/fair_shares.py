@@ -34,10 +34,6 @@ class FairShares:
         """Return the number of holders."""
         return len(self._held)
 
-    def held_by(self, holder: str) -> int:
-        """Return the amount that a holder has."""
-        return self._held.get(holder, 0)
-
     def has_space(self, holder: str) -> bool:
         """Return whether a holder may have more."""
         return self._held.get(holder, 0) < self.size - self.used

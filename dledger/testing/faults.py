@@ -71,11 +71,6 @@ class FaultCounts:
     def __getitem__(self, fault: Fault) -> int:
         return self._counts[fault]
 
-    @property
-    def total(self) -> int:
-        """All faults that took effect."""
-        return sum(self._counts.values())
-
     def as_dict(self) -> dict[str, int]:
         """Return the counts by name, in the order of `Fault`."""
         return {fault.value: count for fault, count in self._counts.items()}

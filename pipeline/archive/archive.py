@@ -105,11 +105,6 @@ class Archive:
         self._files: Files = OsFiles() if files is None else files
         self._lake = Lake.create(target.root, target.kind, arrow_schema(self._columns), self._files)
 
-    @property
-    def lake(self) -> Lake:
-        """The lake."""
-        return self._lake
-
     def begin(self, store: StoreView, *, fail_on_data_loss: bool = True) -> int:
         """Return the begin of the next piece: the end of the archived range, or the begin of the log.
 

@@ -24,7 +24,6 @@ import numpy as np
 from commitlog.offline.directory import LogFileInfo, StoreDirectory, StoreMode
 from commitlog.offline.log_walk import LogWalk
 from dledger.entries.format.entry import HEADER_SIZE
-from dledger.types import TermRun
 from pipeline.log.places import NO_INDEX, LogPlaces
 from pipeline.log.queue_search import first_at, first_at_time, first_where
 from store.model.topics import LMQ_PREFIX
@@ -213,23 +212,6 @@ class StoreView:
         self.certain_offset = min(self.certain_offset, self.end_offset)
         for name in ("queues", "_uncertain", "_unqueued"):
             self.__dict__.pop(name, None)
-
-    def terms(self) -> list[TermRun]:
-        """Return the terms of the readable entries from the index files; empty if the index files lack them."""
-        runs: list[TermRun] = []
-        index = self.begin_index
-        while self.places is not None and NO_INDEX < index < self.end_index:
-            place = self.places.place(index)
-            if place is None:
-                break
-            runs.append(TermRun(index, place.term))
-            low, high = index, self.end_index
-            while high - low > 1:
-                middle = (low + high) // 2
-                other = self.places.place(middle)
-                low, high = (middle, high) if other is not None and other.term == place.term else (low, middle)
-            index = high
-        return runs
 
     def close(self) -> None:
         """Close all files."""

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from pipeline.common.errors import NotWritable
-from pipeline.rebuild.dispatch_slices import dispatch_batches
 from store.fs.linux.files import OsFiles
 from store.index.key_index import KeyIndex
 from store.model.dispatch_batch import DispatchBatch
@@ -43,27 +42,13 @@ class KeyFile(NamedTuple):
     key_count: int
 
 
-def extract_keys(part: Slice, folder: str) -> KeyFile:
-    """Write the hashed keys of a slice's messages to a file below `folder`; one task of the build.
-
-    A retry writes the same file.
+class KeyExtractor:
+    """Collects the keys of one slice's messages, batch by batch; `finish` writes them. A retry writes the same file.
 
     Args:
         part: of a plan of the whole log.
         folder: for temporary files of the build.
-
-    Raises:
-        pipeline.common.errors.NotWritable: the file cannot be written.
-        pipeline.common.errors.PipelineError: as `pipeline.reading.read_slice.read_slice`.
     """
-    extractor = KeyExtractor(part, folder)
-    for batch in dispatch_batches(part, has_keys=True):
-        extractor.add(batch)
-    return extractor.finish()
-
-
-class KeyExtractor:
-    """Collects the keys of one slice, batch by batch. Arguments as in `extract_keys`."""
 
     def __init__(self, part: Slice, folder: str) -> None:
         self._part = part

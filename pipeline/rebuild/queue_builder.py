@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from commitlog.offline.directory import QUEUES_NAME
 from pipeline.common.errors import NotWritable, PipelineError
-from pipeline.rebuild.dispatch_slices import dispatch_batches
 from store.errors import StorageFailed
 from store.fs.linux.files import OsFiles
 from store.fs.linux.modes import file_mode_in
@@ -65,26 +64,14 @@ class BuiltQueues(NamedTuple):
     runs: dict[QueueKey, QueueRun]
 
 
-def build_queues(part: Slice, target: str, file_size: int) -> BuiltQueues:
-    """Write the units of a slice's messages below `target`/consumequeue; one task of the build.
+class QueueBuilder:
+    """Writes the units of one slice's messages below `target`/consumequeue, batch by batch; `with` closes its files.
 
     Args:
         part: of a plan of the whole log.
         target: the folder to build in; empty before the first task.
         file_size: bytes of a queue file, a multiple of 20.
-
-    Raises:
-        IrregularQueues: queues must be built in the order of the log.
-        pipeline.common.errors.PipelineError: as `pipeline.reading.read_slice.read_slice`.
     """
-    with QueueBuilder(part, target, file_size) as builder:
-        for batch in dispatch_batches(part, has_keys=False):
-            builder.add(batch)
-    return builder.built
-
-
-class QueueBuilder:
-    """Writes the units of one slice, batch by batch; `with` closes its files. Arguments as in `build_queues`."""
 
     def __init__(self, part: Slice, target: str, file_size: int) -> None:
         assert not file_size % UNIT_SIZE, file_size
@@ -126,9 +113,9 @@ def finish_queues(root: str, target: str, built: Iterable[BuiltQueues], file_siz
 
     Args:
         root: of the store, for errors.
-        target: see `build_queues`.
+        target: as in `QueueBuilder`.
         built: of all slices, in any order.
-        file_size: see `build_queues`.
+        file_size: as in `QueueBuilder`.
 
     Raises:
         IrregularQueues: queues must be built in the order of the log.

@@ -50,11 +50,3 @@ def has_queue_offset(sys_flag: int) -> bool:
     Source: RocketMQ `CommitLog`: `doAppend` stores queue offset 0 for those.
     """
     return not sys_flag & _NOT_QUEUED
-
-
-def is_indexed(sys_flag: int) -> bool:
-    """Return whether the keys of such a message are indexed; those of a rollback are not.
-
-    Source: RocketMQ `IndexService.buildIndex`.
-    """
-    return sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK_TYPE

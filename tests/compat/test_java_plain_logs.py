@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from commitlog.plain.commit_log import CommitLogConfig, LastExit, PlainCommitLog, open_to_read
+from commitlog.plain.commit_log import CommitLogConfig, LastExit, PlainCommitLog
 from store.fs.linux.files import OsFiles
 from store.model.message import Message
 
@@ -26,9 +26,6 @@ class JavaLog:
     def open(self, last_exit=None):
         last_exit = last_exit or self.last_exit
         return PlainCommitLog.open(OsFiles(), self.directory, self.config, last_exit, lambda: 1_900_000_000_000)
-
-    def open_to_read(self, last_exit=None):
-        return open_to_read(OsFiles(), self.directory, self.config, last_exit or self.last_exit)
 
     def image(self):
         return {path.name: path.read_bytes() for path in sorted((self.folder / "commitlog").iterdir())}
@@ -76,18 +73,6 @@ def test_only_what_java_tore_is_cut(java):
     assert (java.image() != before) == is_torn
 
 
-def test_reading_changes_nothing_and_finds_the_same(java):
-    before = java.image()
-
-    log = java.open_to_read()
-
-    assert [offset for offset, _ in scanned(log)] == sorted(java.messages)
-    assert len(log.recovery_notes) == (java.name == "plain-torn")
-    assert all("would be cut" in note for note in log.recovery_notes)
-    log.close()
-    assert java.image() == before
-
-
 def test_appends_follow_javas_messages(java):
     log = java.open()
     end = log.end_offset
@@ -106,7 +91,7 @@ def test_appends_follow_javas_messages(java):
 
 
 def test_times_are_converted_to_offsets(java):
-    log = java.open_to_read()
+    log = java.open()
     messages = [java.messages[offset] for offset in sorted(java.messages)]
     times = sorted({message["storeTimestamp"] for message in messages})
 

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from commitlog.plain.commit_log import CommitLogConfig, LastExit, PlainCommitLog, open_to_read
+from commitlog.plain.commit_log import CommitLogConfig, LastExit, PlainCommitLog
 from dledger.testing.disk.disk import SimDisk
 from dledger.testing.disk.files import SimFiles
 from dledger.testing.faults import FaultCounts
@@ -53,9 +53,6 @@ class Machine:
             is_corruption_skipped=is_corruption_skipped,
         )
         return self.log
-
-    def open_to_read(self, **options):
-        return open_to_read(SimFiles(self.disk, Random(4), FaultCounts()), DIRECTORY, self.config, **options)
 
     def append(self, *sizes, **fields):
         """Append a batch of messages; return their places, whether they are flushed or not."""

@@ -4,8 +4,6 @@ import struct
 
 import pytest
 
-from commitlog.plain.commit_log import CommitLogConfig, LastExit
-from dledger.testing.disk.disk import SimDisk
 from store.errors import CorruptData, ForeignFile, MissingFile, WrongFileSize
 from store.model.message import LOOPBACK
 from tests.support.records import encode_record
@@ -348,31 +346,3 @@ def test_wrong_files_are_named(machine):
     machine.files.rename(f"{DIRECTORY}/{9:020d}", f"{DIRECTORY}/notes.txt")
     with pytest.raises((ForeignFile, MissingFile)):
         machine.open()
-
-
-# --------------------------------------------------------------------------------------------------- reading only
-
-
-def test_reading_only_notes_what_would_be_cut_and_changes_nothing(machine):
-    records = write(machine, 100, 200)
-    machine.patch(sum(records[-1]) - 20, bytes(20))
-    before, disk = machine.image(), machine.disk
-
-    log = machine.open_to_read()
-
-    assert sizes_of(log)[0] == records[:1]
-    assert log.end_offset == records[1][0]
-    assert "would be cut" in log.recovery_notes[0]
-    log.close()
-    assert machine.image() == before
-    assert not any(inode.pending for inode in disk.directories[DIRECTORY].cached.values())
-
-
-def test_reading_only_creates_no_missing_file(machine):
-    machine.config = CommitLogConfig(mapped_file_size=FILE_SIZE)
-
-    log = machine.open_to_read(last_exit=LastExit(is_clean=True))
-
-    assert (log.end_offset, log.scan(0, 1)) == (0, None)
-    assert isinstance(machine.disk, SimDisk)
-    assert machine.disk.directories == {}

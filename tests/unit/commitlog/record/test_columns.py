@@ -19,7 +19,7 @@ from commitlog.record.tags_code import tags_code
 from store.model.dispatch_batch import DispatchBatch
 from store.model.java_hash import key_hash
 from store.model.message import Host, Message, QueueKey
-from store.model.sys_flag import INNER_BATCH, has_queue_offset, is_indexed
+from store.model.sys_flag import INNER_BATCH, TRANSACTION_ROLLBACK_TYPE, has_queue_offset, transaction_type
 from store.model.topics import DELAY_LEVELS_MS
 
 BASE = 3 << 20
@@ -73,7 +73,8 @@ def columns_of(data, starts, sizes, **options):
 
 
 def keys_of(record):
-    if not is_indexed(record.sys_flag):
+    # RocketMQ's IndexService.buildIndex skips a rollback.
+    if transaction_type(record.sys_flag) == TRANSACTION_ROLLBACK_TYPE:
         return []
     keys = [record.properties.get("UNIQ_KEY", ""), *record.properties.get("KEYS", "").split(" ")]
     return [key_hash(record.topic, key) for key in keys if key]

@@ -96,11 +96,10 @@ def test_an_invalid_message_id_is_refused(text):
 
 
 @pytest.mark.parametrize(
-    ("bits", "has_queue_offset", "is_indexed"),
-    [(0x0, True, True), (0x4, False, True), (0x8, True, True), (0xC, False, False)],
+    ("bits", "has_queue_offset"),
+    [(0x0, True), (0x4, False), (0x8, True), (0xC, False)],
 )
 @pytest.mark.parametrize("others", [0, 0x331])
-def test_what_a_transaction_type_means(bits, has_queue_offset, is_indexed, others):
+def test_what_a_transaction_type_means(bits, has_queue_offset, others):
     assert sys_flag.transaction_type(bits | others) == bits
     assert sys_flag.has_queue_offset(bits | others) == has_queue_offset
-    assert sys_flag.is_indexed(bits | others) == is_indexed
