@@ -145,7 +145,7 @@ class BrokerCore:
         if not topic.is_writable or is_system_topic(topic.name):
             raise RequestFailed(
                 Reason.TOPIC_NOT_WRITABLE,
-                f"topic {topic.name!r} accepts no messages; {_how_to_permit(topic.name, 'rw')}",
+                f"topic {topic.name!r} accepts no messages; {_permission_advice(topic.name, 'rw')}",
             )
 
     def topic_to_create(self, name: str) -> TopicConfig | None:
@@ -180,7 +180,7 @@ class BrokerCore:
         topic = self.known_topic(name)
         if not topic.is_readable or is_system_topic(name):
             raise RequestFailed(
-                Reason.TOPIC_NOT_READABLE, f"topic {name!r} is not readable; {_how_to_permit(name, 'rw')}"
+                Reason.TOPIC_NOT_READABLE, f"topic {name!r} is not readable; {_permission_advice(name, 'rw')}"
             )
         return topic
 
@@ -221,7 +221,7 @@ class BrokerCore:
         await self._create(SetGroup(GroupConfig(name), is_new=True), Reason.GROUP_EXISTS)
 
 
-def _how_to_permit(topic: str, permission: str) -> str:
+def _permission_advice(topic: str, permission: str) -> str:
     if is_system_topic(topic):
         return "it is a system topic: choose another one"
     if "w" in permission and not is_topic_name(topic):

@@ -161,7 +161,7 @@ def _kinds_of_peers_differ(options: ServerOptions) -> Iterator[tuple[str, str]]:
         yield "peer_security_also", f"{expected}, found {options.peer_security_also}"
 
 
-def _name_servers_reach_clients_port(options: ServerOptions) -> Iterator[tuple[str, str]]:
+def _check_name_servers_tls(options: ServerOptions) -> Iterator[tuple[str, str]]:
     """Clients dial name servers, and the nodes that these name, with the same security; so do name servers."""
     if options.client_tls != "off" and options.name_servers and options.name_server_tls == "off":
         yield "name_server_tls", f"expected on with name_servers and client_tls = {options.client_tls!r}, found off"
@@ -232,6 +232,6 @@ _CHECKS: tuple[tuple[frozenset[str], Check], ...] = (
     ),
     (frozenset({"peer_security", "peer_security_also", "peer_secret_file"}), _secret_has_file),
     (frozenset({"client_tls", "broker", *_USERS_OF_LOG}), _users_of_log_are_known),
-    (frozenset({"client_tls", "name_servers", "name_server_tls"}), _name_servers_reach_clients_port),
+    (frozenset({"client_tls", "name_servers", "name_server_tls"}), _check_name_servers_tls),
     (frozenset({"max_in_flight_size_bytes", "max_in_flight_total_size_bytes"}), _bounds_nest),
 )

@@ -60,7 +60,7 @@ class LoadedQueues:
         if loaded is not self._known:
             self._log.drop_stranded_files()
             self._known, self._is_restoring = loaded, False
-            self._steps = self._derived.drop_surpassed_queues_in_steps(loaded)
+            self._steps = self._derived.drop_superseded_queues_in_steps(loaded)
         elif self._steps is None and self._derived.dispatcher.offset >= loaded.offset:
             self._is_restoring = True
             self._steps = self._derived.restore_queue_ends_in_steps(loaded)
@@ -71,7 +71,7 @@ class LoadedQueues:
             self._machine.loaded = None
         return True
 
-    def drop_surpassed(self) -> None:
+    def drop_superseded(self) -> None:
         """Do all steps that must precede a dispatch; for a node that stops while no snapshot is being loaded.
 
         Raises:

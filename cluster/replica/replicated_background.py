@@ -101,7 +101,7 @@ class ReplicatedLogTasks:
         Raises:
             store.errors.DiskFull, StorageFailed: see `MessageStore.dispatch`.
         """
-        self._loaded_queues.drop_surpassed()
+        self._loaded_queues.drop_superseded()
 
     def _dispatched(self) -> bool:
         # Before this node may lead: it would assign offsets again whose messages the log no longer contains.

@@ -63,9 +63,9 @@ class PlainLogReader:
         return self._recovered.notes
 
     @property
-    def passed_over(self) -> tuple[AcceptedPlace, ...]:
+    def skipped_places(self) -> tuple[AcceptedPlace, ...]:
         """The damage that opening the log skipped and that was not accepted before."""
-        return self._recovered.passed_over
+        return self._recovered.skipped_places
 
     @property
     def begin_offset(self) -> int:

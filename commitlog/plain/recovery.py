@@ -140,13 +140,13 @@ class RecoveredLog:
         end_offset: after the last record, or after the blank that follows it; begin of an empty log.
         last_store_timestamp: of the last record; -1 when there is none.
         notes: one sentence for each cut, possible cut, or skip.
-        passed_over: skipped bytes that were not accepted before, with the time 0.
+        skipped_places: skipped bytes that were not accepted before, with the time 0.
     """
 
     end_offset: int
     last_store_timestamp: int
     notes: tuple[str, ...] = ()
-    passed_over: tuple[AcceptedPlace, ...] = ()
+    skipped_places: tuple[AcceptedPlace, ...] = ()
 
 
 class _Cursor(NamedTuple):
@@ -185,7 +185,7 @@ def recover(
     """
     files, problem = queue.mapped_files, last_exit.accepted.problem
     notes = [] if problem is None else [str(problem)]
-    passed_over: list[AcceptedPlace] = []
+    skipped_places: list[AcceptedPlace] = []
     if not files:
         _check_end(queue, RecoveredLog(0, NO_TIMESTAMP), last_exit, notes, is_skipped=is_corruption_skipped)
         queue.remove_cut_short()
@@ -209,7 +209,7 @@ def recover(
         # With skipping, everything readable is kept, even after a possible lost write.
         if is_corruption_skipped and good is not None:
             notes.append(_note(place, "corrupt data skipped"))
-            passed_over += _places_until(place, good)
+            skipped_places += _places_until(place, good)
             at = _Cursor(at.number + good.number, good.position, at.last_store_timestamp)
             continue
         if verdict is not TailKind.END:
@@ -220,7 +220,7 @@ def recover(
     recovered = RecoveredLog(end_offset, at.last_store_timestamp)
     _check_end(queue, recovered, last_exit, notes, is_skipped=is_corruption_skipped)
     _truncate(queue, files[at.number] if verdict is not TailKind.END and is_within else None, end_offset)
-    return replace(recovered, notes=tuple(notes), passed_over=tuple(passed_over))
+    return replace(recovered, notes=tuple(notes), skipped_places=tuple(skipped_places))
 
 
 def _with_guarantee(facts: PlaceFacts, place: BadRecordPlace, last_exit: LastExit) -> PlaceFacts:

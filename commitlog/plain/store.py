@@ -131,7 +131,7 @@ def open_plain_store(
             is_corruption_skipped=config.is_corruption_skipped,
         )
         on_failure.callback(log.abandon, "the store was not opened")
-        accept_more(files, path, last_exit.accepted, log.passed_over, log.begin_offset, now_ms())
+        accept_more(files, path, last_exit.accepted, log.skipped_places, log.begin_offset, now_ms())
         messages = MessageStore.open(files, path, log, config.store, root.last, on_progress)
         on_failure.callback(messages.close)
         lifecycle = StoreLifecycle(messages, log, root, files, config.store, f"{path}/{LOG_DIRECTORY}", clocks)

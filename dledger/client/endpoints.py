@@ -151,11 +151,11 @@ def refusal_without_leader(answers: Mapping[str, StatusResponse | str]) -> Refus
     for code in (ResponseCode.UNKNOWN_GROUP, ResponseCode.ACCESS_DENIED, ResponseCode.NOT_AUTHENTICATED):
         if refusals and all(answer.code == code for answer in refusals):
             return Refused(code, refusals[0].message or "the nodes serve another group")
-    said = "; ".join(_said(address, answer) for address, answer in answers.items())
+    said = "; ".join(_described_answer(address, answer) for address, answer in answers.items())
     return Refused(ResponseCode.NETWORK_ERROR, f"no leader found: {said}")
 
 
-def _said(address: str, answer: StatusResponse | str) -> str:
+def _described_answer(address: str, answer: StatusResponse | str) -> str:
     if isinstance(answer, str):
         return answer
     if answer.code != ResponseCode.SUCCESS:

@@ -143,9 +143,9 @@ class EventBatches:
 
     def _run_batch(self) -> None:
         self._is_batch_due = False
-        self._run(self._give_all)
+        self._run(self._pass_events)
 
-    def _give_all(self, driver: Driver) -> None:
+    def _pass_events(self, driver: Driver) -> None:
         """Pass all collected events and due proposals to the driver."""
         self._inbox += self._waiters.reads.next_questions(self._now_s())
         events, self._inbox = self._inbox, []

@@ -94,7 +94,7 @@ class Simulation:
             parts=parts or Parts(),
         )
         self._machines = {
-            node_id: SimMachine(self._world, node_id, disk, self._went_down) for node_id, disk in disks.items()
+            node_id: SimMachine(self._world, node_id, disk, self._on_process_end) for node_id, disk in disks.items()
         }
         # Machines that take part in the liveness phase.
         self._living = dict(self._machines)
@@ -274,7 +274,7 @@ class Simulation:
         if process is not None:
             process.receive(sender, message)
 
-    def _went_down(self, machine: SimMachine) -> None:
+    def _on_process_end(self, machine: SimMachine) -> None:
         """Break the connections of some other nodes; restart the machine later."""
         for process in self._running:
             if self._network_random.random() < 0.5:

@@ -23,7 +23,7 @@ _Found = TypeVar("_Found")
 # Windows examined per round, and in total.
 _ROUND: Final = 64
 _EXAMINED_MAX: Final = 4096
-_PARTED: Final = frozenset({AuditKind.DIVERGENCE, AuditKind.UNCOMMITTED_TAIL})
+_DIVERGED: Final = frozenset({AuditKind.DIVERGENCE, AuditKind.UNCOMMITTED_TAIL})
 
 
 class PieceRunner(Protocol):
@@ -106,7 +106,7 @@ def _examine_all(audit: Audit, suspects: list[Suspect], runner: PieceRunner) -> 
     """Examine windows in order; after its divergence a replica is no longer compared with the others."""
     replicas = audit.replicas
     numbers = {replica.name: number for number, replica in enumerate(replicas)}
-    parted: set[int] = set()
+    diverged: set[int] = set()
     examined = 0
 
     def examine_one(suspect: Suspect) -> Iterable[list[AuditFinding]]:
@@ -115,13 +115,13 @@ def _examine_all(audit: Audit, suspects: list[Suspect], runner: PieceRunner) -> 
     while suspects and examined < _EXAMINED_MAX:
         part, suspects = suspects[:_ROUND], suspects[_ROUND:]
         for suspect, findings in zip(part, runner(part, examine_one), strict=True):
-            if suspect.without(parted) is None:
+            if suspect.without(diverged) is None:
                 continue
-            findings = [finding for finding in findings if numbers[finding.replica] not in parted]  # noqa: PLW2901
+            findings = [finding for finding in findings if numbers[finding.replica] not in diverged]  # noqa: PLW2901
             audit.findings += findings
-            parted |= {numbers[finding.replica] for finding in findings if finding.kind in _PARTED}
+            diverged |= {numbers[finding.replica] for finding in findings if finding.kind in _DIVERGED}
         examined += len(part)
-        suspects = [kept for suspect in suspects if (kept := suspect.without(parted)) is not None]
+        suspects = [kept for suspect in suspects if (kept := suspect.without(diverged)) is not None]
     audit.unexamined = len(suspects)
 
 

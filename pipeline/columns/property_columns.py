@@ -43,7 +43,7 @@ class PropertyColumns:
 
     def __init__(self, raw: pa.Array) -> None:
         self._raw = raw
-        self._parts = _cut_apart(raw)
+        self._parts = _split_properties(raw)
 
     def maps(self) -> pa.Array:
         """Return names and values of each message, as a map."""
@@ -133,7 +133,7 @@ class _Parts:
         return self.names.dictionary_encode()
 
 
-def _cut_apart(raw: pa.Array) -> _Parts | None:
+def _split_properties(raw: pa.Array) -> _Parts | None:
     """Return the properties; None if they do not have the usual form."""
     raw = _with_last_separators(raw)
     offsets, content = _buffers(raw)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from store.model.dispatch_batch import Bools, Int64s
 
 _MESSAGES_MIN: Final = 1000
-_RUSH_FACTOR: Final = 3.0
+_BURST_FACTOR: Final = 3.0
 _QUIET_STEPS_MIN: Final = 3
 _USUAL_MIN: Final = 20
 _UNEVEN_FACTOR: Final = 2.0
@@ -64,15 +64,15 @@ def _unreadable(report: Report) -> Iterator[ReportFinding]:
 
 
 def _missing_offsets(report: Report) -> Iterator[ReportFinding]:
-    holed = sorted((queue for queue in report.queues if queue.missing), key=lambda queue: -queue.missing)
-    if holed:
-        missing = sum(queue.missing for queue in holed)
+    with_gaps = sorted((queue for queue in report.queues if queue.missing), key=lambda queue: -queue.missing)
+    if with_gaps:
+        missing = sum(queue.missing for queue in with_gaps)
         places = "; ".join(
             f"{queue.topic}/{queue.queue_id} lacks {queue.missing:,}, such as [{queue.gaps[0][0]}, {queue.gaps[0][1]})"
-            for queue in holed[:_LISTED_MAX]
+            for queue in with_gaps[:_LISTED_MAX]
         )
-        more = f"; and {len(holed) - _LISTED_MAX} queues more" if len(holed) > _LISTED_MAX else ""
-        least = "" if all(queue.is_missing_exact for queue in holed) else "at least "
+        more = f"; and {len(with_gaps) - _LISTED_MAX} queues more" if len(with_gaps) > _LISTED_MAX else ""
+        least = "" if all(queue.is_missing_exact for queue in with_gaps) else "at least "
         text = f"{least}{count_text(missing, 'queue offset')} between existing messages: {places}{more}."
         text = text[0].upper() + text[1:]
         yield ReportFinding(Level.ALARM, "Gaps in queues", text)
@@ -123,16 +123,16 @@ def _clocks(report: Report) -> Iterator[ReportFinding]:
         yield ReportFinding(Level.NOTICE, "Clocks disagree", text + "clients are ahead of the broker's.")
 
 
-def _rush(report: Report) -> Iterator[ReportFinding]:
+def _burst(report: Report) -> Iterator[ReportFinding]:
     counts = _steps(report)
     busy = counts[counts > 0]
     if len(busy) < 2 * _QUIET_STEPS_MIN or np.median(busy) < _USUAL_MIN:
         return
     usual = float(np.median(busy))
     place = int(np.argmax(counts))
-    if counts[place] < _RUSH_FACTOR * usual:
+    if counts[place] < _BURST_FACTOR * usual:
         return
-    begin, end = _run_around(counts > _RUSH_FACTOR / 2 * usual, place)
+    begin, end = _run_around(counts > _BURST_FACTOR / 2 * usual, place)
     seconds = report.step_ms / 1000
     lasted = duration_text((end - begin) * seconds)
     topic = max(report.series, key=lambda name: sum(report.series[name][0][begin:end]))
@@ -209,7 +209,7 @@ _RULES: Final[tuple[Callable[[Report], Iterator[ReportFinding]], ...]] = (
     _given_up,
     _repeated_keys,
     _clocks,
-    _rush,
+    _burst,
     _silence,
     _uneven_queues,
     _hot_keys,

@@ -57,7 +57,7 @@ def page_of(report: Report, findings: Sequence[ReportFinding]) -> str:
         f"<title>{escape(report.title)}: report</title>\n<style>\n{_style()}</style></head>\n"
         '<body><label class="theme" title="light or dark"><input type="checkbox"><span>◐</span></label>\n<main>\n'
         f"{_head(report)}{_figures(report)}{_findings(findings)}"
-        f"{cards}{_tables(report)}{_foot()}</main></body></html>\n"
+        f"{cards}{_tables(report)}{_page_footer()}</main></body></html>\n"
     )
 
 
@@ -153,9 +153,9 @@ def _tables(report: Report) -> str:
     if len(report.topics) > _ROWS_MAX:
         text += f"<p>and {len(report.topics) - _ROWS_MAX} more, which are in the JSON</p>"
     text += "</section>\n"
-    holed = [queue for queue in report.queues if queue.missing or queue.repeated]
-    if holed:
-        rows = "".join(_row(_queue_cells(queue)) for queue in holed[:_ROWS_MAX])
+    with_gaps = [queue for queue in report.queues if queue.missing or queue.repeated]
+    if with_gaps:
+        rows = "".join(_row(_queue_cells(queue)) for queue in with_gaps[:_ROWS_MAX])
         text += f'<section class="card"><h2>Queues with gaps</h2>{_table(_QUEUE_HEADS, rows)}</section>\n'
     return text
 
@@ -196,7 +196,7 @@ def _row(cells: Sequence[str]) -> str:
     return "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>\n"
 
 
-def _foot() -> str:
+def _page_footer() -> str:
     return (
         "<footer>Percentiles are at most 3 % too high. Of keys and tags with a range, the first number is certain. "
         "Times are UTC. A mouse that rests on a plot shows its figures. Made by <code>dledger spark report</code>."

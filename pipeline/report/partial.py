@@ -120,7 +120,7 @@ class ReportPartial:
         is_timed = columns.is_stored_timed
         self.timeline.add(topics[is_timed], count, columns.stored_ms[is_timed], columns.sizes[is_timed])
         if is_timed.any():
-            self._see_times(int(columns.stored_ms[is_timed].min()), int(columns.stored_ms[is_timed].max()))
+            self._extend_times(int(columns.stored_ms[is_timed].min()), int(columns.stored_ms[is_timed].max()))
         self._add_queues(columns)
         self._add_names(batch, columns)
 
@@ -223,7 +223,7 @@ class ReportPartial:
         self.skipped += other.skipped
         self.recovered += other.recovered
         if other.begin_ms is not None and other.end_ms is not None:
-            self._see_times(other.begin_ms, other.end_ms)
+            self._extend_times(other.begin_ms, other.end_ms)
 
     def to_row(self) -> tuple[str, bytes]:
         """Return the figures as a text and the hashes of keys, to be sent to the driver."""
@@ -288,7 +288,7 @@ class ReportPartial:
         key = (topic if topic in self.topics else OTHER_TOPICS, queue_id)
         return self.queues.setdefault(key, QueueCounts())
 
-    def _see_times(self, begin_ms: int, end_ms: int) -> None:
+    def _extend_times(self, begin_ms: int, end_ms: int) -> None:
         self.begin_ms = begin_ms if self.begin_ms is None else min(self.begin_ms, begin_ms)
         self.end_ms = end_ms if self.end_ms is None else max(self.end_ms, end_ms)
 

@@ -173,7 +173,7 @@ class _Block:
         """Remove and return all bytes."""
         data = memoryview(b"".join(self._pieces))
         begins = np.concatenate(self._begins) if self._begins else _NONE
-        begins = begins if _are_back_to_back(data, begins) else _NONE
+        begins = begins if _are_contiguous(data, begins) else _NONE
         taken = _Taken(data, self._offset, self.header_size, begins)
         self._pieces, self._begins, self.size = [], [], 0
         return taken
@@ -203,7 +203,7 @@ class _Block:
         self.size += len(data)
 
 
-def _are_back_to_back(data: memoryview, begins: Int64s) -> bool:
+def _are_contiguous(data: memoryview, begins: Int64s) -> bool:
     """Return whether entries with these begins are contiguous from the first byte on, according to their sizes."""
     if not len(begins) or begins[0]:
         return False

@@ -78,7 +78,7 @@ def read_offsets(found: Mapping[str, Mapping[str, int]]) -> dict[tuple[str, int]
 
 def _object(name: str, text: str, expected: str) -> dict[str, Any]:
     try:
-        value = json.loads(text, object_pairs_hook=_without_doubles)
+        value = json.loads(text, object_pairs_hook=_without_duplicates)
     except ValueError as error:
         raise BadOption(name, expected, f"{text!r} ({error})") from None
     if not isinstance(value, dict):
@@ -86,7 +86,7 @@ def _object(name: str, text: str, expected: str) -> dict[str, Any]:
     return value
 
 
-def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("a name is listed twice")

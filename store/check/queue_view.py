@@ -91,9 +91,9 @@ class QueueView:
         self.queue_files = queue_files
         self.begin = queue_files[0].begin if queue_files else 0
         self.end = self.begin
-        self.look_for_end()
+        self.search_end()
 
-    def look_for_end(self) -> None:
+    def search_end(self) -> None:
         """Find the end again; a running program may have appended units."""
         for file in reversed(self.queue_files):
             opened = self._open_files.get(file.path)

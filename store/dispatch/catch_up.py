@@ -63,11 +63,11 @@ class DerivedCatchUp:
     def truncate(self) -> None:
         """Cut queues and index to their certain parts, from which dispatch continues."""
         index = self._index
-        queues_end = self.queues_end = self._queue_slicess()
-        index_end = queues_end if index is None else self._cut_index(index)
+        queues_end = self.queues_end = self._truncate_queues()
+        index_end = queues_end if index is None else self._truncate_index(index)
         self._dispatcher.begin_at(queues_end, index_end)
 
-    def _queue_slicess(self) -> int:
+    def _truncate_queues(self) -> int:
         """Cut the queues to their certain part; return its end in the log."""
         last, log, queues = self._last, self._log, self._queues
         evidence = Evidence(len(queues) > 0, last.is_clean, last.queues_timestamp, queues.max_physical_offset)
@@ -96,7 +96,7 @@ class DerivedCatchUp:
             return known == queues.digest()
         return not self._log.begin_offset < own_end <= self._log.end_offset or queues.is_last_unit(self._is_message)
 
-    def _cut_index(self, index: KeyIndex) -> int:
+    def _truncate_index(self, index: KeyIndex) -> int:
         """Cut the index to its certain part; return its end in the log."""
         last, log = self._last, self._log
         self.notes += index.prove_times(self._store_timestamp_of)

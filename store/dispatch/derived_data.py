@@ -190,7 +190,7 @@ class DerivedData:
         with self.dispatcher.guard:
             return QueueEnds(self.dispatcher.queues_offset, self.queues.next_offsets())
 
-    def drop_surpassed_queues_in_steps(self, ends: QueueEnds) -> Iterator[None]:
+    def drop_superseded_queues_in_steps(self, ends: QueueEnds) -> Iterator[None]:
         """Remove the queues whose known ends are in a range of the log that this node no longer has.
 
         Otherwise they would be padded with blanks. `restore_queue_ends_in_steps` must be called when that range is
@@ -199,7 +199,7 @@ class DerivedData:
         Raises:
             store.errors.StorageFailed: the store must stop.
         """
-        yield from self._guarded(self.queues.drop_surpassed_in_steps(ends.next_offsets, self._log.begin_offset))
+        yield from self._guarded(self.queues.drop_superseded_in_steps(ends.next_offsets, self._log.begin_offset))
 
     def restore_queue_ends_in_steps(self, ends: QueueEnds) -> Iterator[None]:
         """Raise the end of each queue to its known end, when the log before `ends.offset` is dispatched.

@@ -210,7 +210,7 @@ class ConsumeQueues:
         """Return the offset after the last unit of each queue."""
         return {key: queue.max_offset for key, queue in self._queues.items()}
 
-    def drop_surpassed_in_steps(self, next_offsets: Mapping[QueueKey, int], log_begin: int) -> Iterator[None]:
+    def drop_superseded_in_steps(self, next_offsets: Mapping[QueueKey, int], log_begin: int) -> Iterator[None]:
         """Remove the files of queues that end before the offset given for them, and point to expired messages only.
 
         One queue per step, which may take milliseconds.

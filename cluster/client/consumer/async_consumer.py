@@ -87,7 +87,7 @@ class AsyncConsumer:
         """Open; queues are acquired in the background."""
         await self._connection.__aenter__()
         loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(self._keep_balanced()), loop.create_task(self._keep_up())]
+        self._tasks = [loop.create_task(self._keep_balanced()), loop.create_task(self._run_background())]
         for task in self._tasks:
             task.add_done_callback(self._background_ended)
         return self
@@ -283,7 +283,7 @@ class AsyncConsumer:
                 async with asyncio.timeout(pause_s):
                     await wanted.wait()
 
-    async def _keep_up(self) -> None:
+    async def _run_background(self) -> None:
         committed_at = renewed_at = looked_at = time.monotonic()
         while True:
             tick_s = _HANDOVER_TICK_S if self._rebalancer.is_revoking else _TICK_S

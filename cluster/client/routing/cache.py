@@ -133,7 +133,7 @@ def _newest(known: _Entry, found: Sequence[BrokerRoute], unconfirmed: Collection
         if old is not None and version < known.versions[broker] and not is_forgotten:
             version, newest_ms = known.versions[broker], known.newest_ms
             route = _with_queues_of(route, old)  # noqa: PLW2901
-        routes.append(route if old is None else _led_by_the_newest(route, old))
+        routes.append(route if old is None else _with_newest_leader(route, old))
         versions[broker] = version
     return _Entry(tuple(routes), versions, newest_ms, known.due_ms)
 
@@ -143,7 +143,7 @@ def _with_queues_of(route: BrokerRoute, old: BrokerRoute) -> BrokerRoute:
     return BrokerRoute(registration, old.queues)
 
 
-def _led_by_the_newest(route: BrokerRoute, old: BrokerRoute) -> BrokerRoute:
+def _with_newest_leader(route: BrokerRoute, old: BrokerRoute) -> BrokerRoute:
     """Return a route with the old route's leader, where that has a higher term."""
     if old.registration.term <= route.registration.term:
         return route

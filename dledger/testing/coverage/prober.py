@@ -117,7 +117,7 @@ class _Prober(ast.NodeTransformer):
         self._decides(node.test)
         node.test = self.visit(node.test)
         yes, no = self._mark(node, f"{text} -> true"), self._mark(node, f"{text} -> false")
-        self._relate(node.test, self._numbers[id(yes)], self._numbers[id(no)])
+        self._record_implications(node.test, self._numbers[id(yes)], self._numbers[id(no)])
         node.body = [yes, *self._visit_all(node.body, yes)]
         node.orelse = [no, *self._visit_all(node.orelse, no)]
         return node
@@ -183,7 +183,7 @@ class _Prober(ast.NodeTransformer):
             decisive = 0 if isinstance(node.op, ast.Or) else 1
             self._parts[id(node)] = (numbers, decisive)
             for value, number in zip(values, numbers, strict=True):
-                self._relate(value, number, number + 1)
+                self._record_implications(value, number, number + 1)
             # A part is evaluated only if the earlier parts did not decide.
             for before, number in pairwise(numbers):
                 for outcome in (0, 1):
@@ -222,7 +222,7 @@ class _Prober(ast.NodeTransformer):
         if mark is not None:
             self._around.pop()
 
-    def _relate(self, test: ast.expr, yes: int, no: int) -> None:
+    def _record_implications(self, test: ast.expr, yes: int, no: int) -> None:
         """Record which outcomes of the parts of a condition imply an outcome of the whole, and the reverse.
 
         One true part of an `or` makes the whole true, and one false part of an `and` makes it false.

@@ -126,9 +126,9 @@ class NetworkNemesis:
             self._machines[node_id].pause()
             self._timer.later(_MUTE_PAUSE_MAX_US, self._machines[node_id].resume)
         self._timer.later(_MUTE_MAX_US, self._open, links)
-        self._timer.later(_MUTE_MAX_US, self._quicken, node_id, others)
+        self._timer.later(_MUTE_MAX_US, self._end_delays, node_id, others)
 
-    def _quicken(self, node_id: str, others: list[str]) -> None:
+    def _end_delays(self, node_id: str, others: list[str]) -> None:
         for other in others:
             self._world.network.slow_down(other, node_id, 0)
 

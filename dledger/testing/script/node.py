@@ -152,9 +152,9 @@ class ScriptNode:
             floor = min(floor, 0 if snapshot is None else snapshot.index + 1)
         self._driver.delete_before(min(index, floor))
         if self.store.begin_index > begin_index:
-            self._say(f"deletes {run(begin_index, self.store.begin_index - 1)}")
+            self._print_line_of_node(f"deletes {run(begin_index, self.store.begin_index - 1)}")
         else:
-            self._say("deletes nothing")
+            self._print_line_of_node("deletes nothing")
 
     def finish_syncs(self) -> None:
         """End the running syncs, unless the script holds them."""
@@ -173,7 +173,7 @@ class ScriptNode:
             applier.step()
             snapshot = applier.save_snapshot() if applier.is_snapshot_due else None
             if snapshot is not None:
-                self._say(f"saves a snapshot up to {snapshot.index}")
+                self._print_line_of_node(f"saves a snapshot up to {snapshot.index}")
                 self._driver.snapshot_saved(snapshot)
 
     # ---------------------------------------------------------------------------------------------- Transport
@@ -203,16 +203,16 @@ class ScriptNode:
         for offset, name in enumerate(proposal.token):
             self._appends.append((name, first_index + offset, term))
         last_index = first_index + len(positions) - 1
-        self._say(f"appends {' '.join(proposal.token)} at {run(first_index, last_index)}")
+        self._print_line_of_node(f"appends {' '.join(proposal.token)} at {run(first_index, last_index)}")
 
     def on_refused(self, proposal: Proposal, code: ResponseCode) -> None:
         """Record that a proposal was refused."""
-        self._say(f"refuses {' '.join(proposal.token)}: {code.name}")
+        self._print_line_of_node(f"refuses {' '.join(proposal.token)}: {code.name}")
 
     def on_reset(self, begin_index: int, snapshot_index: int) -> None:
         """Record a reset of the log."""
         snapshot = f", state from the snapshot up to {snapshot_index}" if snapshot_index >= 0 else ""
-        self._say(f"resets its log to begin at {begin_index}{snapshot}")
+        self._print_line_of_node(f"resets its log to begin at {begin_index}{snapshot}")
         if self._applier is not None:
             self._applier.on_reset(begin_index, snapshot_index)
 
@@ -221,11 +221,11 @@ class ScriptNode:
         entry = memberships[-1]
         if entry != self._membership:
             self._membership = entry
-            self._say(f"has members {members(entry.membership)} (entry {entry.index})")
+            self._print_line_of_node(f"has members {members(entry.membership)} (entry {entry.index})")
 
     def on_request_ended(self, request_id: int, code: ResponseCode, message: str) -> None:
         """Record the result of a transfer or a membership change."""
-        self._say(f"ends request {request_id}: {code.name}{f', {message}' if message else ''}")
+        self._print_line_of_node(f"ends request {request_id}: {code.name}{f', {message}' if message else ''}")
 
     def on_commit(self, commit_index: int) -> None:
         """Record the commit and the answers to clients."""
@@ -237,13 +237,13 @@ class ScriptNode:
             self._environment.checks.acknowledge(max(index for name, index, _ in settled if name in kept))
         answers = f", acknowledges {' '.join(kept)}" if kept else ""
         answers += f", answers that {' '.join(lost)} was not appended" if lost else ""
-        self._say(f"commits up to {commit_index}{answers}")
+        self._print_line_of_node(f"commits up to {commit_index}{answers}")
         if self._applier is not None:
             self._applier.committed(commit_index)
 
     def on_truncated(self, first_index: int) -> None:
         """Record a truncation."""
-        self._say(f"truncates its log from {first_index} on")
+        self._print_line_of_node(f"truncates its log from {first_index} on")
 
     def on_role(self, change: RoleChanged) -> None:
         """Record a new role or leader; a higher term of a follower is not recorded."""
@@ -265,32 +265,36 @@ class ScriptNode:
     def on_read_ready(self, read_id: int, index: int) -> None:
         """Record and check a served read: it must see all entries acknowledged before it began."""
         self._environment.checks.serve(self._machine.id, index, self._reads.pop(read_id), self.raft.commit_index)
-        self._say(f"serves read {read_id} up to {index}")
+        self._print_line_of_node(f"serves read {read_id} up to {index}")
 
     def on_read_refused(self, read_id: int) -> None:
         """Record that a read is refused."""
         del self._reads[read_id]
-        self._say(f"refuses read {read_id}")
+        self._print_line_of_node(f"refuses read {read_id}")
 
     def on_entries_lost(self, loss: EntriesLost) -> None:
         """Record that the node gave up its vote because it lost acknowledged entries; check that it lost any."""
         if not self._machine.has_old_disk:
             raise Violation("vote given up", f"{self._machine.id} gave up its vote, and its disk was not replaced")
-        self._say(f"gives up its vote: acknowledged {loss.acknowledged_index}, has entries up to {loss.last_index}")
+        self._print_line_of_node(
+            f"gives up its vote: acknowledged {loss.acknowledged_index}, has entries up to {loss.last_index}"
+        )
 
     def on_message_rejected(self, message: MessageRejected) -> None:
         """Record, once per kind, the rejection of messages that no node of this group can have sent."""
         if message not in self._distrusted:
             self._distrusted.append(message)
-            self._say(f"does not believe {message.peer}: {message.kind}, term {message.term} ({message.reason})")
+            self._print_line_of_node(
+                f"does not believe {message.peer}: {message.kind}, term {message.term} ({message.reason})"
+            )
 
     def on_corrupt_push_refused(self, peer: str, index: int) -> None:
         """Record that a peer could not verify entries from this node."""
-        self._say(f"learns that {peer} cannot verify entries from {index} on")
+        self._print_line_of_node(f"learns that {peer} cannot verify entries from {index} on")
 
     def on_corrupt_push(self, peer: str, error: CorruptPush) -> None:
         """Record that a push was dropped because its bytes do not verify."""
-        self._say(f"drops a push of {peer}: {error}")
+        self._print_line_of_node(f"drops a push of {peer}: {error}")
 
-    def _say(self, text: str) -> None:
+    def _print_line_of_node(self, text: str) -> None:
         self._environment.transcript.add(self._machine.id, text)

@@ -105,13 +105,13 @@ class ShellMachine:
         """End the process between two handles; the page cache is kept."""
         if self.process is not None:
             self._world.tally.add(ShellFault.KILLED)
-            self._fall("is killed")
+            self._end_life("is killed")
 
     def cut_power(self) -> None:
         """End the process, if one runs, and lose all data that is not durable; its connections are not closed."""
         self._world.tally.add(ShellFault.POWER_CUT)
         self._world.network.power_lost(self.node_id)
-        self._fall("loses power")
+        self._end_life("loses power")
         self.disk.cut_power()
 
     def arm(self, operations: int) -> None:
@@ -127,7 +127,7 @@ class ShellMachine:
             self._world.tally.add(ShellFault.DIED_IN_SAVE)
         if self._is_death_a_power_cut:
             self._world.network.power_lost(self.node_id)
-        self._fall("dies in a step")
+        self._end_life("dies in a step")
         if self._is_death_a_power_cut:
             self.disk.cut_power()
 
@@ -151,7 +151,7 @@ class ShellMachine:
             left = [task for task in asyncio.all_tasks(process.loop) if not task.done()]
             if left:
                 self._world.violate(Violation("a node that stops leaves nothing", f"{self.node_id}: {left}"))
-        self._fall("has ended")
+        self._end_life("has ended")
 
     def replace_disk(self) -> None:
         """Replace the disk of a machine that is down by an empty one."""
@@ -182,7 +182,7 @@ class ShellMachine:
         life = self.life
         return life is not None and life.node.is_running and life.install_term is not None
 
-    def quieten(self) -> None:
+    def stop_calls(self) -> None:
         """Make the programs around the node begin no further calls."""
         self.is_quiet = True
         if self.process is not None and self.process.program is not None:
@@ -233,7 +233,7 @@ class ShellMachine:
         self.resume()
         self.boot()
 
-    def _fall(self, how: str) -> None:
+    def _end_life(self, how: str) -> None:
         process, self.process = self.process, None
         self.clock.resume()
         if process is None:

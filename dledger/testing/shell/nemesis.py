@@ -137,7 +137,7 @@ class ShellNemesis:
 
     # ---------------------------------------------------------------------------------------------- network
 
-    def _everybody(self) -> list[str]:
+    def _all_addresses(self) -> list[str]:
         return [*self._machines, *(client.client_id for client in self._clients)]
 
     def _cut(self, pairs: list[tuple[str, str]]) -> None:
@@ -147,22 +147,22 @@ class ShellNemesis:
     def _isolate(self) -> None:
         """Cut a node off from all other nodes, and sometimes from the clients."""
         victim = self._any().node_id
-        others = self._everybody() if self._random.random() < 0.5 else list(self._machines)
+        others = self._all_addresses() if self._random.random() < 0.5 else list(self._machines)
         self._cut([pair for each in others if each != victim for pair in ((each, victim), (victim, each))])
 
     def _cut_one_way(self) -> None:
         """Drop all data from one machine to another; the other direction works."""
-        victim, other = self._any().node_id, self._random.choice(self._everybody())
+        victim, other = self._any().node_id, self._random.choice(self._all_addresses())
         pairs = [(victim, other), (other, victim)]
         self._cut([self._random.choice(pairs)] if victim != other else [])
 
     def _split(self) -> None:
         """Partition the machines into two sides."""
-        sides = {each: self._random.random() < 0.5 for each in self._everybody()}
+        sides = {each: self._random.random() < 0.5 for each in self._all_addresses()}
         self._cut([(one, other) for one in sides for other in sides if sides[one] != sides[other]])
 
     def _reset_connections(self) -> None:
-        victim = self._random.choice(self._everybody())
+        victim = self._random.choice(self._all_addresses())
         self._world.network.reset_connections(victim, share=self._random.choice((0.3, 1.0)))
 
     def _flip_frames(self) -> None:

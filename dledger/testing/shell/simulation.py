@@ -72,7 +72,7 @@ class ShellSimulation:
             trace=self.trace,
         )
         self._machines = {
-            node_id: ShellMachine(self._world, node_id, number, self._went_down)
+            node_id: ShellMachine(self._world, node_id, number, self._on_process_end)
             for number, node_id in enumerate(options.node_ids)
         }
         self._clients: list[ClientProcess] = []
@@ -136,7 +136,7 @@ class ShellSimulation:
         for client in self._clients:
             client.is_stopping = True
         for machine in self._machines.values():
-            machine.quieten()
+            machine.stop_calls()
         self._until(liveness_us, lambda: all(client.has_ended for client in self._clients), "clients end")
         self._until(liveness_us, self._has_converged, "all nodes know all to be committed")
         for machine in self._machines.values():
@@ -233,7 +233,7 @@ class ShellSimulation:
         if self._world.violation is not None:
             raise self._world.violation
 
-    def _went_down(self, machine: ShellMachine) -> None:
+    def _on_process_end(self, machine: ShellMachine) -> None:
         if self._nemesis is not None:
             self._nemesis.restart(machine)
 

@@ -100,7 +100,7 @@ class SimTransport(asyncio.Transport):
         self._fill_window()
         if self._buffer_size_bytes > self._high and not self._is_writing_paused:
             self._is_writing_paused = True
-            self._spoken_to().pause_writing()
+            self._attached_protocol().pause_writing()
 
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview[Any]]) -> None:
         """Send some bytes one after the other."""
@@ -215,9 +215,9 @@ class SimTransport(asyncio.Transport):
 
     def _resume_writing(self) -> None:
         if not self.is_lost and not self._is_writing_paused:
-            self._spoken_to().resume_writing()
+            self._attached_protocol().resume_writing()
 
-    def _spoken_to(self) -> asyncio.BaseProtocol:
+    def _attached_protocol(self) -> asyncio.BaseProtocol:
         assert self._protocol is not None, "a connection without a protocol writes nothing"
         return self._protocol
 
@@ -324,7 +324,7 @@ class SimTransport(asyncio.Transport):
 
     def get_protocol(self) -> asyncio.BaseProtocol:
         """Return the protocol that reads here."""
-        return self._spoken_to()
+        return self._attached_protocol()
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         """Set the protocol that reads from now on."""

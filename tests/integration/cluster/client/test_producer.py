@@ -253,14 +253,14 @@ def test_message_moves_to_another_broker_while_its_own_refuses_puts(
 ) -> None:
     # A late answer from a busy machine is no reason to avoid its broker.
     monkeypatch.setattr(fault_avoidance, "AVOIDANCE", ((FAILED_LATENCY_MS, 180_000),))
-    sick, well = make_broker(name="b0"), make_broker(name="b1")
-    sick.refuse(Reason.LEADER_NOT_READY, times=10_000)
+    refusing, well = make_broker(name="b0"), make_broker(name="b1")
+    refusing.refuse(Reason.LEADER_NOT_READY, times=10_000)
 
-    outcomes = send(f"{sick.address},{well.address}", *[b"x"] * 12)
+    outcomes = send(f"{refusing.address},{well.address}", *[b"x"] * 12)
 
     assert {"b1"} == {sent.broker for sent in outcomes}
     # Avoided since its first refusal.
-    assert len(sick.requests) <= 1
+    assert len(refusing.requests) <= 1
 
 
 def test_message_moves_to_a_slow_broker_when_the_others_refuse_puts(
@@ -268,10 +268,10 @@ def test_message_moves_to_a_slow_broker_when_the_others_refuse_puts(
 ) -> None:
     # Every answer is late.
     monkeypatch.setattr(fault_avoidance, "AVOIDANCE", ((0, 30_000), (FAILED_LATENCY_MS, 180_000)))
-    sick, slow = make_broker(name="b0"), make_broker(name="b1")
-    sick.refuse(Reason.LEADER_NOT_READY, times=10_000)
+    refusing, slow = make_broker(name="b0"), make_broker(name="b1")
+    refusing.refuse(Reason.LEADER_NOT_READY, times=10_000)
 
-    outcomes = send(f"{sick.address},{slow.address}", *[b"x"] * 12)
+    outcomes = send(f"{refusing.address},{slow.address}", *[b"x"] * 12)
 
     assert [MessageAppended] * 12 == kinds(outcomes)
     assert {"b1"} == {sent.broker for sent in outcomes}

@@ -156,8 +156,8 @@ def test_failing_sync_stops_the_node_and_the_others_continue_with_all_acknowledg
             await group.start()
             async with group.steady_leader() as leader:
                 places = await put(leader, *numbered(range(5)))
-                sick = group.name_of(leader)
-                disks[sick].broken_part, disks[sick].is_broken = part, True
+                broken = group.name_of(leader)
+                disks[broken].broken_part, disks[broken].is_broken = part, True
                 # The others may receive it before the sync fails, or not.
                 outcome = await leader.serving_puts().begin_put(numbered([5]))
                 assert outcome.certainty in (Certainty.APPENDED, Certainty.UNKNOWN)
@@ -168,12 +168,12 @@ def test_failing_sync_stops_the_node_and_the_others_continue_with_all_acknowledg
             assert refused.value.reason is Reason.STORE_STOPPED
             with pytest.raises(StorageFailed):
                 await leader.stop()
-            del group.open[sick]
+            del group.open[broken]
             _, (place,) = await group.put(*numbered([7]))
             is_there = outcome.certainty is Certainty.APPENDED or place.queue_offset == 6
             assert place.queue_offset == len(places) + is_there
-            disks[sick].is_broken = False
-            await group.start(sick)
+            disks[broken].is_broken = False
+            await group.start(broken)
             await group.level()
             bodies = [b"%d" % number for number in ([0, 1, 2, 3, 4, 5, 7] if is_there else [0, 1, 2, 3, 4, 7])]
             for replica in group.open.values():

@@ -37,7 +37,7 @@ def ends(offset, end):
 def test_dispatch_continues_only_after_all_queues_are_restored_in_steps(store, following):
     loaded_queues, machine, dropped = following
     machine.loaded = ends(0, 7)
-    assert loaded_queues.step(0.0)  # none is surpassed
+    assert loaded_queues.step(0.0)  # none is superseded
     steps = 1
     while not loaded_queues.step(0.0):
         steps += 1
@@ -99,6 +99,6 @@ def test_snapshot_that_is_loaded_meanwhile_is_applied_from_its_begin(store, foll
 def test_node_that_stops_drops_surpassed_queues_and_leaves_the_rest_to_its_next_start(store, following):
     loaded_queues, machine, _ = following
     machine.loaded = ends(0, 7)
-    loaded_queues.drop_surpassed()
-    loaded_queues.drop_surpassed()
+    loaded_queues.drop_superseded()
+    loaded_queues.drop_superseded()
     assert machine.loaded is None or loaded_queues._is_restoring

@@ -138,7 +138,7 @@ def test_work_may_request_the_next_turn_and_a_cancelled_one_never_runs():
 
 
 @pytest.fixture
-def leisurely(monkeypatch):
+def slow_dispatch(monkeypatch):
     """Dispatch only for waiting readers."""
     monkeypatch.setattr(background, "_DISPATCH_PACE_S", NEVER_S)
 
@@ -177,7 +177,7 @@ def test_a_single_put_is_dispatched_within_the_pace_without_a_waiting_reader(tmp
     with_broker(tmp_path, scenario)
 
 
-@pytest.mark.usefixtures("leisurely")
+@pytest.mark.usefixtures("slow_dispatch")
 def test_much_undispatched_log_is_dispatched_at_once(tmp_path):
     async def scenario(broker):
         message = numbered(1)._replace(body=bytes(background._DISPATCH_GATHER_SIZE_BYTES))
@@ -187,7 +187,7 @@ def test_much_undispatched_log_is_dispatched_at_once(tmp_path):
     with_broker(tmp_path, scenario)
 
 
-@pytest.mark.usefixtures("leisurely")
+@pytest.mark.usefixtures("slow_dispatch")
 def test_a_confirmed_read_sees_what_was_acknowledged_before(tmp_path):
     async def scenario(broker):
         for number in range(20):
@@ -201,7 +201,7 @@ def test_a_confirmed_read_sees_what_was_acknowledged_before(tmp_path):
     with_broker(tmp_path, scenario)
 
 
-@pytest.mark.usefixtures("leisurely")
+@pytest.mark.usefixtures("slow_dispatch")
 def test_reads_that_time_out_before_dispatch_leave_nothing(tmp_path):
     async def scenario(broker):
         tasks = broker.service.background
@@ -219,7 +219,7 @@ def test_reads_that_time_out_before_dispatch_leave_nothing(tmp_path):
     with_broker(tmp_path, scenario)
 
 
-@pytest.mark.usefixtures("leisurely")
+@pytest.mark.usefixtures("slow_dispatch")
 def test_a_waiting_reader_is_woken_at_once_whether_it_came_before_the_put_or_after(tmp_path):
     async def scenario(broker):
         message = numbered(1)
@@ -237,7 +237,7 @@ def test_a_waiting_reader_is_woken_at_once_whether_it_came_before_the_put_or_aft
     with_broker(tmp_path, scenario)
 
 
-@pytest.mark.usefixtures("leisurely")
+@pytest.mark.usefixtures("slow_dispatch")
 def test_messages_not_dispatched_at_the_end_are_readable_after_a_restart(tmp_path):
     async def fill(broker):
         await put(broker, 0, 1, 2, 3, 4)
@@ -251,7 +251,7 @@ def test_messages_not_dispatched_at_the_end_are_readable_after_a_restart(tmp_pat
     with_broker(tmp_path, look)
 
 
-@pytest.mark.usefixtures("leisurely")
+@pytest.mark.usefixtures("slow_dispatch")
 def test_waiters_for_dispatch_fail_when_the_store_has_stopped(tmp_path):
     async def scenario(broker):
         await put(broker, 1)
