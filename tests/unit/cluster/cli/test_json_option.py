@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from cluster.cli.app import app
 from cluster.cli.json_option import add_json_option
 from cluster.cli.loading import Commands
-from tests.unit.cluster.cli.test_inspection import store
+from tests.unit.cluster.cli.store.test_inspection import store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
