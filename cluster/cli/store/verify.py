@@ -95,8 +95,13 @@ def verify(
         _print_parts(checked, totals)
     else:
         show_table(_table(parts.directory, checked, totals, elapsed_s))
+    _fail_if_found(totals)
+
+
+def _fail_if_found(totals: Counter[tuple[Area, str]]) -> None:
+    """End with exit code 1 if there is damage that was not accepted, or something unfinished."""
     by_kind = {kind: sum(totals[area, kind] for area in Area) for kind in (_DAMAGE, _UNFINISHED, _ACCEPTED)}
-    if shown_count > by_kind[_ACCEPTED]:
+    if by_kind[_DAMAGE] or by_kind[_UNFINISHED]:
         accepted = f", {by_kind[_ACCEPTED]} accepted" if by_kind[_ACCEPTED] else ""
         fail(f"{_counted(by_kind[_DAMAGE], 'place')} of damage, {by_kind[_UNFINISHED]} unfinished{accepted}")
 
@@ -131,7 +136,7 @@ def _print_parts(checked: Mapping[Area, str], totals: Counter[tuple[Area, str]])
 
 
 def _checked(directory: StoreDirectory, verification: Verification, entries: EntryCheck) -> dict[Area, str]:
-    """Return what was checked, by part of the store."""
+    """Return the description of each part of the store that was checked."""
     counts = verification.counts
     rows: dict[Area, str] = {Area.FILES: _counted(len(directory.log_files), "log file")}
     if directory.node_directory is not None:
