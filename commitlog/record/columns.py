@@ -1,7 +1,8 @@
 """Converts records to columns for queues and index, vectorized.
 
-Fields are gathered from all records at once (`commitlog.record.rows`); the only work per record is copying its topic
-and its properties, which are joined and searched together (`commitlog.record.batch_properties`).
+The native module converts all but rare records, if it is in use. Here fields are gathered from all records at once
+(`commitlog.record.rows`); the only work per record is copying its topic and its properties, which are joined and
+searched together (`commitlog.record.batch_properties`).
 
 Source of the rules: RocketMQ `CommitLog.checkMessageAndReturnSize`, `IndexService.buildIndex`,
 `CommitLogDispatcherBuildConsumeQueue`.
@@ -19,6 +20,7 @@ from commitlog.record.properties import decode_properties
 from commitlog.record.queue_numbers import queue_numbers
 from commitlog.record.rows import RecordRows, bad_bodies, bad_property_crcs, good_rows
 from commitlog.record.tags_code import scheduled_tags_code
+from dledger import native
 from store.model.dispatch_batch import DispatchBatch, Int32s, Int64s
 from store.model.java_hash import key_prefix_hash
 from store.model.java_hashes import TEXTS_SIZE_MAX, java_hashes, key_hashes
@@ -61,10 +63,12 @@ def columns(
         is_property_crc_checked: the same for property CRCs.
         levels_ms: the delay of each delay level.
     """
-    if 0 < len(starts) <= FEW_RECORDS_MAX and not (is_body_checked or is_property_crc_checked):
-        few = few_columns(view, starts, sizes, base_offset, levels_ms)
-        if few is not None:
-            return few
+    if len(starts) and not (is_body_checked or is_property_crc_checked):
+        found = _columns_in_c(view, starts, sizes, base_offset)
+        if found is None and len(starts) <= FEW_RECORDS_MAX:
+            found = few_columns(view, starts, sizes, base_offset, levels_ms)
+        if found is not None:
+            return found
     rows = _good_rows(
         view,
         (starts, sizes),
@@ -73,6 +77,35 @@ def columns(
         is_property_crc_checked=is_property_crc_checked,
     )
     return batch_of(view, rows, base_offset, int(starts[0]) if len(starts) else 0, levels_ms)
+
+
+def _columns_in_c(
+    view: memoryview, starts: Sequence[int] | Int64s, sizes: Sequence[int] | Int64s, base_offset: int
+) -> DispatchBatch | None:
+    """Return the columns of records; None if one is invalid or rare, or the native module is not in use.
+
+    Rare are delayed messages, and topics, tags and keys that are not ASCII.
+    """
+    if native.kernels is None or not (isinstance(starts, list) and isinstance(sizes, list)):
+        return None
+    found = native.kernels.record_columns(view, starts, sizes, base_offset)
+    if found is None:
+        return None
+    queues, offsets, record_sizes, queue_offsets, tags_codes, timestamps, numbers, is_queued, hashes, key_rows = found
+    return DispatchBatch(
+        begin_offset=base_offset + starts[0],
+        next_offset=base_offset + starts[-1] + sizes[-1],
+        physical_offsets=np.frombuffer(offsets, np.int64),
+        sizes=np.frombuffer(record_sizes, np.int32),
+        queue_offsets=np.frombuffer(queue_offsets, np.int64),
+        tags_codes=np.frombuffer(tags_codes, np.int64),
+        store_timestamps=np.frombuffer(timestamps, np.int64),
+        queues=[QueueKey._make(queue) for queue in queues],
+        queue_numbers=np.frombuffer(numbers, np.int32),
+        is_queued=np.frombuffer(is_queued, np.bool_),
+        key_hashes=np.frombuffer(hashes, np.int32),
+        key_rows=np.frombuffer(key_rows, np.int64),
+    )
 
 
 def count_good(

@@ -26,6 +26,7 @@ from commitlog.record.record import (
     find_fault,
 )
 from commitlog.record.resync import is_clients_record, is_entry_kind, resync
+from dledger import native
 from dledger.entries.format.entry import BLANK_MAGIC as ENTRY_BLANK_MAGIC
 from dledger.entries.format.entry import CHANNEL_OFFSET, ENTRY_MAGICS, ENTRY_NORMAL, HEADER_SIZE
 from store.model.dispatch_batch import DispatchBatch, Skipped
@@ -99,19 +100,19 @@ def walk(
     starts: list[int] = []
     sizes: list[int] = []
     limit, left = min(position + size_bytes_max, end), count_max
-    if header_size:
-        position = _walk_entries(view, position, end, limit, count_max, (starts, sizes))
-    else:
-        add_start, add_size, unpack = starts.append, sizes.append, HEAD.unpack_from
-        last = min(limit - 1, end - RECORD_SIZE_MIN)
-        while position <= last and left:
-            size, magic = unpack(view, position)
-            if magic not in MAGICS or not RECORD_SIZE_MIN <= size <= end - position:
-                break
-            add_start(position)
-            add_size(size)
-            position += size
-            left -= 1
+    while left:
+        run_of = native.kernels.walk_records if native.kernels is not None else walk_run_in_python
+        run = run_of(view, position, end, limit, left, header_size)
+        if run is None:
+            run = walk_run_in_python(view, position, end, limit, left, header_size)
+        run_starts, run_sizes, position = run
+        starts += run_starts
+        sizes += run_sizes
+        left = count_max - len(starts)
+        own_size = _system_entry_size(view, position, end, limit) if header_size else 0
+        if not own_size:
+            break
+        position += own_size
     if position >= limit or len(starts) == count_max:
         return RecordWalk(starts, sizes, position, Stop.END)
     return RecordWalk(starts, sizes, position, *_why_stopped(view, position, end, header_size))
@@ -262,13 +263,28 @@ def _record_fault(view: memoryview, position: int, end: int) -> RecordFault | No
     return None
 
 
-def _walk_entries(
-    view: memoryview, position: int, end: int, limit: int, count_max: int, found: tuple[list[int], list[int]]
-) -> int:
-    starts, sizes = found
-    add_start, add_size, unpack = starts.append, sizes.append, _HEADS.unpack_from
-    last, left = min(limit - 1, end - HEADER_SIZE - RECORD_SIZE_MIN), count_max
-    while left:
+def walk_run_in_python(
+    view: memoryview, position: int, end: int, limit: int, count_max: int, header_size: int
+) -> tuple[list[int], list[int], int]:
+    """Follow records up to the first that is none, or a leader's own: `walk_records` of `dledger.native`.
+
+    Args:
+        view: of one file.
+        position: of the first record (or its entry).
+        end: no record extends beyond it.
+        limit: no record (or entry) begins there or after it.
+        count_max: of records.
+        header_size: 48 in the replicated log, else 0.
+
+    Returns:
+        Starts and sizes of the records, and the position after the last.
+    """
+    starts: list[int] = []
+    sizes: list[int] = []
+    add_start, add_size = starts.append, sizes.append
+    last, left = min(limit - 1, end - header_size - RECORD_SIZE_MIN), count_max
+    if header_size:
+        unpack = _HEADS.unpack_from
         while position <= last and left:
             magic, size, channel, record_size, record_magic = unpack(view, position)
             if magic != ENTRY_NORMAL or channel or record_size != size - HEADER_SIZE or record_magic not in MAGICS:
@@ -279,11 +295,17 @@ def _walk_entries(
             add_size(record_size)
             position += size
             left -= 1
-        size = _system_entry_size(view, position, end, limit)
-        if not size:
+        return starts, sizes, position
+    unpack_head = HEAD.unpack_from
+    while position <= last and left:
+        size, magic = unpack_head(view, position)
+        if magic not in MAGICS or not RECORD_SIZE_MIN <= size <= end - position:
             break
+        add_start(position)
+        add_size(size)
         position += size
-    return position
+        left -= 1
+    return starts, sizes, position
 
 
 def _system_entry_size(view: memoryview, position: int, end: int, limit: int) -> int:

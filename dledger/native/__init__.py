@@ -10,6 +10,8 @@ is a C compiler (`scripts/build_native.py`). `DLEDGER_NATIVE=0` in the environme
 | `walk_entries`   | `dledger.entries.format.walk.walk`     |
 | `encode_records` | `commitlog.record.encoder.RecordEncoder.prepare`, `PreparedRecords.encode_each` |
 | `find_keys`      | `commitlog.record.unique_keys.find_keys` |
+| `walk_records`   | `commitlog.record.scan.walk` |
+| `record_columns` | `commitlog.record.columns.columns` |
 
 A function returns None for arguments that it does not handle, for example a number that does not fit into 62 bits; the
 caller then runs the reference. Any package may import this one; it imports nothing of ours.
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 # Of the functions' arguments and results; the same number is in kernels.c.
-VERSION: Final = 2
+VERSION: Final = 3
 VARIABLE: Final = "DLEDGER_NATIVE"
 
 
@@ -107,6 +109,31 @@ class Kernels(Protocol):
             mark: the name of the property and 0x01.
             prefix: of the returned keys.
             prefix_hash: `store.model.java_hash.key_prefix_hash` of the topic.
+        """
+        ...
+
+    def walk_records(
+        self, buffer: memoryview, position: int, end: int, limit: int, count_max: int, header_size: int, /
+    ) -> tuple[list[int], list[int], int] | None:
+        """Follow clients' records by their sizes; return their starts, their sizes, and the position after the last.
+
+        Args:
+            buffer: contains the records.
+            position: of the first record, or its entry.
+            end: no record extends beyond it.
+            limit: no record (or entry) begins there or after it.
+            count_max: of records.
+            header_size: 48: each record is the body of an entry; else 0.
+        """
+        ...
+
+    def record_columns(
+        self, buffer: memoryview, starts: Sequence[int], sizes: Sequence[int], base_offset: int, /
+    ) -> tuple[Sequence[tuple[str, int]], bytes, bytes, bytes, bytes, bytes, bytes, bytes, bytes, bytes] | None:
+        """Return the distinct queues of records, and their columns, each as the bytes of an array.
+
+        These are: physical offsets (int64), sizes (int32), queue offsets (int64), tags codes (int64), store timestamps
+        (int64), queue numbers (int32), whether each is queued (bool), key hashes (int32), key rows (int64).
         """
         ...
 

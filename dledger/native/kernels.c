@@ -3,13 +3,15 @@
 
 #include "kernels.h"
 
-#define VERSION 2
+#define VERSION 3
 
 static PyMethodDef methods[] = {
     {"encode_entries", (PyCFunction)(void (*)(void))encode_entries, METH_FASTCALL, NULL},
     {"walk_entries", (PyCFunction)(void (*)(void))walk_entries, METH_FASTCALL, NULL},
     {"encode_records", (PyCFunction)(void (*)(void))encode_records, METH_FASTCALL, NULL},
     {"find_keys", (PyCFunction)(void (*)(void))find_keys, METH_FASTCALL, NULL},
+    {"walk_records", (PyCFunction)(void (*)(void))walk_records, METH_FASTCALL, NULL},
+    {"record_columns", (PyCFunction)(void (*)(void))record_columns, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };
 

@@ -80,5 +80,7 @@ PyObject *encode_entries(PyObject *module, PyObject *const *arguments, Py_ssize_
 PyObject *walk_entries(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *encode_records(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *find_keys(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
+PyObject *walk_records(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
+PyObject *record_columns(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 
 #endif

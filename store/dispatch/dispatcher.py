@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from time import monotonic
+from time import monotonic, thread_time
 from typing import TYPE_CHECKING
 
 from store.model.dispatch_batch import DispatchBatch, Skipped, first_rows, rows_from
@@ -30,8 +30,11 @@ logger = logging.getLogger(__name__)
 
 # Unreadable ranges kept for display; all are counted and logged.
 _SKIPPED_MAX = 100
-# The target duration of a step: after half of it the next step is larger, after twice that smaller.
+# The target of a step, in seconds of processor time: after half of it the next step is larger, after twice it smaller.
+# Not of the clock: on a busy machine a step waits for the processor, and smaller steps would cost more in all.
 _STEP_S = 0.004
+# Except for a step that waits longer, for example for pages of the log to be read: then the event loop waits, too.
+_BLOCKED_S = 0.05
 _STEP_BYTES_MIN = 64 << 10
 _STEP_BYTES_FIRST = 256 << 10
 # A queue costs as much as a dozen messages; if a range has many queues, a step has at most this number of messages.
@@ -105,13 +108,13 @@ class Dispatcher:
     def step(self) -> bool:
         """Dispatch messages for a few milliseconds; return whether more may be left.
 
-        The number of bytes depends on the duration of the previous step, and is bounded by `size_bytes_max`.
+        The number of bytes depends on the processor time of the previous step, and is bounded by `size_bytes_max`.
 
         Raises:
             store.errors.DiskFull: no space for a file of a queue or of the index; no message is lost, try again.
             store.errors.StorageFailed: the store must stop.
         """
-        began_s = monotonic()
+        began_s, used_s = monotonic(), thread_time()
         rest, self._rest = self._rest, None
         batch = rest if rest is not None and rest.begin_offset == self._next_begin() else self._scan(self._step_bytes)
         if batch is None:
@@ -122,14 +125,14 @@ class Dispatcher:
             self._rest = rows_from(batch, piece.next_offset)
         else:
             self.take(batch)
-            self._pace(monotonic() - began_s)
+            self._pace(thread_time() - used_s, monotonic() - began_s)
         return self.behind_bytes > 0
 
-    def _pace(self, took_s: float) -> None:
-        """Adapt the size of the next step to the duration of this one."""
-        if took_s > 2 * _STEP_S:
+    def _pace(self, used_s: float, took_s: float) -> None:
+        """Adapt the size of the next step to the processor time and the duration of this one."""
+        if used_s > 2 * _STEP_S or took_s > _BLOCKED_S:
             self._step_bytes = max(self._step_bytes // 2, min(_STEP_BYTES_MIN, self.size_bytes_max))
-        elif took_s < _STEP_S / 2 and self.behind_bytes >= self._step_bytes:
+        elif used_s < _STEP_S / 2 and self.behind_bytes >= self._step_bytes:
             self._step_bytes = min(2 * self._step_bytes, self.size_bytes_max)
 
     def next_batch(self) -> DispatchBatch | None:

@@ -1,13 +1,19 @@
-"""The native functions for puts: for any bytes they give what their references in Python give."""
+"""The native functions for puts and for dispatch: for any bytes they give what their references in Python give."""
 
 import struct
 
 from commitlog.record.encoder import RecordEncoder
+from commitlog.record.few_records import few_columns
 from commitlog.record.properties import RawProperties
+from commitlog.record.scan import walk_run_in_python
 from commitlog.record.unique_keys import find_keys, find_keys_in_python
+from dledger import native
+from dledger.entries.format.entry import encode_batch_in_python
 from store.errors import IllegalMessage
-from store.model.message import Host
+from store.model.message import Host, Message
 from store.model.message_columns import MessageColumns
+from store.model.topics import DELAY_LEVELS_MS
+from tests.fuzz.kernels import view_of
 from tests.fuzz.target import Target
 
 # Numbers of messages and of values per list, hosts, sizes of a body and of properties; then the numbers, queue offset
@@ -66,4 +72,60 @@ def seed_put_kernels() -> list[bytes]:
     ]
 
 
-TARGETS = (Target("put_kernels", put_kernels, seed_put_kernels),)
+# Offset and bytes before the end, size of a header, most bytes and records.
+RANGE = struct.Struct(">BBBHH")
+BASE_OFFSET = 4096
+
+
+def dispatch_kernels(data: bytes) -> None:
+    """Walk over records and convert them to columns, in both forms."""
+    if len(data) < RANGE.size:
+        return
+    offset, rest, header, size_bytes_max, count_max = RANGE.unpack_from(data)
+    content, header_size = data[RANGE.size :], 48 * (header & 1)
+    begin, end = min(offset % 64, len(content)), max(len(content) - rest % 64, 0)
+    limit = min(begin + size_bytes_max, end)
+    if native.kernels is None:
+        return
+    found = native.kernels.walk_records(view_of(content), begin, end, limit, count_max, header_size)
+    assert found == walk_run_in_python(view_of(content), begin, end, limit, count_max, header_size)
+    starts, sizes, _ = found
+    if not starts:
+        return
+    base_offset = BASE_OFFSET - begin * (header >> 1 & 1)
+    columns_found = native.kernels.record_columns(view_of(content), starts, sizes, base_offset)
+    if columns_found is not None:
+        batch = few_columns(view_of(content), starts, sizes, base_offset, DELAY_LEVELS_MS)
+        assert batch is not None
+        assert [tuple(queue) for queue in batch.queues] == list(columns_found[0])
+        arrays = (
+            *(batch.physical_offsets, batch.sizes, batch.queue_offsets, batch.tags_codes, batch.store_timestamps),
+            *(batch.queue_numbers, batch.is_queued, batch.key_hashes, batch.key_rows),
+        )
+        assert [array.tobytes() for array in arrays] == list(columns_found[1:])
+
+
+def seed_dispatch_kernels() -> list[bytes]:
+    """Return records alone and in entries, of both versions and kinds of hosts, one with a damaged length."""
+    messages = [
+        Message("orders", b"one", 3, RawProperties(b"TAGS\x01A\x02KEYS\x01k1 k2\x02UNIQ_KEY\x010A\x02")),
+        Message("%RETRY%" + "g" * 121, b"", 0, RawProperties(b""), sys_flag=0xC),
+        Message("orders", bytes(40), 3, RawProperties(b"KEYS\x01\xc3\xa4\x02"), born_host=Host(bytes(16), 1)),
+    ]
+    encoder = RecordEncoder(Host(bytes(4), 2), check_topic=lambda _: None)
+    plain = bytes(encoder.prepare(messages).encode(BASE_OFFSET, [0, 1, 2], 1_700_000_000_000))
+    each = encoder.prepare(messages).encode_each([0, 1, 2], 1_700_000_000_000)
+    entries = encode_batch_in_python(each, (7, 3, BASE_OFFSET), 5, (1, 0), 28).data
+    own = encode_batch_in_python([b""], (10, 3, 0), 5, (2, 0)).data
+    return [
+        RANGE.pack(0, 0, 0, 4096, 9) + plain,
+        RANGE.pack(0, 0, 1, 4096, 9) + entries + own,
+        RANGE.pack(5, 1, 3, 300, 2) + bytes(5) + entries,
+        RANGE.pack(0, 0, 0, 4096, 9) + plain[:84] + b"\x7f" + plain[85:],
+    ]
+
+
+TARGETS = (
+    Target("put_kernels", put_kernels, seed_put_kernels),
+    Target("dispatch_kernels", dispatch_kernels, seed_dispatch_kernels),
+)

@@ -22,6 +22,8 @@ from store.model.message import Host, Message, QueueKey
 from store.model.sys_flag import INNER_BATCH, TRANSACTION_ROLLBACK_TYPE, has_queue_offset, transaction_type
 from store.model.topics import DELAY_LEVELS_MS
 
+pytestmark = pytest.mark.usefixtures("both_forms")
+
 BASE = 3 << 20
 STORE_HOST = Host(b"\x7f\x00\x00\x01", 10911)
 HOSTS = st.sampled_from([Host(b"\x0a\0\0\7", 1), Host(bytes(16), 2)])

@@ -18,6 +18,8 @@ from commitlog.record.scan import Stop, scan, walk
 from dledger.entries.format.entry import ENTRY_NOOP, HEADER, HEADER_SIZE, encode_batch
 from store.model.message import Message
 
+pytestmark = pytest.mark.usefixtures("both_forms")
+
 BASE = 1 << 30
 BLANK = struct.pack(">ii", 40, BLANK_MAGIC) + bytes(32)
 

@@ -3,10 +3,14 @@
 from dataclasses import replace
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
+from store.dispatch import dispatcher as dispatcher_module
+from store.dispatch.dispatcher import Dispatcher
+from store.dispatch.long_polls import MessageWaiters
 from store.errors import CorruptData
-from store.model.dispatch_batch import first_rows, rows_from
+from store.model.dispatch_batch import DispatchBatch, first_rows, rows_from
 from store.queues.unit import BLANK_SIZE
 from tests.support.message_stores import (
     SMALL,
@@ -25,6 +29,47 @@ def damage(root, position):
     with (root / "commitlog" / ("0" * 20)).open("r+b") as file:
         file.seek(position + 4)
         file.write(b"\xff")
+
+
+class EndlessLog:
+    """A log without messages, of which every step takes as much as it may; `size_bytes` is what the last one took."""
+
+    begin_offset, end_offset, size_bytes = 0, 1 << 40, 0
+
+    def scan(self, offset, size_bytes):
+        self.size_bytes = size_bytes
+        none, small = np.empty(0, np.int64), np.empty(0, np.int32)
+        columns = none, small, none, none, none, [], small, np.empty(0, np.bool_), small, none
+        return DispatchBatch(offset, offset + size_bytes, *columns)
+
+
+class NoQueues:
+    def append(self, _batch):
+        return ()
+
+
+def test_steps_follow_processor_time_and_become_smaller_after_one_that_blocks_the_loop(monkeypatch):
+    """Goal: a busy machine does not make steps small."""
+    log = EndlessLog()
+    dispatcher = Dispatcher(log, NoQueues(), None, MessageWaiters(1), 4 << 20)
+    sizes = []
+    for used_s, took_s in (
+        (0.001, 0.04),
+        (0.001, 0.04),
+        (0.003, 0.04),
+        (0.009, 0.009),
+        (0.001, 0.06),
+        (0.001, 0.04),
+    ):
+        clocks = {"monotonic": iter((1.0, 1.0 + took_s)), "thread_time": iter((1.0, 1.0 + used_s))}
+        for name, readings in clocks.items():
+            monkeypatch.setattr(dispatcher_module, name, readings.__next__)
+        assert dispatcher.step()
+        sizes.append(log.size_bytes >> 10)
+    monkeypatch.undo()
+    dispatcher.step()
+
+    assert [*sizes, log.size_bytes >> 10] == [256, 512, 1024, 1024, 512, 256, 512]
 
 
 def test_unreadable_record_is_skipped_and_reported_and_offsets_stay_right(tmp_path):
