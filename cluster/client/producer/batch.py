@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple
 
 from cluster.client.outcomes import MessageAppended
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 REQUEST_MESSAGES_MAX = 4_096
 REQUEST_SIZE_BYTES_MAX = 8 << 20
 _PORT_SIZE = 4
+_new_tuple = tuple.__new__
 
 
 class Encoded(NamedTuple):
@@ -118,26 +120,26 @@ class PutBatch:
         count = len(response.physical_offsets)
         own_host = host_of(response.store_host)
         rows = zip(
-            response.physical_offsets,
-            response.queue_offsets,
-            stamps if len(stamps) == count else [stamps[0]] * count,
+            [self.items[0].topic] * count,
+            [broker] * count,
             response.queue_ids or [item.queue_id for item in self.items for _ in item.messages],
+            response.queue_offsets,
+            response.physical_offsets,
+            stamps if len(stamps) == count else [stamps[0]] * count,
+            [key for item in self.items for key in item.unique_keys],
             [host_of(host) for host in response.store_hosts] or [own_host] * count,
+            [response.repeated_count > 0] * count,
             strict=True,
         )
-        is_repeated = response.repeated_count > 0
+        # Equivalent to calling the class, in a third of the time.
+        places = list(map(_new_tuple, repeat(MessageAppended), rows))
+        begin = 0
         for item in self.items:
-            places = [
-                MessageAppended(
-                    item.topic, broker, queue_id, queue_offset, physical_offset, stamp, key, host, is_repeated
-                )
-                for key, (physical_offset, queue_offset, stamp, queue_id, host) in zip(
-                    item.unique_keys, rows, strict=False
-                )
-            ]
+            end = begin + len(item.messages)
             # It is done if the caller was cancelled or its deadline passed.
             if not item.future.done():
-                item.future.set_result(places)
+                item.future.set_result(places[begin:end])
+            begin = end
 
 
 def host_of(data: bytes) -> Host:

@@ -68,6 +68,9 @@ class OutgoingEncoder:
         topic = messages[0].topic
         self._check_topic(topic)
         now_ms = time.time_ns() // 1_000_000
+        if len(messages) == 1:
+            key, sent = self._encode(messages[0], self._unique_keys.next(), now_ms)
+            return SendItem(topic, (sent,), (key,), deadline, sequence, self._loop.create_future())
         encoded, unique_keys = [], []
         for message, new_key in zip(messages, self._unique_keys.take(len(messages)), strict=True):
             if message.topic != topic:

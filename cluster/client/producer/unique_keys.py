@@ -95,6 +95,12 @@ class UniqueKeys:
             # The time in keys never decreases, whatever the clock does.
             if now_ms > self._last_ms:
                 self._begin_ms(now_ms)
+            begin = self._counter
+            if begin + count <= self._counter_end:
+                # Nearly always: a producer takes one key for each call of `send`.
+                self._counter = begin + count
+                head = self._head_of_ms
+                return [f"{head}{counter % _COUNTERS:04X}" for counter in range(begin, begin + count)]
             keys: list[str] = []
             while True:
                 begin = self._counter
