@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import grpc
@@ -10,6 +12,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
+from cluster.cli.nodes.certificate_expiry import expiry_text
 from cluster.protocol.errors import RequestFailed
 from cluster.protocol.wire.answers import check_answer
 from cluster.replica.port import NO_DIVIDE
@@ -51,15 +54,18 @@ def broker_statuses(
             channel.close()
 
 
-def broker_table(statuses: BrokerStatuses) -> Table:
-    """Return the table: one row per node, ordered by id."""
+def broker_table(statuses: BrokerStatuses, expiries: Mapping[str, datetime] = MappingProxyType({})) -> Table:
+    """Return the table: one row per node, ordered by id; with a column of certificates if there are any."""
     first = next(iter(statuses.values()))
     table = Table(title=f"broker {first.broker}", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("node", no_wrap=True)
     for name in ("topics", "groups", "queues", "divide", "log end", "undispatched"):
         table.add_column(name, justify="right", no_wrap=True)
+    if expiries:
+        table.add_column("certificate", justify="right", no_wrap=True)
     table.add_column("puts", overflow="fold")
-    for status in sorted(statuses.values(), key=lambda each: each.self_id):
+    now = datetime.now(UTC)
+    for endpoint, status in sorted(statuses.items(), key=lambda each: each[1].self_id):
         table.add_row(
             status.self_id,
             str(status.topics_count),
@@ -68,6 +74,7 @@ def broker_table(statuses: BrokerStatuses) -> Table:
             "-" if status.divided_offset == NO_DIVIDE else str(status.divided_offset),
             str(status.max_physical_offset),
             str(undispatched_bytes(status)),
+            *([expiry_text(expiries.get(endpoint), now)] if expiries else []),
             puts_of(status),
         )
     return table

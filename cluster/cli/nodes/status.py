@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -26,6 +28,8 @@ from cluster.cli.rows import show_table
 from dledger.errors import ResponseCode
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from cluster.v1.broker_pb2 import BrokerStatusResponse
     from dledger.v1.log_pb2 import PeerStatus, StatusResponse
 
@@ -43,8 +47,8 @@ def status(
 ) -> None:
     """Show the leader, and each node's log and state.
 
-    For each node: its role, its log, its lag in entries, and its faults. With name servers it shows the nodes of all
-    their brokers, or with --group those of one.
+    For each node: its role, its log, its lag in entries, its faults, and with TLS the days until its certificate
+    expires. With name servers it shows the nodes of all their brokers, or with --group those of one.
 
     For the nodes of a broker it also shows which node accepts puts (or why none does), the offset at which the files of
     a converted store end (divide), and the bytes of the log that are not in queues and index yet (undispatched).
@@ -79,14 +83,17 @@ def _show(nodes: LogNodes, timeout: float, *, as_json: bool) -> str:
         found = broker_statuses(answers, timeout, nodes.security)
         brokers = {each: status for each, status in found.items() if status.role == "STANDALONE"}
         is_standalone = len(brokers) == len(answers)
+    from cluster.cli.nodes.certificate_expiry import certificate_expiries
+
+    expiries = certificate_expiries([*alive, *brokers] if is_standalone else alive, nodes.security, timeout)
     if as_json:
         for endpoint, answer in answers.items():
-            typer.echo(json.dumps(_as_object(endpoint, answer, brokers.get(endpoint))))
+            typer.echo(json.dumps(_as_object(endpoint, answer, brokers.get(endpoint), expiries.get(endpoint))))
     else:
         if not is_standalone:
-            show_table(_table(answers, leader))
+            show_table(_table(answers, leader, expiries))
         if brokers:
-            show_table(broker_table(brokers))
+            show_table(broker_table(brokers, expiries if is_standalone else {}))
     return "" if leader is not None or is_standalone else _why_no_leader(nodes.endpoints, answers)
 
 
@@ -128,9 +135,14 @@ def _leader_of(answers: dict[str, StatusResponse | str]) -> StatusResponse | Non
 
 
 def _as_object(
-    endpoint: str, answer: StatusResponse | str, broker: BrokerStatusResponse | None = None
+    endpoint: str,
+    answer: StatusResponse | str,
+    broker: BrokerStatusResponse | None = None,
+    expires_at: datetime | None = None,
 ) -> dict[str, Any]:
     messages: dict[str, Any] = {} if broker is None else {"broker": _fields(broker)}
+    if expires_at is not None:
+        messages["certificate_expires_at"] = f"{expires_at:%Y-%m-%dT%H:%M:%SZ}"
     if isinstance(answer, str):
         return {"endpoint": endpoint, **(messages or {"error": answer})}
     return {"endpoint": endpoint, **_fields(answer), **messages}
@@ -148,7 +160,20 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, str | int | float | bool) else [_plain(item) for item in value]
 
 
-def _table(answers: dict[str, StatusResponse | str], leader: StatusResponse | None) -> Table:
+def _table(
+    answers: dict[str, StatusResponse | str],
+    leader: StatusResponse | None,
+    expiries: Mapping[str, datetime] = MappingProxyType({}),
+) -> Table:
+    """Return the table: one row per node; with a column of certificates if there are any."""
+    from cluster.cli.nodes.certificate_expiry import expiry_text
+
+    now = datetime.now(UTC)
+
+    def add(endpoint: str, *cells: str) -> None:
+        *cells_before, state = cells
+        table.add_row(*cells_before, *([expiry_text(expiries.get(endpoint), now)] if expiries else []), state)
+
     title = None
     if leader is not None:
         name = group_name(leader.group, leader.group_id)
@@ -158,6 +183,8 @@ def _table(answers: dict[str, StatusResponse | str], leader: StatusResponse | No
         table.add_column(name, no_wrap=True)
     for name in ("term", "log", "commit", "lag"):
         table.add_column(name, justify="right", no_wrap=True)
+    if expiries:
+        table.add_column("certificate", justify="right", no_wrap=True)
     table.add_column("state", overflow="fold")
     peers = {} if leader is None else {peer.id: peer for peer in leader.peers}
     for endpoint, answer in answers.items():
@@ -166,11 +193,11 @@ def _table(answers: dict[str, StatusResponse | str], leader: StatusResponse | No
             peer = next((peer for peer in peers.values() if peer.client_address == endpoint), None)
             name = "?" if peer is None else peers.pop(peer.id).id
             state = f"[red]{escape(text.removeprefix(endpoint).strip())}[/]"
-            table.add_row(name, endpoint, "-", "-", "-", "-", "-", state)
+            add(endpoint, name, endpoint, "-", "-", "-", "-", "-", state)
         else:
-            table.add_row(*_row(endpoint, answer, leader, peers.pop(answer.self_id, None)))
+            add(endpoint, *_row(endpoint, answer, leader, peers.pop(answer.self_id, None)))
     for peer in peers.values():
-        table.add_row(*_row_of_peer(peer))
+        add("", *_row_of_peer(peer))
     return table
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import stat
 import tomllib
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,6 +75,10 @@ def test_commands_work_at_once_with_the_contexts(brokers: Path) -> None:
     assert sorted(run(brokers, "consume", "orders", "--group", "billing").splitlines()) == ["one", "two"]
     statuses = [json.loads(line) for line in run(brokers, "status", "--timeout", PATIENCE_S, "--json").splitlines()]
     assert [each["role"] for each in statuses] == ["LEADER", "LEADER"]
+    days = [(datetime.fromisoformat(each["certificate_expires_at"]) - datetime.now(UTC)).days for each in statuses]
+    assert days == [364, 364]
+    # Of both tables of nodes, one for each broker.
+    assert run(brokers, "status", "--timeout", PATIENCE_S).count("364 days") == 2
     assert "broker-b" in run(brokers, "brokers", "list")
 
     assert "'app' lacks the rights of a super user" in run(brokers, "user", "list", "--broker-name", "broker-a", code=1)

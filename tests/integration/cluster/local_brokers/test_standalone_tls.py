@@ -72,6 +72,15 @@ def user(name: str, *, signer: Any = OURS, trusted: Any = OURS) -> Tls:
     return tls_of(user_pair(signer, name, group="b"), trusted)
 
 
+def status(broker: BrokerProcess, folder: Path, shown: Tls) -> str:
+    files = write_tls(folder / "client", shown)
+    options = ["--tls-ca", files.authority, "--tls-cert", files.certificate, "--tls-key", files.key]
+    words = ["status", "--endpoints", broker.address, "--timeout", str(PATIENCE_S), *options]
+    done = CliRunner().invoke(app, words, env={"COLUMNS": "120"})
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
 def topics(broker: BrokerProcess, security: Security, deadline_s: float = PATIENCE_S) -> list[str]:
     with BrokerCalls(broker.address, deadline_s, security=security) as calls:
         return [each.name for each in calls.ask(lambda stub: stub.ListTopics, pb.ListTopicsRequest()).topics]
@@ -192,6 +201,8 @@ def test_revoked_certificate_is_refused_also_with_a_token(tmp_path: Path) -> Non
                 topics(broker, security)
         assert not is_page_read(metrics, tmp_path, user("alice"))
         assert topics(broker, user("bob")) == []
+        # The tests' certificates expire after four days.
+        assert "3 days" in status(broker, tmp_path, user("bob"))
         assert "dledger_revoked_owners 1.0" in metrics_of(metrics, tmp_path, user("bob"))
     finally:
         broker.kill()

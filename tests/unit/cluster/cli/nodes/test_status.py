@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 from rich.console import Console
 
+from cluster.cli.nodes.certificate_expiry import certificate_expiries
 from cluster.cli.nodes.members import _row, state_of
 from cluster.cli.nodes.members import _table as _members_table
 from cluster.cli.nodes.status import _leader_of, _table, _why_no_leader
+from cluster.local.node import choose_ports
+from dledger.security.settings import PLAIN, Tls
 from dledger.v1.admin_pb2 import ListMembersResponse
 from dledger.v1.log_pb2 import LeaderHint, PeerStatus, StatusResponse
 from dledger.v1.member_pb2 import Member
+from tests.support.certificates import new_authority
 
 MEMBERS = [Member(id=f"n{number}", address=f"h:{number}", is_voter=number < 3) for number in range(4)]
 
@@ -105,3 +111,26 @@ def test_title_distinguishes_groups_of_one_name(group_id: str, title: str) -> No
     listed = ListMembersResponse(members=MEMBERS, membership_index=4, is_committed=True, group_id=group_id)
     assert _members_table("g", listed, []).title == f"{title}members by entry 4"
     assert _row(MEMBERS[0], listed)["group_id"] == group_id
+
+
+def test_column_of_certificates_is_there_with_tls_alone() -> None:
+    answers: dict[str, StatusResponse | str] = {"h:0": answer("n0"), "h:1": answer("n1"), "h:2": "no answer"}
+    now = datetime.now(UTC)
+    expiries = {"h:0": now + timedelta(days=30, hours=1), "h:1": now - timedelta(days=2)}
+    assert "certificate" not in "".join(shown(answers))
+
+    console = Console(width=160, record=True, file=None)
+    with console.capture() as capture:
+        console.print(_table(answers, None, expiries))
+
+    found = {line.split()[0]: line for line in capture.get().splitlines() if line.strip()}
+    assert " certificate " in found["node"]
+    assert " 30 days " in found["n0"]
+    assert " expired " in found["n1"]
+
+
+def test_certificates_of_plain_nodes_and_silent_ones_have_no_expiry() -> None:
+    """The port is not listened on."""
+    address = f"127.0.0.1:{choose_ports(1, None)[0]}"
+    assert certificate_expiries([address], PLAIN, 1.0) == {}
+    assert certificate_expiries([address, "no address"], Tls(new_authority().certificate_pem()), 1.0) == {}
