@@ -64,7 +64,7 @@ export PYTHONDONTWRITEBYTECODE :=
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check lint format type contracts proto verify-proto spark waiting computing unit scenarios sim sim-long sim-coverage crashpoints bit-flips stalls mutants mutants-blind chaos \
+.PHONY: help setup demo test check lint format type contracts proto verify-proto advisories spark waiting computing unit scenarios sim sim-long sim-coverage crashpoints bit-flips stalls mutants mutants-blind chaos \
 	fuzz interop bench bench-spark docs wheel wheel-client lock audit \
 	cluster-up cluster-down cluster-status clean distclean
 
@@ -108,7 +108,7 @@ $(READY): $(INSTALLED) $(NATIVE_SOURCES)
 
 ##@ Checks
 
-check: lint type contracts verify-proto ## All checks without the tests
+check: lint type contracts verify-proto advisories ## All checks without the tests
 
 lint: $(READY) ## Style and likely mistakes (ruff)
 	@$(BIN)/ruff check --quiet .
@@ -130,6 +130,9 @@ proto: $(READY) ## Generate the stubs of proto/ again
 
 verify-proto: $(READY) ## Fail if a committed stub differs from the one generated from proto/
 	@$(BIN)/python scripts/generate_proto.py --check
+
+advisories: $(READY) ## Compare pins and lower bounds of packages with known vulnerabilities; needs no network
+	@$(BIN)/python scripts/supply/advisories.py
 
 ##@ Tests by kind, and measuring
 

@@ -194,5 +194,6 @@ def read_revoked(path: str) -> Revoked:
 def text_of(revoked: Revoked) -> str:
     """Return the content of a file; it is never empty, so that a copy without content is detected."""
     head = "# Certificates of these owners that are valid from these times or earlier are revoked."
-    lines = [f"{uri} {until:{TIME_FORMAT}}" for uri, until in sorted(revoked.until.items())]
+    # Not by the format: it writes years before 1000 with fewer digits than it reads.
+    lines = [f"{uri} {until.replace(tzinfo=None).isoformat()}Z" for uri, until in sorted(revoked.until.items())]
     return "\n".join([head, *lines, ""])

@@ -87,7 +87,8 @@ def test_nothing_is_revoked_of_a_connection_without_a_certificate() -> None:
 
 
 def test_file_is_read_as_it_was_written(tmp_path: Path) -> None:
-    revoked = Revoked({ALICE: NOON, user_identity("bob", "a/b").uri: NOON - timedelta(days=400)})
+    early = datetime(1, 2, 3, 4, 5, 6, tzinfo=UTC)
+    revoked = Revoked({ALICE: NOON, user_identity("bob", "a/b").uri: early})
 
     assert read_revoked(written(tmp_path, text_of(revoked))) == revoked
     assert read_revoked(written(tmp_path, text_of(NOTHING_REVOKED))) == NOTHING_REVOKED
