@@ -40,7 +40,7 @@ def test_pins_are_read_without_hashes() -> None:
 
 
 def test_every_advisory_is_of_a_package_that_is_pinned() -> None:
-    """Goal: an entry with a wrong name would compare nothing, for ever."""
+    """Goal: an entry with a wrong name would never be compared."""
     listed = SCRIPT.read_advisories((ROOT / "requirements" / "advisories.toml").read_text("utf-8"))
     pinned = {
         SCRIPT.canonicalize_name(SCRIPT.Requirement(line).name)

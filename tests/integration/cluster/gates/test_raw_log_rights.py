@@ -351,7 +351,6 @@ async def test_revoked_certificates_are_refused_by_every_rpc(tmp_path: Path, mon
             new = tmp_path / "new"
             new.write_text(text_of(Revoked({user_identity("writer", GROUP).uri: now, NODE_URI: now})))
             new.rename(file)
-
             async with asyncio.timeout(PATIENCE_S):
                 while not await status("node"):
                     pass
