@@ -98,32 +98,6 @@ class BenchSummary:
         }
 
 
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 3)
-
-
-class _Watch:
-    """Samples the memory of the nodes during a run, in a separate thread."""
-
-    def __init__(self, pids: list[int]) -> None:
-        self._thread = threading.Thread(target=self._look, daemon=True)
-        self._pids = pids
-        self._ended = threading.Event()
-        self._cpu_before_s = sum(map(cpu_seconds_of, pids))
-        self._rss_bytes = 0
-        self._thread.start()
-
-    def _look(self) -> None:
-        while not self._ended.wait(_SAMPLE_S):
-            self._rss_bytes = max(self._rss_bytes, *map(anonymous_memory_bytes_of, self._pids))
-
-    def end(self) -> tuple[float, float]:
-        """Stop sampling; return the CPU seconds of all nodes, and the peak memory of any node in MiB."""
-        self._ended.set()
-        self._thread.join()
-        return sum(map(cpu_seconds_of, self._pids)) - self._cpu_before_s, self._rss_bytes / (1 << 20)
-
-
 @dataclass(frozen=True, slots=True)
 class Bench:
     """Settings of a measurement.
@@ -189,6 +163,32 @@ class Bench:
                 yield cluster
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)
+
+
+class _Watch:
+    """Samples the memory of the nodes during a run, in a separate thread."""
+
+    def __init__(self, pids: list[int]) -> None:
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._pids = pids
+        self._ended = threading.Event()
+        self._cpu_before_s = sum(map(cpu_seconds_of, pids))
+        self._rss_bytes = 0
+        self._thread.start()
+
+    def _look(self) -> None:
+        while not self._ended.wait(_SAMPLE_S):
+            self._rss_bytes = max(self._rss_bytes, *map(anonymous_memory_bytes_of, self._pids))
+
+    def end(self) -> tuple[float, float]:
+        """Stop sampling; return the CPU seconds of all nodes, and the peak memory of any node in MiB."""
+        self._ended.set()
+        self._thread.join()
+        return sum(map(cpu_seconds_of, self._pids)) - self._cpu_before_s, self._rss_bytes / (1 << 20)
 
 
 def _kill_leader(cluster: LocalCluster, client: LogClient, body: bytes) -> float:

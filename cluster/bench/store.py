@@ -112,17 +112,6 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class _PrefixedProgress:
-    """Reports the current step with the number of the run."""
-
-    progress: Callable[[str], None]
-    prefix: str
-
-    def __call__(self, what: str) -> None:
-        self.progress(f"{self.prefix}: {what}")
-
-
-@dataclass(frozen=True, slots=True)
 class StoreBench:
     """The settings of a measurement.
 
@@ -228,3 +217,14 @@ class StoreBench:
         if name == "query":
             return self.index_items
         return self.queues if name in _ALONE else self.work.messages
+
+
+@dataclass(frozen=True, slots=True)
+class _PrefixedProgress:
+    """Reports the current step with the number of the run."""
+
+    progress: Callable[[str], None]
+    prefix: str
+
+    def __call__(self, what: str) -> None:
+        self.progress(f"{self.prefix}: {what}")

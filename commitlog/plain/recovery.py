@@ -149,21 +149,6 @@ class RecoveredLog:
     skipped_places: tuple[AcceptedPlace, ...] = ()
 
 
-class _Cursor(NamedTuple):
-    """A position between two records: the file's number, the position in it, and the timestamp of the record before."""
-
-    number: int
-    position: int
-    last_store_timestamp: int
-
-
-class _Checks(NamedTuple):
-    """The parameters of a scan: the time from which on records may be torn, and whether there are property CRCs."""
-
-    synced_timestamp: int
-    is_property_crc_checked: bool
-
-
 def recover(
     queue: MappedFileQueue,
     last_exit: LastExit,
@@ -221,6 +206,21 @@ def recover(
     _check_end(queue, recovered, last_exit, notes, is_skipped=is_corruption_skipped)
     _truncate(queue, files[at.number] if verdict is not TailKind.END and is_within else None, end_offset)
     return replace(recovered, notes=tuple(notes), skipped_places=tuple(skipped_places))
+
+
+class _Cursor(NamedTuple):
+    """A position between two records: the file's number, the position in it, and the timestamp of the record before."""
+
+    number: int
+    position: int
+    last_store_timestamp: int
+
+
+class _Checks(NamedTuple):
+    """The parameters of a scan: the time from which on records may be torn, and whether there are property CRCs."""
+
+    synced_timestamp: int
+    is_property_crc_checked: bool
 
 
 def _with_guarantee(facts: PlaceFacts, place: BadRecordPlace, last_exit: LastExit) -> PlaceFacts:

@@ -126,14 +126,6 @@ class StoreRestore:
             self._file = None
 
 
-def _place(record: bytearray, offset: int) -> None:
-    """Write a record's new position into it."""
-    record[PHYSICAL_OFFSET_POSITION : PHYSICAL_OFFSET_POSITION + 8] = offset.to_bytes(8, "big")
-    crc = find_property_crc(bytes(record[-CRC_SIZE:]))
-    if crc is not None and crc >= 0:
-        record[-CRC_SIZE:] = encode_property_crc(crc32(record[:-CRC_SIZE]) & CRC_MASK)
-
-
 def restore_store(
     batches: Iterable[pa.RecordBatch],
     root: str,
@@ -157,3 +149,11 @@ def restore_store(
         restore.add(batch if transform is None else transform(batch))
     restore.finish()
     return restore
+
+
+def _place(record: bytearray, offset: int) -> None:
+    """Write a record's new position into it."""
+    record[PHYSICAL_OFFSET_POSITION : PHYSICAL_OFFSET_POSITION + 8] = offset.to_bytes(8, "big")
+    crc = find_property_crc(bytes(record[-CRC_SIZE:]))
+    if crc is not None and crc >= 0:
+        record[-CRC_SIZE:] = encode_property_crc(crc32(record[:-CRC_SIZE]) & CRC_MASK)

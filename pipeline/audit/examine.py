@@ -32,6 +32,24 @@ if TYPE_CHECKING:
 _BACK: Final = ENTRY_SIZE_MAX + (1 << 16)
 
 
+def examine(replicas: Sequence[AuditedReplica], suspect: Suspect) -> list[AuditFinding]:
+    """Return the differences in a window, in order; after a divergence the rest is not compared."""
+    open_files = OpenFiles(ReadOnlyFiles())
+    committed = max(replica.committed for replica in replicas)
+    found: list[AuditFinding] = []
+    try:
+        for sides in _places_that_differ(
+            [replicas[number] for number, _ in suspect.digests], suspect.window, open_files
+        ):
+            found += _bad(sides)
+            found += _differing([side for side in sides if side.fault() is None], committed)
+            if any(finding.kind in {AuditKind.DIVERGENCE, AuditKind.UNCOMMITTED_TAIL} for finding in found):
+                break
+    finally:
+        open_files.close_all()
+    return found
+
+
 class _Places(NamedTuple):
     """The ranges `[begin, end)` of entries, records and blanks of a window in the file, and the amount of damage."""
 
@@ -120,24 +138,6 @@ def _place_of(field: str) -> int:
     """Return the position of a field in the header of an entry."""
     assert HEADER_TYPE.fields is not None
     return int(HEADER_TYPE.fields[field][1])
-
-
-def examine(replicas: Sequence[AuditedReplica], suspect: Suspect) -> list[AuditFinding]:
-    """Return the differences in a window, in order; after a divergence the rest is not compared."""
-    open_files = OpenFiles(ReadOnlyFiles())
-    committed = max(replica.committed for replica in replicas)
-    found: list[AuditFinding] = []
-    try:
-        for sides in _places_that_differ(
-            [replicas[number] for number, _ in suspect.digests], suspect.window, open_files
-        ):
-            found += _bad(sides)
-            found += _differing([side for side in sides if side.fault() is None], committed)
-            if any(finding.kind in {AuditKind.DIVERGENCE, AuditKind.UNCOMMITTED_TAIL} for finding in found):
-                break
-    finally:
-        open_files.close_all()
-    return found
 
 
 def _places_that_differ(

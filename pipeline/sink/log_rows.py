@@ -115,19 +115,6 @@ def check_schema(schema: pa.Schema, topic: str | None) -> None:
         raise UnfitFrame("column 'topic'", "the topic of each row", f"only {schema.names}", remedy)
 
 
-def _fits(name: str, kind: pa.DataType) -> bool:
-    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    if name == "body":
-        return bool(is_text or pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
-    if name == "keys":
-        return bool(is_text or (pa.types.is_list(kind) and pa.types.is_string(kind.value_type)))
-    if name == "properties":
-        return bool(pa.types.is_map(kind) and pa.types.is_string(kind.key_type) and pa.types.is_string(kind.item_type))
-    if name == "bornTimestamp":
-        return bool(pa.types.is_timestamp(kind))
-    return bool(is_text if _TYPES[name] == _TEXT else pa.types.is_integer(kind))
-
-
 class RowEncoder:
     """Converts the batches of one partition to messages.
 
@@ -188,6 +175,19 @@ class RowEncoder:
         return UnfitFrame(
             what, expected, found, "Correct the row or filter it out; rows before it may be stored already"
         )
+
+
+def _fits(name: str, kind: pa.DataType) -> bool:
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    if name == "body":
+        return bool(is_text or pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+    if name == "keys":
+        return bool(is_text or (pa.types.is_list(kind) and pa.types.is_string(kind.value_type)))
+    if name == "properties":
+        return bool(pa.types.is_map(kind) and pa.types.is_string(kind.key_type) and pa.types.is_string(kind.item_type))
+    if name == "bornTimestamp":
+        return bool(pa.types.is_timestamp(kind))
+    return bool(is_text if _TYPES[name] == _TEXT else pa.types.is_integer(kind))
 
 
 def _values(name: str, column: pa.Array) -> Sequence[Any]:

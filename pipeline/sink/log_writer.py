@@ -124,27 +124,6 @@ class WriteFailed(PipelineError):
     """Messages were not stored, or it is unknown whether they were."""
 
 
-@dataclass(slots=True)
-class _Chunk:
-    queue: BrokerQueue
-    messages: list[Encoded] = field(default_factory=list)
-    keys: list[str] = field(default_factory=list)
-    rows: list[int] = field(default_factory=list)
-    size_bytes: int = 0
-
-    def add(self, row: OutgoingRow, size_bytes: int) -> None:
-        self.messages.append(row.message)
-        self.keys.append(row.unique_key)
-        self.rows.append(row.row)
-        self.size_bytes += size_bytes
-
-    def without(self, stored: set[str]) -> _Chunk:
-        left = [place for place, key in enumerate(self.keys) if key not in stored]
-        messages, keys = [self.messages[place] for place in left], [self.keys[place] for place in left]
-        size_bytes = sum(len(message.body) + len(message.properties) for message in messages)
-        return _Chunk(self.queue, messages, keys, [self.rows[place] for place in left], size_bytes)
-
-
 class RowSource(Protocol):
     """Converts batches to messages: `RowEncoder` for a data frame, other classes for an archive."""
 
@@ -402,3 +381,24 @@ class LogWriter:
     def _failed(self, what: str, failure: RequestFailed) -> WriteFailed:
         remedy = "Remove the cause and restart the query: rows that are stored already are recognised by their UNIQ_KEY"
         return WriteFailed(what, "a broker that stores it", str(failure), remedy)
+
+
+@dataclass(slots=True)
+class _Chunk:
+    queue: BrokerQueue
+    messages: list[Encoded] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
+    size_bytes: int = 0
+
+    def add(self, row: OutgoingRow, size_bytes: int) -> None:
+        self.messages.append(row.message)
+        self.keys.append(row.unique_key)
+        self.rows.append(row.row)
+        self.size_bytes += size_bytes
+
+    def without(self, stored: set[str]) -> _Chunk:
+        left = [place for place, key in enumerate(self.keys) if key not in stored]
+        messages, keys = [self.messages[place] for place in left], [self.keys[place] for place in left]
+        size_bytes = sum(len(message.body) + len(message.properties) for message in messages)
+        return _Chunk(self.queue, messages, keys, [self.rows[place] for place in left], size_bytes)

@@ -114,18 +114,6 @@ class GetRequest:
             raise IllegalRequest("count of messages", f"1 to {_COUNT_MAX}", str(self.count_max))
 
 
-class _Limits(NamedTuple):
-    messages: int
-    size_bytes: int
-
-
-@dataclass(slots=True)
-class _Found:
-    messages: list[StoredMessage] = field(default_factory=list)
-    skipped: SkipNotes = field(default_factory=SkipNotes)
-    size: int = 0
-
-
 class MessageReader:
     """Reads queues of one store.
 
@@ -239,6 +227,18 @@ class MessageReader:
                 min(size, config.max_transfer_bytes_on_message_in_disk),
             ),
         )
+
+
+class _Limits(NamedTuple):
+    messages: int
+    size_bytes: int
+
+
+@dataclass(slots=True)
+class _Found:
+    messages: list[StoredMessage] = field(default_factory=list)
+    skipped: SkipNotes = field(default_factory=SkipNotes)
+    size: int = 0
 
 
 def _outside(offset: int, low: int, high: int) -> GetResult | None:

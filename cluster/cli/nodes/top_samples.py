@@ -113,28 +113,6 @@ class Sample:
     consumers: tuple[ConsumerRow, ...]
 
 
-@dataclass(slots=True)
-class _Counted:
-    """The last value of a counter, and its time."""
-
-    value: int
-    at_s: float
-
-
-@dataclass(slots=True)
-class _Rates:
-    """Rates of counters; a counter that decreased was reset by a restart of its process."""
-
-    last: dict[tuple[str, ...], _Counted] = field(default_factory=dict)
-
-    def of(self, key: tuple[str, ...], value: int, now_s: float) -> float | None:
-        before = self.last.get(key)
-        self.last[key] = _Counted(value, now_s)
-        if before is None or now_s <= before.at_s:
-            return None
-        return (value - before.value if value >= before.value else value) / (now_s - before.at_s)
-
-
 class Sampler:
     """Takes samples. Its state, for rates and rotation, does not grow with time.
 
@@ -297,3 +275,25 @@ class Sampler:
             committed += offset
         rate = self._rates.of((broker, "commits", name, topic), committed, time.monotonic())
         self._lags[broker, name, topic] = ConsumerRow(broker, name, topic, len(known.client_ids), lag, rate)
+
+
+@dataclass(slots=True)
+class _Counted:
+    """The last value of a counter, and its time."""
+
+    value: int
+    at_s: float
+
+
+@dataclass(slots=True)
+class _Rates:
+    """Rates of counters; a counter that decreased was reset by a restart of its process."""
+
+    last: dict[tuple[str, ...], _Counted] = field(default_factory=dict)
+
+    def of(self, key: tuple[str, ...], value: int, now_s: float) -> float | None:
+        before = self.last.get(key)
+        self.last[key] = _Counted(value, now_s)
+        if before is None or now_s <= before.at_s:
+            return None
+        return (value - before.value if value >= before.value else value) / (now_s - before.at_s)

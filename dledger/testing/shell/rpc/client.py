@@ -162,41 +162,6 @@ class _Method:
         self.decode = response_deserializer
 
 
-class _ClientConnection(asyncio.Protocol):
-    """The client's end of one connection."""
-
-    def __init__(self, channel: RpcChannel) -> None:
-        self.settings: asyncio.Future[None] = channel.loop.create_future()
-        self._channel = channel
-        self._reader = FrameReader()
-        self._transport: asyncio.Transport | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
-
-    def data_received(self, data: bytes) -> None:
-        for frame in self._reader.received(data):
-            if frame.kind is not FrameKind.SETTINGS:
-                self._channel.on_frame(frame)
-            elif not self.settings.done():
-                self.settings.set_result(None)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
-        if not self.settings.done():
-            self.settings.set_exception(exc or ConnectionResetError("Connection reset by peer"))
-        self._channel.lost(self)
-
-    def write(self, data: bytes) -> None:
-        if self._transport is not None:
-            self._transport.write(data)
-
-    def abort(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
-        self.settings.cancel()
-
-
 class RpcCall:
     """One call: the part of `grpc.aio.UnaryStreamCall` and `StreamStreamCall` that the client uses."""
 
@@ -357,6 +322,41 @@ class RpcCall:
     def _wake(self) -> None:
         if self._changed is not None and not self._changed.done():
             self._changed.set_result(None)
+
+
+class _ClientConnection(asyncio.Protocol):
+    """The client's end of one connection."""
+
+    def __init__(self, channel: RpcChannel) -> None:
+        self.settings: asyncio.Future[None] = channel.loop.create_future()
+        self._channel = channel
+        self._reader = FrameReader()
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        for frame in self._reader.received(data):
+            if frame.kind is not FrameKind.SETTINGS:
+                self._channel.on_frame(frame)
+            elif not self.settings.done():
+                self.settings.set_result(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        if not self.settings.done():
+            self.settings.set_exception(exc or ConnectionResetError("Connection reset by peer"))
+        self._channel.lost(self)
+
+    def write(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+        self.settings.cancel()
 
 
 class _UnaryCall:
