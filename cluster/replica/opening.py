@@ -134,7 +134,7 @@ def open_replica(
     codec = MessageEntryCodec(now_ms, config.log.store_host)
     with ExitStack() as on_failure:
         root = StoreRoot.open(files, path, os.getpid())
-        on_failure.callback(root.close, is_in_order=False)
+        on_failure.callback(root.close, is_clean=False)
         watched, node_files = root.files, _files_of_node(files, root, places)
         old_state = find_old_state(watched, path)
         divided = divide_log(watched, places, codec, last_exit_of(watched, root))

@@ -154,7 +154,7 @@ class ReplicatedReplica:
         if self._is_stopping:
             return
         self._is_stopping = True
-        lifecycle, is_in_order = self.parts.lifecycle, False
+        lifecycle, is_clean = self.parts.lifecycle, False
         self._import.stop()
         self._status_checked()
         await self._background.end()
@@ -164,13 +164,13 @@ class ReplicatedReplica:
                 # a snapshot leaves its queues as after a crash: the next start loads it first.
                 self._log_tasks.prepare_to_end()
                 lifecycle.flush()
-                is_in_order = True
+                is_clean = True
             elif not self._is_started and not self.parts.messages.stop_reason:
                 # The node did not join, for example because its address is in use. The opening has dispatched
                 # everything.
                 flush_all(self.parts.messages)
                 lifecycle.save_checkpoint()
-                is_in_order = True
+                is_clean = True
         except DiskFull as error:
             # Nothing is lost: the next start finds the store not closed cleanly, and dispatches the rest.
             logger.warning("not_flushed error=%r", str(error))
@@ -179,7 +179,7 @@ class ReplicatedReplica:
                 await self.node.stop()
             finally:
                 try:
-                    lifecycle.abandon(is_in_order=is_in_order)
+                    lifecycle.abandon(is_clean=is_clean)
                 finally:
                     self.parts.log.close()
         if self._failure.done():

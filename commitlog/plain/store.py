@@ -118,7 +118,7 @@ def open_plain_store(
 
     with ExitStack() as on_failure:
         root = StoreRoot.open(files, path, process_id or os.getpid())
-        on_failure.callback(root.close, is_in_order=False)
+        on_failure.callback(root.close, is_clean=False)
         files = root.files
         check(files)
         last_exit = last_exit_of(files, root)

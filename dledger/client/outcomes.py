@@ -46,7 +46,7 @@ class Appended(NamedTuple):
         position: byte position of the entry in the log's files.
     """
 
-    index: int  # type: ignore[assignment]  # hides `tuple.index`, which is of no use here
+    index: int  # type: ignore[assignment]  # hides `tuple.index`, which is not needed here
     term: int
     position: int
 

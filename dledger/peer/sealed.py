@@ -129,7 +129,7 @@ class SealedProtocol(asyncio.BufferedProtocol, Generic[Owner]):
             cast("asyncio.Protocol", self.owner).resume_writing()
 
     def eof_received(self) -> bool:
-        """Close: a half-open connection is of no use."""
+        """Close: a half-open connection is useless."""
         if self.owner is not None:
             cast("asyncio.Protocol", self.owner).eof_received()
         return False

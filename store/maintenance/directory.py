@@ -174,18 +174,18 @@ class StoreRoot:
         """
         self._checkpoint.sync()
 
-    def close(self, *, is_in_order: bool) -> None:
+    def close(self, *, is_clean: bool) -> None:
         """Unlock the directory.
 
         Args:
-            is_in_order: everything is dispatched and synced, including the checkpoint.
+            is_clean: everything is dispatched and synced, including the checkpoint.
 
         Raises:
             store.errors.StorageFailed: the directory is unlocked in any case.
         """
         is_untouched = not self._is_opened and self._first_change.is_announced and not self._first_change.is_made
         try:
-            if is_in_order or (is_untouched and self._found_note is None):
+            if is_clean or (is_untouched and self._found_note is None):
                 mark_closed(self._raw_files, self.path)
             elif is_untouched and self._found_note is not None:
                 mark_open(self._raw_files, self.path, self._found_note)

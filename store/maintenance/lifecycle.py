@@ -102,11 +102,11 @@ class DerivedLifecycle:
         if self.write_checkpoint():
             self.sync_checkpoint()
 
-    def abandon(self, *, is_in_order: bool = False) -> None:
+    def abandon(self, *, is_clean: bool = False) -> None:
         """Close all parts without a flush.
 
         Args:
-            is_in_order: everything was flushed before; False: after a failure, no more writes or syncs are allowed.
+            is_clean: everything was flushed before; False: after a failure, no more writes or syncs are allowed.
 
         Raises:
             store.errors.StorageFailed: the checkpoint could not be saved; all parts are closed, but the store is not
@@ -114,21 +114,21 @@ class DerivedLifecycle:
         """
         is_noted = False
         try:
-            if is_in_order:
+            if is_clean:
                 self._save_last_checkpoint()
                 is_noted = True
         finally:
-            self._close(is_in_order=is_noted)
+            self._close(is_clean=is_noted)
 
     def _save_last_checkpoint(self) -> None:
         """Save the digests of queues and index, so that the next process detects files that were lost in between."""
         if self._root.write_digests(self._store.derived.digests()):
             self.sync_checkpoint()
 
-    def _close(self, *, is_in_order: bool) -> None:
+    def _close(self, *, is_clean: bool) -> None:
         self._store.close()
         self._close_log()
-        self._root.close(is_in_order=is_in_order)
+        self._root.close(is_clean=is_clean)
 
 
 class StoreLifecycle:
@@ -202,18 +202,18 @@ class StoreLifecycle:
         Raises:
             store.errors.StoreError: the flush failed; the files are closed without it.
         """
-        is_in_order = False
+        is_clean = False
         try:
             if not self._store.stop_reason:
                 self.flush()
-                is_in_order = True
+                is_clean = True
         finally:
-            self.abandon(is_in_order=is_in_order)
+            self.abandon(is_clean=is_clean)
 
     def save_checkpoint(self) -> None:
         """Write the checkpoint durably; raises as `DerivedLifecycle.save_checkpoint`."""
         self.derived.save_checkpoint()
 
-    def abandon(self, *, is_in_order: bool = False) -> None:
+    def abandon(self, *, is_clean: bool = False) -> None:
         """Close all parts without a flush; see `DerivedLifecycle.abandon`."""
-        self.derived.abandon(is_in_order=is_in_order)
+        self.derived.abandon(is_clean=is_clean)

@@ -172,5 +172,5 @@ def test_group_does_not_continue_from_a_log_without_its_end(unpack):
     with pytest.raises(CorruptData, match="point past it"):
         pad_base_log(store.files, places, last_exit)
 
-    store.close(is_in_order=False)
+    store.close(is_clean=False)
     assert image(root) == before

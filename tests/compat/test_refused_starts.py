@@ -73,7 +73,7 @@ def start_replica(root, files=None, index_size=32 * 4096):
     parts = open_replica(files, config, metrics, None, Clock(), None)
     parts.lifecycle.flush()
     parts.node.abandon()
-    parts.lifecycle.abandon(is_in_order=True)
+    parts.lifecycle.abandon(is_clean=True)
     parts.log.close()
 
 

@@ -96,7 +96,7 @@ class OpenedBroker:
         self.parts.lifecycle.flush()
         self.parts.entries.begin_checkpoint(self.node.commit_index).save()
         self.parts.node.abandon()
-        self.parts.lifecycle.abandon(is_in_order=True)
+        self.parts.lifecycle.abandon(is_clean=True)
         self.parts.log.close()
 
     def found(self):

@@ -78,7 +78,7 @@ class ReplicatedStore:
         self.root.sync_checkpoint()
         self.store.close()
         self.opened.close()
-        self.root.close(is_in_order=True)
+        self.root.close(is_clean=True)
 
 
 def assert_java_finds(java, directory, lines):

@@ -113,7 +113,7 @@ def test_bootstrap_questions_of_untrusted_peers_are_refused(
     run(main())
 
 
-def test_flood_of_half_handshakes_is_bounded_and_a_node_connects_all_the_same(
+def test_flood_of_half_handshakes_is_bounded_and_a_node_still_connects(
     run: Run, configs: Configs, eventually: Eventually, tmp_path: Path, kind: Kind
 ) -> None:
     """Connections that send nothing, or begin a handshake and stop, end for the next one of their address."""

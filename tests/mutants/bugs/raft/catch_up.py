@@ -218,7 +218,7 @@ MUTANTS = (
     Mutant(
         snapshot_that_leaves_a_gap_is_sent,
         "the state machine sees every entry",
-        Tests(CATCH_UP + "test_snapshot_that_ends_before_the_log_begins_is_of_no_use_and_not_sent"),
+        Tests(CATCH_UP + "test_snapshot_that_ends_before_the_log_begins_is_not_sent"),
     ),
     Mutant(
         snapshot_is_used_without_its_checksum,

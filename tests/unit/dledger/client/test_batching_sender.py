@@ -328,7 +328,7 @@ def test_search_for_the_leader_is_repeated_after_a_pause_unless_the_policy_ends_
         await stage.sender.close()
 
         stage = Stage()
-        stage.policy.openings, stage.policy.is_pausing = [Refusal("for good")], False
+        stage.policy.openings, stage.policy.is_pausing = [Refusal("permanent")], False
         stage.queue(1)
         await until(lambda: stage.sent() == [[1]], "the batch is sent")
         assert 0 == stage.pauses.count

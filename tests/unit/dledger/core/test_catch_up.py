@@ -109,7 +109,7 @@ def test_node_that_started_from_a_snapshot_can_send_it(group):
     assert cluster["c"].raft.state.snapshot == snapshot
 
 
-def test_snapshot_that_ends_before_the_log_begins_is_of_no_use_and_not_sent(group):
+def test_snapshot_that_ends_before_the_log_begins_is_not_sent(group):
     cluster, _ = lagging(group, snapshot=SnapshotInfo(index=3, term=1, size_bytes=10, checksum=7))
     cluster.heal()
 

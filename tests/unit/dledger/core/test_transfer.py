@@ -228,7 +228,7 @@ def test_nodes_whose_disks_all_stalled_briefly_elect_a_leader_at_once(group):
         node.step(DiskHealth(is_stalled=True, is_stalling=False))
     config = cluster.config
     cluster.tick(config.max_election_timeout_ms)
-    assert cluster.leaders == [], "the first turns are for a node whose disk is well"
+    assert cluster.leaders == [], "nodes with a healthy disk campaign first"
     cluster.tick(6 * config.max_election_timeout_ms)
     (leader,) = cluster.leaders
 

@@ -78,7 +78,7 @@ def test_certain_end(evidence, expected):
 # ------------------------------------------------------------------------------------------- stores in every condition
 
 
-def wreck_tail_of_queues(root):
+def damage_tail_of_queues(root):
     """Unsynced data may have any content."""
     for path in (root / "consumequeue").rglob("0*1000"):
         overwrite(path, 300, bytes(300) + b"\x17" * 100)
@@ -103,8 +103,8 @@ CONDITIONS = {
     "index older than the queues": lambda root: lower_checkpoint(root, 10, 300),
     "index as Java leaves it": lambda root: lower_checkpoint(root, 0, None),
     "queues guarantee nothing": lambda root: lower_checkpoint(root, None, 0),
-    "tails of queues wrecked": wreck_tail_of_queues,
-    "header of an index file wrecked": lambda root: overwrite(last_of(root, "index"), 36, b"\x7f\xff\xff\xff"),
+    "tails of queues damaged": damage_tail_of_queues,
+    "header of an index file damaged": lambda root: overwrite(last_of(root, "index"), 36, b"\x7f\xff\xff\xff"),
 }
 
 

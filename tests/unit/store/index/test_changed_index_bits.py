@@ -16,7 +16,7 @@ LAYOUT = IndexLayout(10, 5)  # four keys a file
 NOON = 1_700_000_000_000
 COUNT = 10
 INTERVAL_MS = 3_700
-# Of the two physical offsets, the slots in use, and the number of the next item: low and high bits, and the sign.
+# Low bits, high bits and the sign bit of fields of the header: both physical offsets, slots in use, next item number.
 HEADER = [
     *(byte * 8 + bit for end in (24, 32) for byte, bit in ((end - 1, 1), (end - 1, 5), (end - 2, 0), (end - 8, 7))),
     *(35 * 8 + bit for bit in (0, 1)),
@@ -32,7 +32,10 @@ def change_bit(path, bit):
 
 
 def bits_of_item(number):
-    """Of its physical offset; the lowest ones would keep it between the items before and after: no check sees that."""
+    """Return bits of the item's physical offset.
+
+    Without the lowest ones: the changed offset would stay between those of its neighbours, which no check detects.
+    """
     begin = 40 + 4 * LAYOUT.slots + 20 * number
     return [(begin + byte) * 8 + bit for byte, bit in ((11, 5), (10, 0), (8, 6), (4, 7))]
 
@@ -101,7 +104,7 @@ def test_truncation_after_a_crash_returns_the_offset_from_which_items_may_be_mis
 
 
 def times_of_items(first, last):
-    """Some bits of the seconds of these items; the low ones may keep an item's time between those of its neighbours."""
+    """Return bits of the seconds of these items; after a low one changed, the times of the items may still ascend."""
     begins = (40 + 4 * LAYOUT.slots + 20 * number + 12 for number in range(first, last + 1))
     return [(begin + byte) * 8 + bit for begin in begins for byte, bit in ((0, 7), (0, 6), (1, 3), (3, 6))]
 
@@ -112,7 +115,7 @@ def test_changed_time_hides_no_message_from_a_query_of_its_time(slowly_written, 
     def store_timestamp_of(offset):
         return NOON + offset // 10 * INTERVAL_MS if is_log_there else 0
 
-    # Of the two times of the header: below a second, and above; and the sign.
+    # Bits of both times of the header: below a second, above a second, and the sign bit.
     header = [(end - 1 - bit // 8) * 8 + bit % 8 for end in (8, 16) for bit in (0, 9, 10, 13, 20, 40, 63)]
     for bit in [*header, *times_of_items(1, count)]:
         index = changed(slowly_written, tmp_path, place, bit)
@@ -125,7 +128,7 @@ def test_changed_time_hides_no_message_from_a_query_of_its_time(slowly_written, 
 
 @pytest.mark.parametrize("number", [2, 3])
 def test_changed_seconds_of_an_item_hide_no_other_item(slowly_written, tmp_path, number):
-    """A key of all messages: the damaged item is in the middle of its chain."""
+    """All messages have one key, so the damaged item is in the middle of its chain."""
     root, index = tmp_path / "written", KeyIndex(OsFiles(), str(tmp_path / "written"), LAYOUT)
     index.load()
     index.append(batch_of([("t", 0, None, at * 10, 10, 0, NOON + at * INTERVAL_MS, [7]) for at in range(4)]))
@@ -163,9 +166,14 @@ def test_damaged_times_of_a_header_are_corrected_once_from_the_log(slowly_writte
 @pytest.mark.parametrize("is_clean", [True, False])
 @pytest.mark.parametrize("deleted", [0, 3])
 def test_items_after_a_damaged_time_count_from_the_right_one(tmp_path, is_clean, deleted):
-    """Also if the log, from which it would be corrected, no longer has the first messages."""
+    """With `deleted`, the log no longer has the first messages, from which the time would be corrected."""
     last_item = 40 + 4 * SMALL.store.max_hash_slot_num + 20 * 8
-    for bit in (5 * 8 + 3, 5 * 8 + 7, 13 * 8 + 3, (last_item + 15) * 8 + 5):  # of the begin, the end, the last item
+    for bit in (
+        5 * 8 + 3,
+        5 * 8 + 7,
+        13 * 8 + 3,
+        (last_item + 15) * 8 + 5,
+    ):  # begin time, end time, time of the last item
         root, clock = tmp_path / str(bit), Clock()
         store = open_small(root, clock=clock)
         times = [put_with_key(store, clock, number) for number in range(8)]
@@ -203,7 +211,7 @@ def test_start_after_a_crash_indexes_the_messages_of_a_damaged_file_again(tmp_pa
     store.close()
     (root / "abort").touch()
     (path,) = (root / "index").iterdir()
-    change_bit(path, 39 * 8 + 4)  # of the number of items, 31 to 15
+    change_bit(path, 39 * 8 + 4)  # the number of items: 15 instead of 31
 
     store = open_small(root, clock=clock)
 

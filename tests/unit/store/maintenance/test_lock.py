@@ -110,7 +110,7 @@ def test_open_store_is_recorded_although_opening_has_changed_nothing(root, tmp_p
     store.note_opened()
 
     assert (tmp_path / "abort").read_text() == "42"
-    store.close(is_in_order=False)
+    store.close(is_clean=False)
     assert note_in(OsFiles(), root) is not None
 
 

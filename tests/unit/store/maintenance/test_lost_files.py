@@ -305,6 +305,6 @@ def test_closing_uses_no_log_that_is_closed_already(tmp_path, monkeypatch):
         raise AssertionError("the log is closed")
 
     monkeypatch.setattr(type(store.log), "flushed_store_timestamp", property(closed))
-    store.lifecycle.abandon(is_in_order=True)
+    store.lifecycle.abandon(is_clean=True)
 
     assert read_checkpoint(OsFiles(), str(tmp_path)).queues_digest >= 0

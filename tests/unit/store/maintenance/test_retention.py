@@ -292,12 +292,12 @@ class HangingServer:
     """Files on a server that answers when the test permits it."""
 
     def __init__(self):
-        self.is_well = threading.Event()
-        self.looks_count = 0
+        self.is_answering = threading.Event()
+        self.checks_count = 0
 
     def read_bytes(self, path):
-        self.looks_count += 1
-        assert self.is_well.wait(60)
+        self.checks_count += 1
+        assert self.is_answering.wait(60)
         return Path(path).read_bytes()
 
 
@@ -308,7 +308,7 @@ def test_mark_on_a_hanging_server_delays_nothing_and_its_last_value_applies(tmp_
     def say(end):
         mark.write_bytes(encode_mark(ArchiveMark("broker-a", 0, end)))
 
-    def hears(end):
+    def answers(end):
         wait_until(lambda: floor.lowered(1_000, 7) == end, f"the mark says {end}")
 
     say(100)
@@ -316,19 +316,22 @@ def test_mark_on_a_hanging_server_delays_nothing_and_its_last_value_applies(tmp_
     floor.check_in_thread()
     assert floor.lowered(1_000, 7) == 7
     assert "does not answer" in floor.fault
-    server.is_well.set()
-    hears(100)
+    server.is_answering.set()
+    answers(100)
 
-    server.is_well.clear()
+    server.is_answering.clear()
     say(200)
-    wait_until(lambda: floor.check_in_thread() or server.looks_count == 2, "it is asked again")
+    wait_until(lambda: floor.check_in_thread() or server.checks_count == 2, "it is asked again")
     for _ in range(3):
         floor.check_in_thread()
-    assert server.looks_count == 2
+    assert server.checks_count == 2
     assert floor.lowered(1_000, 7) == 100
     assert "does not answer" in floor.fault
-    server.is_well.set()
-    hears(200)
-    wait_until(lambda: floor.check_in_thread() or (floor.lowered(1_000, 7) == 200 and not floor.fault), "all is well")
+    server.is_answering.set()
+    answers(200)
+    wait_until(
+        lambda: floor.check_in_thread() or (floor.lowered(1_000, 7) == 200 and not floor.fault),
+        "the floor follows the server again",
+    )
     # Its reads must end before the test's directory is removed.
-    wait_until(lambda: not floor._checking.is_alive(), "the last look is over")
+    wait_until(lambda: not floor._checking.is_alive(), "the last check has ended")
