@@ -76,12 +76,16 @@ class _Syntax(NamedTuple):
         functions: first line, name and number of lines of each function.
         classes: first line and name of each class of the module itself.
         attributes: line and name of each attribute in `_SECURED_ELSEWHERE`.
+        public: line and name of each undecorated public function or class of the module itself.
+        used: names that the module reads, imports, or has in a text such as "module:function".
     """
 
     docstring: str | None
     functions: list[tuple[int, str, int]]
     classes: list[tuple[int, str]]
     attributes: list[tuple[int, str]]
+    public: list[tuple[int, str]]
+    used: frozenset[str]
 
 
 @cache
@@ -92,13 +96,28 @@ def _syntax() -> dict[Path, _Syntax]:
 
 def _syntax_of(tree: ast.Module) -> _Syntax:
     functions, attributes = [], []
+    used: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             functions.append((node.lineno, node.name, (node.end_lineno or node.lineno) - node.lineno + 1))
-        elif isinstance(node, ast.Attribute) and node.attr in _SECURED_ELSEWHERE:
-            attributes.append((node.lineno, node.attr))
+        elif isinstance(node, ast.Attribute):
+            used.add(sys.intern(node.attr))
+            if node.attr in _SECURED_ELSEWHERE:
+                attributes.append((node.lineno, node.attr))
+        elif isinstance(node, ast.Name):
+            used.add(sys.intern(node.id))
+        elif isinstance(node, ast.alias):
+            used.add(sys.intern(node.name))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and " " not in node.value:
+            used.update(re.findall(r"\w+", node.value))
     classes = [(node.lineno, node.name) for node in tree.body if isinstance(node, ast.ClassDef)]
-    return _Syntax(ast.get_docstring(tree), functions, classes, attributes)
+    public = [
+        (node.lineno, node.name)
+        for node in tree.body
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        if not node.name.startswith("_") and not node.decorator_list
+    ]
+    return _Syntax(ast.get_docstring(tree), functions, classes, attributes, public, frozenset(used))
 
 
 def _is_known(dotted: str) -> bool:
@@ -198,6 +217,36 @@ def test_class_name_has_one_meaning() -> None:
                 if not name.startswith("_"):
                     modules[name].append(f"{_named(file)}:{line}")
     assert {} == {name: places for name, places in modules.items() if len(places) > 1}
+
+
+def test_public_functions_and_classes_are_used_outside_of_tests() -> None:
+    """By the product, by a script, or by readers of the documents: functions that only tests use belong to the tests.
+
+    The test compares names, so a function is not found if another one has its name.
+    """
+    of_product = {file: syntax for file, syntax in _syntax().items() if file.relative_to(ROOT).parts[0] in PACKAGES}
+    used = {name for file, syntax in _syntax().items() if ROOT / "tests" not in file.parents for name in syntax.used}
+    texts = [*_documents(), ROOT / "pyproject.toml"]
+    used |= {word for text in texts for word in re.findall(r"\w+", text.read_text(encoding="utf-8"))}
+    unused = [
+        f"{_named(file)}:{line} {name}"
+        for file, syntax in of_product.items()
+        for line, name in syntax.public
+        if name not in used
+    ]
+
+    assert [] == unused
+
+
+def test_every_package_says_what_is_in_it_and_what_is_not() -> None:
+    """A docstring of one paragraph says only the first; generated packages have nothing more to say."""
+    packages = {
+        _named(file.parent): syntax.docstring or ""
+        for file, syntax in _syntax().items()
+        if file.name == "__init__.py" and file.parent.name != "v1" and file.relative_to(ROOT).parts[0] in PACKAGES
+    }
+
+    assert [] == [name for name, docstring in packages.items() if "\n\n" not in docstring]
 
 
 def test_every_module_has_a_docstring() -> None:

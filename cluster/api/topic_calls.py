@@ -105,9 +105,10 @@ class TopicCalls:
         self._core.check_leading()
         client_ids = self._members.client_ids(request.group)
         if client_ids:
-            who = ", ".join(client_ids[:5])
+            shown = ", ".join(client_ids[:5])
             raise RequestFailed(
-                Reason.GROUP_IN_USE, f"group {request.group!r} has {len(client_ids)} consumers ({who}); stop them first"
+                Reason.GROUP_IN_USE,
+                f"group {request.group!r} has {len(client_ids)} consumers ({shown}); stop them first",
             )
         await self._core.change(DeleteGroup(request.group))
         return pb.ChangeResponse(answer=DONE, is_changed=True)

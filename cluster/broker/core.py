@@ -82,8 +82,8 @@ class BrokerCore:
         """
         status = self.replica.status()
         if not status.is_leading:
-            who = f"{status.leader_id} leads" if status.leader_id else "no leader is known"
-            raise RequestFailed(Reason.NOT_LEADER, f"node {self.options.self_id} does not lead; {who}")
+            known = f"{status.leader_id} leads" if status.leader_id else "no leader is known"
+            raise RequestFailed(Reason.NOT_LEADER, f"node {self.options.self_id} does not lead; {known}")
 
     async def check_current(self) -> None:
         """Wait until this node is confirmed as leader and has applied everything acknowledged before.

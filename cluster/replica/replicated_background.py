@@ -74,7 +74,7 @@ class ReplicatedLogTasks:
         self._node = node
         self._leadership = leadership
         self._machine = machine
-        self._on_look = on_check
+        self._on_check = on_check
         self._loaded_queues = LoadedQueues(store.derived, log, machine)
         node.when_changed(self.background.dispatch_soon)
 
@@ -108,7 +108,7 @@ class ReplicatedLogTasks:
         if not self._loaded_queues.step(monotonic() + STEP_S):
             return False
         self.readiness = self._leadership.check()
-        self._on_look()
+        self._on_check()
         return True
 
     def _is_dispatch_urgent(self) -> bool:

@@ -30,9 +30,9 @@ class Trace:
         self._emit = emit
         self._kept: deque[tuple[int, str, str, tuple[object, ...]]] = deque(maxlen=KEPT_LINES_MAX)
 
-    def note(self, who: str, text: str, *values: object) -> None:
-        """Add a line: `text % values`, about the node `who`."""
-        line = (self._scheduler.now_us, who, text, values)
+    def note(self, node_id: str, text: str, *values: object) -> None:
+        """Add a line: `text % values`, about the node `node_id`."""
+        line = (self._scheduler.now_us, node_id, text, values)
         if self._emit is None:
             self._kept.append(line)
         else:
@@ -44,5 +44,5 @@ class Trace:
 
 
 def _format(line: tuple[int, str, str, tuple[object, ...]]) -> str:
-    now_us, who, text, values = line
-    return f"{now_us / 1_000:12.3f} ms  {who:8} {text % values}"
+    now_us, node_id, text, values = line
+    return f"{now_us / 1_000:12.3f} ms  {node_id:8} {text % values}"

@@ -26,7 +26,7 @@ NEXT_START_ADDS = "The next start of the store adds them"
 NEXT_START_REMOVES = "The next start of the store removes them"
 # Out-of-order messages kept per queue; further ones are only counted.
 _GAPS_MAX = 10_000
-_LOOKS_MAX = 20
+_CHECKS_MAX = 20
 # The size of the shortest record, which bounds the number of messages in unreadable bytes.
 _RECORD_SIZE_MIN = 91
 
@@ -70,7 +70,7 @@ class QueueChecker:
         self._root = root
         self._is_unfinished = is_unfinished
         self._look_again = look_again
-        self._looks_left = _LOOKS_MAX
+        self._checks_left = _CHECKS_MAX
         self._progress: dict[QueueKey, _Progress] = {}
         self._unreadable: list[tuple[int, int]] = []
         self._unreadable_size = 0
@@ -98,8 +98,8 @@ class QueueChecker:
     def find(self, batch: DispatchBatch) -> Bools:
         """Return a mask of the messages of a batch, of any part of the log, that are in their queue."""
         is_found = self._compare(batch)
-        while self._look_again is not None and self._looks_left and not (is_found | ~batch.is_queued).all():
-            self._looks_left -= 1
+        while self._look_again is not None and self._checks_left and not (is_found | ~batch.is_queued).all():
+            self._checks_left -= 1
             self._queues = self._look_again()
             is_found = self._compare(batch)
         return is_found

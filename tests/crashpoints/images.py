@@ -258,12 +258,12 @@ def killed(disk):
 
     def copy(inode):
         if id(inode) not in copies:
-            twin = copies[id(inode)] = Inode(len(inode.cache))
-            twin.cache[:] = inode.cache
-            twin.durable[:] = inode.durable
-            twin.pending[:] = inode.pending
-            twin.written_count = inode.written_count
-            twin.is_size_durable = inode.is_size_durable
+            clone = copies[id(inode)] = Inode(len(inode.cache))
+            clone.cache[:] = inode.cache
+            clone.durable[:] = inode.durable
+            clone.pending[:] = inode.pending
+            clone.written_count = inode.written_count
+            clone.is_size_durable = inode.is_size_durable
         return copies[id(inode)]
 
     for path, entries in disk.directories.items():

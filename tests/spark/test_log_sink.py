@@ -101,8 +101,8 @@ def test_stream_is_stored_once_despite_crashes_between_append_and_commit(spark, 
         query = writer.option("checkpointLocation", str(tmp_path / "ck")).trigger(availableNow=True).start()
         query.awaitTermination(200)
 
-    for number, who in enumerate(("driver", "task")):
-        with pytest.raises(PySparkException, match=f"the {who} dies here"):
+    for number, process in enumerate(("driver", "task")):
+        with pytest.raises(PySparkException, match=f"the {process} dies here"):
             run()
         with LogWriter(LogTarget(broker.endpoints, topic="other"), RowOrigin("x", number, 0)) as writer:
             writer.write(pa.record_batch({"body": [b"x"] * 1_500}))

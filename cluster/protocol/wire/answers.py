@@ -56,10 +56,10 @@ def check_answer(answer: answer_pb2.Answer, address: str = "") -> None:
     """
     if not answer.code:
         return
-    who = f"{address} answered: " if address else ""
+    origin = f"{address} answered: " if address else ""
     raise RequestFailed(
         answer.reason,
-        f"{who}{answer.message or answer.reason}",
+        f"{origin}{answer.message or answer.reason}",
         # Absent if the request changes nothing; then the certainty of the table is used.
         certainty=_CERTAINTY_FROM_WIRE.get(answer.certainty),
         code=answer.code,

@@ -52,11 +52,11 @@ class ShellWorld:
         """Record a violation; the run ends after the current event."""
         self.violation = self.violation or error
 
-    def on_error(self, who: str, message: str, error: BaseException | None) -> None:
+    def on_error(self, source: str, message: str, error: BaseException | None) -> None:
         """Record an error that asyncio would log: no error in a callback or a task may be lost."""
         if isinstance(error, SimulatedCrash):
             return
-        violation = Violation("no error gets lost", f"{who}: {message}: {type(error).__name__}: {error}")
+        violation = Violation("no error gets lost", f"{source}: {message}: {type(error).__name__}: {error}")
         violation.__cause__ = error
         self.violate(violation)
 

@@ -34,8 +34,8 @@ def numbered(begin, end, **columns):
     return pa.record_batch({"body": [b"%d" % number for number in range(begin, end)], **columns})
 
 
-def write(target, *batches, origin=ORIGIN, **hears):
-    with LogWriter(target, origin, **hears) as writer:
+def write(target, *batches, origin=ORIGIN, **options):
+    with LogWriter(target, origin, **options) as writer:
         for batch in batches:
             writer.write(batch)
         return writer.finish()

@@ -308,13 +308,13 @@ def _reflected(address: str) -> list[str]:
 
 def test_a_second_name_server_on_the_same_address_reports_it(name_server) -> None:
     server = name_server()
-    twin = type(server).__new__(type(server))
-    twin.address, twin._process = server.address, None
+    second = type(server).__new__(type(server))
+    second.address, second._process = server.address, None
 
     with pytest.raises(AssertionError):
-        twin.start()
+        second.start()
 
-    code, log = twin.stop()
+    code, log = second.stop()
     assert (code, "cannot listen on" in log) == (1, True)
 
 

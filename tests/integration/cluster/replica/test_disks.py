@@ -287,17 +287,17 @@ def test_many_queues_follow_the_log_in_steps_between_which_others_run(tmp_path, 
                 await group.level()
             counts = set()
 
-            async def look_each_turn():
+            async def check_each_iteration():
                 while queues not in counts:
                     counts.add(sum(store.min_offset("T", at) > 0 for at in range(queues)))
                     await asyncio.sleep(0)
 
-            looking = asyncio.create_task(look_each_turn())
+            checking = asyncio.create_task(check_each_iteration())
             replica.node._event_batches.soon(
                 lambda driver: driver.delete_before(replica.parts.entries.index_before(FILE_SIZE) + 1)
             )
             async with asyncio.timeout(PATIENCE_S):
-                await looking
+                await checking
             assert len(counts) > 3, "all at once"
             for at in range(queues):
                 assert read_queue(replica, queue_id=at)[0][0] == store.min_offset("T", at)

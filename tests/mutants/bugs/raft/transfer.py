@@ -63,13 +63,13 @@ def failed_transfer_never_ends(patch):
 def node_with_a_stalled_disk_starts_an_election(patch):
     original = dledger.core.election._may_campaign
 
-    def may_stand(state):
+    def may_campaign(state):
         is_disk_stalled, state.is_disk_stalled = state.is_disk_stalled, False
         may = original(state)
         state.is_disk_stalled = is_disk_stalled
         return may
 
-    patch.setattr(dledger.core.election, "_may_campaign", may_stand)
+    patch.setattr(dledger.core.election, "_may_campaign", may_campaign)
 
 
 # ------------------------------------------------------------------------------------------- membership
