@@ -108,7 +108,7 @@ def _syntax_of(tree: ast.Module) -> _Syntax:
             used.add(sys.intern(node.id))
         elif isinstance(node, ast.alias):
             used.add(sys.intern(node.name))
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and " " not in node.value:
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and ":" in node.value[:80]:
             used.update(re.findall(r"\w+", node.value))
     classes = [(node.lineno, node.name) for node in tree.body if isinstance(node, ast.ClassDef)]
     public = [
