@@ -381,6 +381,13 @@ def _title_count(file: Path) -> int:
     return len(re.findall(r"^# \S", _without_code(file.read_text(encoding="utf-8")), flags=re.MULTILINE))
 
 
+def test_glossary_has_one_row_for_each_term() -> None:
+    rows = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8").splitlines()
+    terms = Counter(row.split("|")[1].strip() for row in rows if row.startswith("|"))
+
+    assert {} == {term: count for term, count in terms.items() if count > 1}
+
+
 def test_every_link_of_a_document_has_a_target() -> None:
     dead = [
         f"{_named(file)} -> {target}"
