@@ -142,7 +142,7 @@ class FilePool:
         return self._admit(PooledFile(self, path, file.size, file))
 
     def resting(self, path: str, size: int) -> PooledFile:
-        """Return a file found by `Files.glance`, with this size; it is opened when it is used."""
+        """Return a file found by `Files.scan_directories`, with this size; it is opened when it is used."""
         return PooledFile(self, path, size)
 
     def remove(self, path: str) -> None:

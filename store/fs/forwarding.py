@@ -12,7 +12,7 @@ from store.fs.ports import SMALL_FILE_SIZE_BYTES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from store.fs.ports import DirectoryLock, File, FileGlance, Files
+    from store.fs.ports import DirectoryLock, File, Files, FileSummary
 
 
 class ForwardingFile:
@@ -85,9 +85,11 @@ class ForwardingFiles:
         """Return the names in `path`, sorted, each with whether it is a directory."""
         return self._files.list_entries(path)
 
-    def glance(self, directories: Sequence[str], *, is_cache_trusted: bool) -> Iterator[Sequence[FileGlance]]:
+    def scan_directories(
+        self, directories: Sequence[str], *, is_cache_trusted: bool
+    ) -> Iterator[Sequence[FileSummary]]:
         """Read the metadata of all files of many directories."""
-        return self._files.glance(directories, is_cache_trusted=is_cache_trusted)
+        return self._files.scan_directories(directories, is_cache_trusted=is_cache_trusted)
 
     def exists(self, path: str) -> bool:
         """Return whether there is a file or directory of this name."""

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 # The default size reserved for a file that is replaced: one block.
 SMALL_FILE_SIZE_BYTES = 4096
-# Bytes at a file's begin, and at the end of its data, that `glance` reads.
-GLANCE_SIZE_BYTES = 4096
+# Bytes at a file's begin, and at the end of its data, that `scan_directories` reads.
+SUMMARY_SIZE_BYTES = 4096
 
 
-class FileGlance(NamedTuple):
+class FileSummary(NamedTuple):
     """The metadata of a file, and its first and last bytes.
 
     Attributes:
@@ -170,7 +170,9 @@ class Files(Protocol):
         """Return the names in `path`, sorted, each with whether it is a directory; none without such a directory."""
         ...
 
-    def glance(self, directories: Sequence[str], *, is_cache_trusted: bool) -> Iterator[Sequence[FileGlance]]:
+    def scan_directories(
+        self, directories: Sequence[str], *, is_cache_trusted: bool
+    ) -> Iterator[Sequence[FileSummary]]:
         """Read the metadata of all files of many directories; yield the files of each directory, sorted by name.
 
         No file stays open or is mapped, and several directories are read together: a thousand take about

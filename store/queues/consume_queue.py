@@ -25,7 +25,7 @@ from store.queues.unit import BLANK, BLANK_SIZE, UNIT, UNIT_SIZE, Units, decode_
 
 if TYPE_CHECKING:
     from store.fs.ports import File, Files
-    from store.queues.glance import SeenQueue
+    from store.queues.scanned_queue import ScannedQueue
 
 IsMessage = Callable[[QueueKey, int, int, int], bool]
 UnitTuple = tuple[int, int, int]
@@ -121,7 +121,7 @@ class ConsumeQueue:
         self._queue.remove_cut_short()
         return notes
 
-    def take_up(self, files: Sequence[File], seen: SeenQueue, *, is_kept: bool) -> None:
+    def take_up(self, files: Sequence[File], seen: ScannedQueue, *, is_kept: bool) -> None:
         """Use files that are valid according to their metadata; the result is that of `load`.
 
         Args:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from store.errors import CorruptData, MissingFile, StoreError, WrongFileSize
 from store.model.message import QUEUE_ID_MAX, QueueKey
 from store.model.topics import is_storable_topic
-from store.queues.glance import seen_queue
+from store.queues.scanned_queue import scanned_queue
 from store.queues.unit import UNIT_SIZE
 
 if TYPE_CHECKING:
     from store.fs.file_pool import FilePool
-    from store.fs.ports import FileGlance, Files
+    from store.fs.ports import Files, FileSummary
     from store.queues.consume_queue import ConsumeQueue
 
 # Called with a queue whose files are damaged.
@@ -60,8 +60,8 @@ class QueueLoading:
         """Open all; return repairs, and files that belong to no queue, one sentence each."""
         keys, notes = self._keys()
         directories = [f"{self._directory}/{key.topic}/{key.queue_id}" for key in keys]
-        looks = self._files.glance(directories, is_cache_trusted=not self._is_truncated_next)
-        for key, directory, files in zip(keys, directories, looks, strict=True):
+        scanned = self._files.scan_directories(directories, is_cache_trusted=not self._is_truncated_next)
+        for key, directory, files in zip(keys, directories, scanned, strict=True):
             notes += self._load(key, directory, files)
         # Last, so that damaged queues are unchanged if another queue is refused.
         notes += [self._give_up(*damaged) for damaged in self._damaged]
@@ -84,10 +84,10 @@ class QueueLoading:
                 keys.append(QueueKey(topic, queue_id))
         return keys, notes
 
-    def _load(self, key: QueueKey, directory: str, files: Sequence[FileGlance]) -> list[str]:
+    def _load(self, key: QueueKey, directory: str, files: Sequence[FileSummary]) -> list[str]:
         """Open one queue; if its files are damaged, it is empty, and recorded in `_damaged`."""
         queue = self._add(key)
-        seen = seen_queue(files, self._file_size)
+        seen = scanned_queue(files, self._file_size)
         if seen is not None:
             found = [self._pool.resting(f"{directory}/{file.name}", file.size) for file in files]
             queue.take_up(found, seen, is_kept=self._is_truncated_next)

@@ -16,7 +16,7 @@ from dledger.testing.disk.file import SimFile, SimLock, io_error
 from dledger.testing.disk.inode import Inode
 from dledger.testing.faults import Fault, SimulatedCrash
 from store.errors import DirectoryLocked, DiskFull, StorageFailed
-from store.fs.ports import GLANCE_SIZE_BYTES, SMALL_FILE_SIZE_BYTES, File, FileGlance
+from store.fs.ports import SMALL_FILE_SIZE_BYTES, SUMMARY_SIZE_BYTES, File, FileSummary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -114,24 +114,28 @@ class SimFiles:
         """Return the names in `path`, sorted, each with whether it is a directory."""
         return [(name, self.is_directory(posixpath.join(path, name))) for name in self.list_directory(path)]
 
-    def glance(self, directories: Sequence[str], *, is_cache_trusted: bool) -> Iterator[Sequence[FileGlance]]:
+    def scan_directories(
+        self, directories: Sequence[str], *, is_cache_trusted: bool
+    ) -> Iterator[Sequence[FileSummary]]:
         """Return the properties of the files of directories, in order."""
         for directory in directories:
             yield [
-                self._glance(posixpath.join(directory, name), name, is_cache_trusted=is_cache_trusted)
+                self._summary(posixpath.join(directory, name), name, is_cache_trusted=is_cache_trusted)
                 for name in self.list_directory(directory)
             ]
 
-    def _glance(self, path: str, name: str, *, is_cache_trusted: bool) -> FileGlance:
+    def _summary(self, path: str, name: str, *, is_cache_trusted: bool) -> FileSummary:
         if self.is_directory(path):
-            return FileGlance(name, -1)
+            return FileSummary(name, -1)
         inode = self._existing(path)
         if not is_cache_trusted:
             inode.drop_clean_pages()
         ranges = SimFile(self, path, inode).data_ranges(0)
         data_end = ranges[-1][1] if ranges else 0
-        tail = bytes(inode.cache[max(data_end - GLANCE_SIZE_BYTES, 0) : data_end])
-        return FileGlance(name, len(inode.cache), ranges, bytes(inode.cache[: min(GLANCE_SIZE_BYTES, data_end)]), tail)
+        tail = bytes(inode.cache[max(data_end - SUMMARY_SIZE_BYTES, 0) : data_end])
+        return FileSummary(
+            name, len(inode.cache), ranges, bytes(inode.cache[: min(SUMMARY_SIZE_BYTES, data_end)]), tail
+        )
 
     def exists(self, path: str) -> bool:
         """Return whether a file or directory of this path exists."""

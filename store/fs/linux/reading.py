@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 from store.errors import StorageFailed
 from store.fs.descriptors import with_descriptor
+from store.fs.linux.directory_scan import scan_directories
 from store.fs.linux.file_map import map_file
-from store.fs.linux.glances import glances
 from store.fs.linux.regular_files import read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from store.fs.ports import FileGlance
+    from store.fs.ports import FileSummary
 
 
 class OsFileMap:
@@ -104,9 +104,11 @@ class OsReading:
         except OSError as error:
             raise StorageFailed(path, "list", error) from error
 
-    def glance(self, directories: Sequence[str], *, is_cache_trusted: bool) -> Iterator[Sequence[FileGlance]]:
-        """Yield the files of each directory, without keeping any open; see `store.fs.linux.glances`."""
-        return glances(directories, is_cache_trusted=is_cache_trusted)
+    def scan_directories(
+        self, directories: Sequence[str], *, is_cache_trusted: bool
+    ) -> Iterator[Sequence[FileSummary]]:
+        """Yield the files of each directory, without keeping any open; see `store.fs.linux.directory_scan`."""
+        return scan_directories(directories, is_cache_trusted=is_cache_trusted)
 
     def exists(self, path: str) -> bool:
         """Return whether there is a file or directory of this name."""

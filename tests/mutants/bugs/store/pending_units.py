@@ -4,7 +4,7 @@ import numpy as np
 from crc32c import crc32c
 
 import store.queues.consume_queues
-import store.queues.glance
+import store.queues.scanned_queue
 from dledger.testing.disk.files import SimFiles
 from store.dispatch.catch_up import QueuesGuarantee
 from store.fs.linux.files import OsFiles
@@ -18,7 +18,7 @@ from tests.mutants.mutant import Mutant, Tests
 ENDS = "tests/unit/store/queues/test_queue_ends.py::"
 PENDING = "tests/unit/store/queues/test_pending_units.py::"
 OPENING = "tests/unit/store/queues/test_opening_many_queues.py::"
-LOOKS = "tests/unit/store/queues/test_glance.py::"
+LOOKS = "tests/unit/store/queues/test_scanned_queues.py::"
 MADE = "tests/unit/dledger/entries/test_made_directories.py::"
 RULE = "queues agree with the log"
 
@@ -77,7 +77,7 @@ def withdrawn_guarantee_is_given_again(patch):
 
 
 def full_files_are_not_requested(patch):
-    patch.setattr(store.queues.glance, "_is_full", lambda file: True)
+    patch.setattr(store.queues.scanned_queue, "_is_full", lambda file: True)
 
 
 def queues_that_look_intact_are_not_compared_with_the_log(patch):
@@ -96,10 +96,10 @@ def units_out_of_order_count_as_intact(patch):
 
 def page_cache_is_trusted_after_a_kill(patch):
     """The page cache may contain data that the disk refused to write for the killed process."""
-    original = SimFiles.glance
+    original = SimFiles.scan_directories
     patch.setattr(
         SimFiles,
-        "glance",
+        "scan_directories",
         lambda self, directories, *, is_cache_trusted: original(self, directories, is_cache_trusted=True),
     )
 

@@ -34,7 +34,10 @@ def look(files, path):
     file.sync()
     files.sync_all([file], [path])
     file.close()
-    assert [each.name for each in next(iter(files.glance([path], is_cache_trusted=True)))] == ["file", "folder"]
+    assert [each.name for each in next(iter(files.scan_directories([path], is_cache_trusted=True)))] == [
+        "file",
+        "folder",
+    ]
     assert files.read_bytes(f"{path}/file") == b"data"
     files.sync_directory(path)
     assert files.modified_time(f"{path}/file") > 0

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import store.fs.linux.glances
+import store.fs.linux.directory_scan
 import store.queues.consume_queues
 import store.queues.loading
 from store.errors import StorageFailed, StoreError
+from store.fs.linux.directory_scan import scan_directories
 from store.fs.linux.files import OsFiles
-from store.fs.linux.glances import glances
 from store.model.message import QueueKey
 from store.queues.consume_queues import ConsumeQueues
 from store.queues.intact import are_intact
@@ -121,7 +121,7 @@ def test_quick_look_at_files_agrees_with_opening_them(tmp_path, monkeypatch, sta
 
     found = result(tmp_path / "one", cut, is_truncated_next=cut is not None)
 
-    monkeypatch.setattr(store.queues.loading, "seen_queue", lambda *_: None)
+    monkeypatch.setattr(store.queues.loading, "scanned_queue", lambda *_: None)
     expected = result(tmp_path / "other", cut, is_truncated_next=cut is not None)
     assert str(found).replace(str(tmp_path / "one"), "") == str(expected).replace(str(tmp_path / "other"), "")
 
@@ -140,9 +140,9 @@ def test_ordinary_queues_are_neither_opened_nor_mapped(tmp_path, monkeypatch):
 
 
 def test_many_directories_are_looked_at_in_their_order(tmp_path, monkeypatch):
-    monkeypatch.setattr(store.fs.linux.glances, "_AT_A_TIME", 20)
-    monkeypatch.setattr(store.fs.linux.glances, "_PART", 7)
-    monkeypatch.setattr(store.fs.linux.glances, "_OPEN_MAX", 3)
+    monkeypatch.setattr(store.fs.linux.directory_scan, "_AT_A_TIME", 20)
+    monkeypatch.setattr(store.fs.linux.directory_scan, "_PART", 7)
+    monkeypatch.setattr(store.fs.linux.directory_scan, "_OPEN_MAX", 3)
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     draw = random.Random(seed)
@@ -152,7 +152,7 @@ def test_many_directories_are_looked_at_in_their_order(tmp_path, monkeypatch):
         (tmp_path / str(number) / "file").write_bytes(content)
     directories = [str(tmp_path / str(number)) for number in range(101)]
 
-    found = list(glances(directories, is_cache_trusted=False))
+    found = list(scan_directories(directories, is_cache_trusted=False))
 
     assert found.pop() == []
     assert [file.size for (file,) in found] == [len(content) for content in contents]
@@ -176,7 +176,7 @@ def test_file_that_cannot_be_read_is_named_and_none_stays_open(tmp_path, monkeyp
 
     monkeypatch.setattr(os, call, fail_at_one)
     with pytest.raises(StorageFailed, match=paths[number]):
-        list(glances([str(tmp_path / str(name)) for name in range(5)], is_cache_trusted=False))
+        list(scan_directories([str(tmp_path / str(name)) for name in range(5)], is_cache_trusted=False))
 
     links = [path.readlink() for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
     assert [link for link in links if str(link) in paths] == []
@@ -184,29 +184,29 @@ def test_file_that_cannot_be_read_is_named_and_none_stays_open(tmp_path, monkeyp
 
 def test_directories_after_one_that_had_to_wait_for_the_disk_are_looked_at_in_threads(tmp_path, monkeypatch):
     """Data in memory is read by the calling thread alone; the result is the same."""
-    monkeypatch.setattr(store.fs.linux.glances, "_PART", 8)
+    monkeypatch.setattr(store.fs.linux.directory_scan, "_PART", 8)
     for number in range(60):
         (tmp_path / str(number)).mkdir()
         (tmp_path / str(number) / "file").write_bytes(bytes([number % 255 + 1]) * (number * 100))
     directories = [str(tmp_path / str(number)) for number in range(60)]
-    original = store.fs.linux.glances._look_at_some
+    original = store.fs.linux.directory_scan._scan_some
     seen_by = set()
 
     def look(part, **options):
         seen_by.add(threading.current_thread())
         return original(part, **options)
 
-    monkeypatch.setattr(store.fs.linux.glances, "_look_at_some", look)
-    monkeypatch.setattr(store.fs.linux.glances, "_waits", lambda: 0)
-    alone = list(glances(directories, is_cache_trusted=True))
+    monkeypatch.setattr(store.fs.linux.directory_scan, "_scan_some", look)
+    monkeypatch.setattr(store.fs.linux.directory_scan, "_waits", lambda: 0)
+    alone = list(scan_directories(directories, is_cache_trusted=True))
     assert seen_by == {threading.current_thread()}
 
     waits = itertools.count(0, 100)
-    monkeypatch.setattr(store.fs.linux.glances, "_waits", lambda: next(waits))
-    together = list(glances(directories, is_cache_trusted=True))
+    monkeypatch.setattr(store.fs.linux.directory_scan, "_waits", lambda: next(waits))
+    together = list(scan_directories(directories, is_cache_trusted=True))
 
     assert len(seen_by) > 1
-    assert together == alone == list(glances(directories, is_cache_trusted=False))
+    assert together == alone == list(scan_directories(directories, is_cache_trusted=False))
 
 
 def units_of(*places_and_sizes):

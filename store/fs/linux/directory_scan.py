@@ -1,4 +1,4 @@
-"""Reads the metadata of the files of many directories: the implementation of `Files.glance`.
+"""Reads the metadata of the files of many directories: the implementation of `Files.scan_directories`.
 
 A store has thousands of queues, whose files are mostly holes. Opening, mapping and searching each takes a millisecond;
 this module reads the few bytes that show the end of a queue with about ten system calls.
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from store.errors import StorageFailed
 from store.fs.descriptors import with_descriptor
 from store.fs.linux.regular_files import data_ranges, open_with_status
-from store.fs.ports import GLANCE_SIZE_BYTES, FileGlance
+from store.fs.ports import SUMMARY_SIZE_BYTES, FileSummary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,13 +38,13 @@ _AT_A_TIME: Final = 1024
 _WAITS_MAX: Final = 32
 
 
-def glances(directories: Sequence[str], *, is_cache_trusted: bool) -> Iterator[Sequence[FileGlance]]:
+def scan_directories(directories: Sequence[str], *, is_cache_trusted: bool) -> Iterator[Sequence[FileSummary]]:
     """Yield the files of each directory (size, data ranges, first and last bytes), in the order of the directories.
 
     Raises:
         StorageFailed: a file cannot be opened or read.
     """
-    look = partial(_look_at_some, is_cache_trusted=is_cache_trusted)
+    scan = partial(_scan_some, is_cache_trusted=is_cache_trusted)
     is_read_ahead = not is_cache_trusted
     for first in range(0, len(directories), _AT_A_TIME):
         end = min(first + _AT_A_TIME, len(directories))
@@ -52,7 +52,7 @@ def glances(directories: Sequence[str], *, is_cache_trusted: bool) -> Iterator[S
         is_alone = True
         while parts and is_alone:
             waits, blocks = _waits(), _blocks_read()
-            found = look(parts.pop(0), is_read_ahead=is_read_ahead)
+            found = scan(parts.pop(0), is_read_ahead=is_read_ahead)
             if _waits() - waits > _WAITS_MAX:
                 # If it also waited for directories, requesting pages in advance is not enough.
                 is_alone = not is_read_ahead
@@ -61,8 +61,8 @@ def glances(directories: Sequence[str], *, is_cache_trusted: bool) -> Iterator[S
                 is_read_ahead = not is_cache_trusted
             yield from found
         if parts:
-            with ThreadPoolExecutor(_THREADS, "glance") as threads:
-                for found in threads.map(partial(look, is_read_ahead=True), parts):
+            with ThreadPoolExecutor(_THREADS, "scan_directories") as threads:
+                for found in threads.map(partial(scan, is_read_ahead=True), parts):
                     yield from found
 
 
@@ -76,17 +76,17 @@ def _blocks_read() -> int:
     return resource.getrusage(resource.RUSAGE_THREAD).ru_inblock
 
 
-def _look_at_some(directories: Sequence[str], *, is_cache_trusted: bool, is_read_ahead: bool) -> list[list[FileGlance]]:
+def _scan_some(directories: Sequence[str], *, is_cache_trusted: bool, is_read_ahead: bool) -> list[list[FileSummary]]:
     names = [_names(directory) for directory in directories]
     if is_read_ahead:
         paths = [f"{directory}/{name}" for directory, there in zip(directories, names, strict=True) for name in there]
         found = chain.from_iterable(
-            _glance_ahead(paths[at : at + _OPEN_MAX], is_cache_trusted=is_cache_trusted)
+            _summaries_with_read_ahead(paths[at : at + _OPEN_MAX], is_cache_trusted=is_cache_trusted)
             for at in range(0, len(paths), _OPEN_MAX)
         )
         return [list(islice(found, len(there))) for there in names]
     return [
-        [_glance(f"{directory}/{name}", name) for name in names_there]
+        [_summary(f"{directory}/{name}", name) for name in names_there]
         for directory, names_there in zip(directories, names, strict=True)
     ]
 
@@ -112,11 +112,11 @@ def _open(path: str) -> tuple[int, int]:
     return descriptor, status.st_size
 
 
-def _glance(path: str, name: str) -> FileGlance:
+def _summary(path: str, name: str) -> FileSummary:
     """Return the metadata of one file."""
     descriptor, size = _open(path)
     if descriptor < 0:
-        return FileGlance(name, -1)
+        return FileSummary(name, -1)
     try:
         return _read(descriptor, name, size, data_ranges(descriptor, 0, size))
     except OSError as error:
@@ -125,10 +125,10 @@ def _glance(path: str, name: str) -> FileGlance:
         os.close(descriptor)
 
 
-def _glance_ahead(paths: Sequence[str], *, is_cache_trusted: bool) -> list[FileGlance]:
+def _summaries_with_read_ahead(paths: Sequence[str], *, is_cache_trusted: bool) -> list[FileSummary]:
     """Return the metadata of a few files, after requesting the pages of all of them."""
     opened: list[tuple[int, int, Ranges]] = []
-    found: list[FileGlance] = []
+    found: list[FileSummary] = []
     at = 0
     try:
         for at in range(len(paths)):
@@ -154,19 +154,19 @@ def _request(descriptor: int, size: int, *, is_cache_trusted: bool) -> Ranges:
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
     ranges = data_ranges(descriptor, 0, size)
     if ranges:
-        os.posix_fadvise(descriptor, 0, GLANCE_SIZE_BYTES, os.POSIX_FADV_WILLNEED)
-    if ranges and ranges[-1][1] > GLANCE_SIZE_BYTES:
-        position = ranges[-1][1] - GLANCE_SIZE_BYTES
-        os.posix_fadvise(descriptor, position, GLANCE_SIZE_BYTES, os.POSIX_FADV_WILLNEED)
+        os.posix_fadvise(descriptor, 0, SUMMARY_SIZE_BYTES, os.POSIX_FADV_WILLNEED)
+    if ranges and ranges[-1][1] > SUMMARY_SIZE_BYTES:
+        position = ranges[-1][1] - SUMMARY_SIZE_BYTES
+        os.posix_fadvise(descriptor, position, SUMMARY_SIZE_BYTES, os.POSIX_FADV_WILLNEED)
     return ranges
 
 
-def _read(descriptor: int, name: str, size: int, ranges: Ranges) -> FileGlance:
+def _read(descriptor: int, name: str, size: int, ranges: Ranges) -> FileSummary:
     """Return the metadata of an open file, with the first and the last bytes of its data."""
     if not ranges:
-        return FileGlance(name, size)
+        return FileSummary(name, size)
     data_end = ranges[-1][1]
-    head = tail = os.pread(descriptor, min(GLANCE_SIZE_BYTES, data_end), 0)
-    if data_end > GLANCE_SIZE_BYTES:
-        tail = os.pread(descriptor, GLANCE_SIZE_BYTES, data_end - GLANCE_SIZE_BYTES)
-    return FileGlance(name, size, ranges, head, tail)
+    head = tail = os.pread(descriptor, min(SUMMARY_SIZE_BYTES, data_end), 0)
+    if data_end > SUMMARY_SIZE_BYTES:
+        tail = os.pread(descriptor, SUMMARY_SIZE_BYTES, data_end - SUMMARY_SIZE_BYTES)
+    return FileSummary(name, size, ranges, head, tail)

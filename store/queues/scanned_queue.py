@@ -1,7 +1,7 @@
 """Determines the state of a queue from its files' metadata, without opening them, if they have the usual form.
 
 Usual are files of correct sizes and names without a gap, whose data is contiguous, full except for the last one, with a
-message as first and as last unit. For others `seen_queue` returns None, and `ConsumeQueue.load` opens, refuses or
+message as first and as last unit. For others `scanned_queue` returns None, and `ConsumeQueue.load` opens, refuses or
 repairs them; the results of both are equal.
 """
 
@@ -11,7 +11,7 @@ import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from store.fs.mapped_file_queue import name_of
-from store.fs.ports import GLANCE_SIZE_BYTES, FileGlance
+from store.fs.ports import SUMMARY_SIZE_BYTES, FileSummary
 from store.queues.unit import BLANK_SIZE, UNIT, UNIT_SIZE
 
 if TYPE_CHECKING:
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 _SIZE_AT: Final = 8
 _SIZE: Final = struct.Struct(">i")
-_ZEROS: Final = bytes(GLANCE_SIZE_BYTES + UNIT_SIZE)
+_ZEROS: Final = bytes(SUMMARY_SIZE_BYTES + UNIT_SIZE)
 
 
-class SeenQueue(NamedTuple):
+class ScannedQueue(NamedTuple):
     """The state of a queue, from the metadata of its files.
 
     Attributes:
@@ -44,10 +44,10 @@ class SeenQueue(NamedTuple):
     is_newest_whole: bool = False
 
 
-_NO_FILES: Final = SeenQueue()
+_NO_FILES: Final = ScannedQueue()
 
 
-def seen_queue(files: Sequence[FileGlance], file_size: int) -> SeenQueue | None:
+def scanned_queue(files: Sequence[FileSummary], file_size: int) -> ScannedQueue | None:
     """Return the queue that the metadata of its files shows; None if the files must be opened.
 
     Args:
@@ -61,9 +61,9 @@ def seen_queue(files: Sequence[FileGlance], file_size: int) -> SeenQueue | None:
         return None
     last = files[-1]
     if not last.ranges:
-        return SeenQueue(begin // UNIT_SIZE, begin // UNIT_SIZE) if len(files) == 1 else None
+        return ScannedQueue(begin // UNIT_SIZE, begin // UNIT_SIZE) if len(files) == 1 else None
     data_end = last.ranges[-1][1]
-    position = -(-max(data_end - GLANCE_SIZE_BYTES, 0) // UNIT_SIZE) * UNIT_SIZE
+    position = -(-max(data_end - SUMMARY_SIZE_BYTES, 0) // UNIT_SIZE) * UNIT_SIZE
     newest, used_count = _used(last.tail[len(last.tail) - (data_end - position) :], min(data_end, last.size) - position)
     if not used_count or not _is_begun(last):
         return None
@@ -73,10 +73,10 @@ def seen_queue(files: Sequence[FileGlance], file_size: int) -> SeenQueue | None:
         return None
     newest_begin = (begin + (len(files) - 1) * file_size + position) // UNIT_SIZE
     end = newest_begin + used_count
-    return SeenQueue(begin // UNIT_SIZE, end, place + size, first_place, newest_begin, newest, position == 0)
+    return ScannedQueue(begin // UNIT_SIZE, end, place + size, first_place, newest_begin, newest, position == 0)
 
 
-def _begin(files: Sequence[FileGlance], file_size: int) -> int | None:
+def _begin(files: Sequence[FileSummary], file_size: int) -> int | None:
     """Return the begin of the first file; None unless names and sizes are right, and each file's data has no gap."""
     begin = int(files[0].name) if files[0].name.isdecimal() else -1
     if begin % file_size:
@@ -89,12 +89,12 @@ def _begin(files: Sequence[FileGlance], file_size: int) -> int | None:
     return begin
 
 
-def _is_begun(file: FileGlance) -> bool:
+def _is_begun(file: FileSummary) -> bool:
     """Return whether the first place of a file has a unit."""
     return len(file.head) >= UNIT_SIZE and _size_of(file.head, 0) > 0
 
 
-def _is_full(file: FileGlance) -> bool:
+def _is_full(file: FileSummary) -> bool:
     """Return whether the last place of a file has a unit."""
     if not file.ranges or file.ranges[-1][1] != file.size or len(file.tail) < UNIT_SIZE:
         return False
