@@ -9,7 +9,6 @@ import random
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ import pytest
 
 from cluster.local.cluster import LocalCluster
 from dledger import Appended, AppendUnknown, LogClient, NotAppended
+from tests.support.message_history import ClientOutcome
 from tests.support.waiting import PATIENCE_S, wait_until
 
 if TYPE_CHECKING:
@@ -28,14 +28,6 @@ LogEntry = tuple[int, int, int, bytes]
 _LOG_TAIL_LINES = 30
 _BODY_ENTRIES_MAX = 40
 _BODY_SIZE_BYTES_MAX = 700
-
-
-class ClientOutcome(Enum):
-    """The outcome of an append at the client."""
-
-    APPENDED = "appended"
-    NOT_APPENDED = "not appended"
-    UNKNOWN = "unknown"
 
 
 @dataclass(slots=True)

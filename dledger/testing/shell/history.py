@@ -14,10 +14,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING
 
 from dledger.entries.format.entry import ENTRY_NORMAL
+from dledger.testing.checks.clients import ID_SIZE_BYTES, OperationOutcome
 from dledger.testing.faults import Violation
 from dledger.types import NO_GROUP, Role
 
@@ -30,17 +30,7 @@ if TYPE_CHECKING:
     from dledger.node.node import Node
     from dledger.storage.peer_directories import PeerDirectories
 
-ID_SIZE_BYTES = 8
 _READ_SIZE_BYTES = 64 * 1024
-
-
-class Answer(Enum):
-    """The outcome of an append as known to the client."""
-
-    OPEN = "open"
-    APPENDED = "appended"
-    NOT_APPENDED = "not appended"
-    UNKNOWN = "unknown"
 
 
 @dataclass(eq=False, slots=True)
@@ -49,7 +39,7 @@ class Append:
 
     first_id: int
     bodies: tuple[bytes, ...]
-    answer: Answer = Answer.OPEN
+    answer: OperationOutcome = OperationOutcome.OPEN
     places: tuple[Appended, ...] = ()
 
 
@@ -200,7 +190,7 @@ class History:
         Raises:
             Violation: it is wrong.
         """
-        self._end(append, Answer.APPENDED)
+        self._end(append, OperationOutcome.APPENDED)
         append.places = tuple(places)
         if places[-1].index < len(self.committed) or places[-1].index > self._unread_index:
             # Otherwise checked at the end.
@@ -210,16 +200,16 @@ class History:
 
     def refused(self, append: Append) -> None:
         """Record an answer `NotAppended` to a client."""
-        self._end(append, Answer.NOT_APPENDED)
+        self._end(append, OperationOutcome.NOT_APPENDED)
         self.refused_count += 1
 
     def unknown(self, append: Append) -> None:
         """Record an unknown outcome, also of a cancelled call."""
-        self._end(append, Answer.UNKNOWN)
+        self._end(append, OperationOutcome.UNKNOWN)
         self.unknown_count += 1
 
-    def _end(self, append: Append, answer: Answer) -> None:
-        if append.answer is not Answer.OPEN:
+    def _end(self, append: Append, answer: OperationOutcome) -> None:
+        if append.answer is not OperationOutcome.OPEN:
             raise Violation("outcome", f"append {append.first_id} was {append.answer.value}, and is {answer.value} now")
         append.answer = answer
 
@@ -243,9 +233,9 @@ class History:
             append, offset = self._appends.get(body_id, (None, 0))
             if append is None or append.bodies[offset] != entry.body:
                 raise Violation("log content", f"{entry.index} holds what no client sent: id {body_id}")
-            if append.answer is Answer.NOT_APPENDED:
+            if append.answer is OperationOutcome.NOT_APPENDED:
                 raise Violation("outcome", f"append {append.first_id} was refused, but is committed at {entry.index}")
-            if append.answer is Answer.OPEN:
+            if append.answer is OperationOutcome.OPEN:
                 raise Violation("outcome", f"append {append.first_id} was never answered")
             if body_id in seen:
                 raise Violation("log content", f"id {body_id} is at {seen[body_id]} and at {entry.index}")
@@ -253,7 +243,7 @@ class History:
         for entry in self._delivered_unread:
             self._check_delivered(entry)
         for append, _ in self._appends.values():
-            if append.answer is Answer.APPENDED:
+            if append.answer is OperationOutcome.APPENDED:
                 self._check_places(append)
 
     # ---------------------------------------------------------------------------------------------- reads
