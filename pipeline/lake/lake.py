@@ -217,15 +217,15 @@ class Lake:
         held = {file.path for file in self.files()}
         for table in self._tables or self._open_tables():
             found = table.paths()
-            if strange := sorted(held ^ found):
-                where = "only in the table" if strange[0] in found else "only in the manifests"
+            if differing := sorted(held ^ found):
+                where = "only in the table" if differing[0] in found else "only in the manifests"
                 remedy = (
                     "Compaction and vacuum work only on tables that no other program changes: use the other program's, "
                     "or archive the log into a new lake (docs/lakes.md)"
                 )
                 raise TableChanged(
                     f"lake {self.root}", f"a {self.kind} table of the {len(held)} files in the manifests",
-                    f"{len(strange)} that differ, first of all {strange[0]}, {where}", remedy,
+                    f"{len(differing)} that differ, first of all {differing[0]}, {where}", remedy,
                 )  # fmt: skip
 
     @contextmanager

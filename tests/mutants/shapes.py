@@ -115,7 +115,7 @@ def with_wipes(options):
     )
 
 
-def with_old_files_that_go(options):
+def with_deleted_data_files(options):
     return replace(
         with_elections(options),
         data_file_size_bytes=1024,
@@ -126,20 +126,20 @@ def with_old_files_that_go(options):
     )
 
 
-def with_strange_directories(options):
+def with_wrong_directories(options):
     """Directories of other groups, of other nodes, and without a name, one after the other."""
     shaped = with_nemesis(options, *DIRECTORY_OPS, NemesisOp.KILL)
     return replace(shaped, read_share=0.3, is_founded_without_faults=True)
 
 
-def with_strange_directories_from_the_founding(options):
+def with_wrong_directories_from_the_founding(options):
     """The same, as soon as all founders have a leader of the group: its first commit may not be known yet."""
-    return replace(with_strange_directories(options), is_founded_without_faults=False)
+    return replace(with_wrong_directories(options), is_founded_without_faults=False)
 
 
 def with_damaged_frames(options):
     """Bits of every hundredth message change in the network, in control frames and in payloads."""
-    shaped = with_old_files_that_go(options)
+    shaped = with_deleted_data_files(options)
     return replace(shaped, network=replace(shaped.network, damage_rate=0.01))
 
 
@@ -156,8 +156,8 @@ SOUND = (
     with_changes_of_members,
     with_members_that_are_cut,
     with_wipes,
-    with_old_files_that_go,
-    with_strange_directories,
-    with_strange_directories_from_the_founding,
+    with_deleted_data_files,
+    with_wrong_directories,
+    with_wrong_directories_from_the_founding,
     with_damaged_frames,
 )

@@ -40,9 +40,12 @@ def test_one_of_two_drivers_with_one_checkpoint_fails_with_an_error_that_names_i
                 return [output for driver in drivers if (output := final_output(driver))]
 
             output = wait_until(outputs_of_the_ended, lambda: "\n".join(driver.output for driver in drivers), START_S)
-            strange = [each for each in output if not re.search(_ONE_TOO_MANY, each)]
-            assert strange == [], "\n".join(
-                line[:400] for each in strange for line in each.splitlines() if "Exception" in line or "Error" in line
+            unexpected = [each for each in output if not re.search(_ONE_TOO_MANY, each)]
+            assert unexpected == [], "\n".join(
+                line[:400]
+                for each in unexpected
+                for line in each.splitlines()
+                if "Exception" in line or "Error" in line
             )
             lake = wait_until(lambda: lake_of(drivers, tmp_path / "out", sent), lambda: drivers[0].output, START_S)
         finally:

@@ -26,7 +26,7 @@ class TaskKilled(Exception):
     """A task ends here."""
 
 
-def crash_perhaps(draw, share):
+def crash_sometimes(draw, share):
     if draw.random() < share:
         raise TaskKilled
 
@@ -40,8 +40,8 @@ def run_task(target, partition, draw):
             with LogWriter(target, RowOrigin("query", 0, partition)) as writer:
                 for begin in range(0, ROWS, 100):
                     writer.write(batch.slice(begin, 100))
-                    crash_perhaps(draw, 0.1 * may_crash)
-                crash_perhaps(draw, 0.5 * may_crash)
+                    crash_sometimes(draw, 0.1 * may_crash)
+                crash_sometimes(draw, 0.5 * may_crash)
                 writer.finish()
         except (WriteFailed, TaskKilled):
             continue

@@ -32,7 +32,7 @@ def client_of(endpoints: str) -> LogClient:
     return LogClient(endpoints, deadline_s=PATIENCE_S, answer_timeout_s=2 * PATIENCE_S)
 
 
-def hand_leadership_on(cluster: LocalCluster) -> None:
+def transfer_leadership_once(cluster: LocalCluster) -> None:
     """Make another node leader; it appends a no-op, and may refuse appends until its followers have answered."""
 
     def is_handed_on() -> bool:

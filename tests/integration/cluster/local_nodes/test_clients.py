@@ -13,7 +13,7 @@ import pytest
 
 from dledger import Appended, AppendUnknown, AsyncLogClient, LogClient, NotAppended, ReadFailed
 from dledger.entries.format.entry import ENTRY_CONFIG_CHANGE, ENTRY_NOOP, ENTRY_NORMAL, MAX_BODY_BYTES
-from tests.integration.cluster.local_nodes.conftest import client_of, hand_leadership_on
+from tests.integration.cluster.local_nodes.conftest import client_of, transfer_leadership_once
 from tests.support.waiting import PATIENCE_S, run, wait_until
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def test_invalid_reads_are_refused_with_the_cause(cluster: LocalCluster, log: Lo
 
 
 def test_noops_of_leaders_are_hidden_unless_requested(cluster: LocalCluster, log: LogClient) -> None:
-    hand_leadership_on(cluster)
+    transfer_leadership_once(cluster)
     log.append(b"x")
 
     assert {1} == {entry.magic for entry in log.read()}

@@ -14,7 +14,7 @@ from pathlib import Path
 from cluster.local.cluster import LocalCluster
 from cluster.local.node import choose_ports
 from dledger.entries.format.entry import ENTRY_NOOP
-from tests.integration.cluster.local_nodes.conftest import OPTIONS, client_of, hand_leadership_on
+from tests.integration.cluster.local_nodes.conftest import OPTIONS, client_of, transfer_leadership_once
 from tests.support.waiting import PATIENCE_S, SCENARIO_LIMIT_S, wait_until
 
 
@@ -74,7 +74,7 @@ def test_get_prints_exactly_the_body(cluster: LocalCluster) -> None:
     assert list(cluster.node_ids) == [member["id"] for member in membership["members"]]
     assert membership["groupId"]
     assert b"entry 0 is a membership entry that the leader of term 1 wrote, not of a client" in first.stderr
-    hand_leadership_on(cluster)
+    transfer_leadership_once(cluster)
     with client_of(cluster.endpoints) as log:
         log.append(b"after the no-op")
         no_op = next(entry.index for entry in log.read(include_internal=True) if entry.magic == ENTRY_NOOP)

@@ -35,7 +35,7 @@ async def changed(cluster: Cluster, action: MembershipAction, node_id: str) -> N
         await asyncio.sleep(0.01)
 
 
-async def handed_on(cluster: Cluster) -> Node:
+async def transfer_to_follower(cluster: Cluster) -> Node:
     """Transfer the leadership to a follower; return it. One whose disk is slow may not catch up in time."""
     while True:
         leader, target = await cluster.leader(), await cluster.follower()
@@ -193,7 +193,7 @@ def test_leadership_is_transferred_under_load_and_nothing_acknowledged_is_lost(r
         for _ in range(3):
             count = len(acknowledged)
             await cluster.eventually(lambda count=count: len(acknowledged) > count + 20)
-            target = await handed_on(cluster)
+            target = await transfer_to_follower(cluster)
             await cluster.eventually(lambda target=target: target.is_leader)
             assert await cluster.leader() is target
         is_over = True

@@ -16,7 +16,7 @@ from dledger.testing.disk.file import SimFile
 from dledger.testing.disk.files import SimFiles
 from dledger.types import NO_INDEX
 from tests.mutants.mutant import CrashPoints, Mutant, Scenario, Seeds, Tests
-from tests.mutants.shapes import with_old_files_that_go
+from tests.mutants.shapes import with_deleted_data_files
 
 CATCH_UP = "tests/unit/dledger/core/test_catch_up.py::"
 NODE = "tests/unit/dledger/node/"
@@ -178,7 +178,7 @@ MUTANTS = (
     Mutant(
         old_log_is_deleted_at_once_by_a_reset,
         "a reset loses nothing before the new log has it",
-        Seeds(("Violation: aside",), with_old_files_that_go),
+        Seeds(("Violation: aside",), with_deleted_data_files),
     ),
     Mutant(
         current_log_is_freed_before_the_one_set_aside,
@@ -193,7 +193,7 @@ MUTANTS = (
     Mutant(
         old_log_is_never_deleted,
         "bounded disk",
-        Seeds(("Violation: aside",), with_old_files_that_go),
+        Seeds(("Violation: aside",), with_deleted_data_files),
     ),
     Mutant(
         rename_of_the_old_log_is_not_synced,
@@ -228,7 +228,7 @@ MUTANTS = (
     Mutant(
         snapshot_does_not_record_the_applied_index,
         "each entry is applied once",
-        Seeds(("Violation: state machine safety",), with_old_files_that_go),
+        Seeds(("Violation: state machine safety",), with_deleted_data_files),
     ),
     Mutant(
         snapshot_is_recorded_as_received_before_it_is_durable,
@@ -248,7 +248,7 @@ MUTANTS = (
     Mutant(
         retention_ignores_peers_that_still_need_entries,
         "what is not committed is kept",
-        Seeds(("Violation: retention",), with_old_files_that_go),
+        Seeds(("Violation: retention",), with_deleted_data_files),
     ),
     Mutant(
         catch_up_has_no_quota,

@@ -22,8 +22,8 @@ from dledger.types import NO_GROUP, NO_INDEX
 from tests.mutants.mutant import Mutant, Scenario, Seeds, Tests
 from tests.mutants.shapes import (
     with_damaged_frames,
-    with_strange_directories,
-    with_strange_directories_from_the_founding,
+    with_wrong_directories,
+    with_wrong_directories_from_the_founding,
 )
 
 TRUST = "tests/unit/dledger/core/test_trust.py::"
@@ -252,7 +252,7 @@ MUTANTS = (
     Mutant(
         answer_to_a_request_for_a_read_raises_the_term,
         "a foreign directory deposes no leader",
-        Seeds(("Violation: foreign group",), with_strange_directories),
+        Seeds(("Violation: foreign group",), with_wrong_directories),
     ),
     Mutant(
         new_nodes_are_rejected_before_the_first_commit,
@@ -262,12 +262,12 @@ MUTANTS = (
     Mutant(
         directory_of_any_node_is_accepted,
         "exchanged directories are refused",
-        Seeds(("Violation: identity",), with_strange_directories),
+        Seeds(("Violation: identity",), with_wrong_directories),
     ),
     Mutant(
         directory_without_identity_is_accepted,
         "a directory is used by its node alone",
-        Seeds(("Violation: identity",), with_strange_directories),
+        Seeds(("Violation: identity",), with_wrong_directories),
     ),
     Mutant(
         control_frames_are_accepted_without_their_checksum,
@@ -307,7 +307,7 @@ MUTANTS = (
     Mutant(
         only_a_committed_membership_has_the_group_id,
         "a foreign directory deletes nothing",
-        Seeds(("Violation: foreign group",), with_strange_directories_from_the_founding),
+        Seeds(("Violation: foreign group",), with_wrong_directories_from_the_founding),
     ),
     Mutant(
         agreed_group_id_is_not_saved,
