@@ -1,7 +1,7 @@
 """What the blocking and the asyncio client know about frame ports: addresses, failures, tokens. It does no I/O.
 
 Nodes name their frame port in `Status`. A port that cannot be reached or does not speak the protocol is not tried
-again for a while, and its node is called by gRPC meanwhile; nobody is told, because nothing is missing.
+again for a while, and its node is called by gRPC meanwhile; callers see no difference.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from dledger.frames.codec import (
     GREETING,
     METHODS,
     VERSION,
-    BadFrame,
-    FrameReader,
+    BadClientFrame,
+    ClientFrameReader,
     decode_greeting,
     decode_methods,
 )
@@ -121,7 +121,7 @@ class FramePorts:
             self._pauses.pop(address, None)
 
     def token(self, port: Address) -> Token | None:
-        """Return what gives the token of calls to a port; None: there is none, or it must not be sent there."""
+        """Return the source of the token for calls to a port; None: there is none, or it must not be sent there."""
         return token_for(str(port), self._security)
 
     def tls(self, port: Address) -> tuple[ssl.SSLContext, str] | None:
@@ -144,7 +144,7 @@ class Welcome:
         methods: their numbers, by path; None until they have arrived.
     """
 
-    def __init__(self, reader: FrameReader) -> None:
+    def __init__(self, reader: ClientFrameReader) -> None:
         self.methods: dict[str, int] | None = None
         self._reader = reader
         self._greeting: bytearray | None = bytearray()
@@ -153,7 +153,7 @@ class Welcome:
         """Take bytes; return whether the methods are known.
 
         Raises:
-            BadFrame: it is no such server, or has no version in common.
+            BadClientFrame: it is no such server, or has no version in common.
         """
         if self._greeting is not None:
             self._greeting += data
@@ -161,13 +161,13 @@ class Welcome:
                 return False
             versions = decode_greeting(bytes(self._greeting[: GREETING.size]))
             if versions != (VERSION, VERSION):
-                raise BadFrame(f"expected version {VERSION}, found {versions}")
+                raise BadClientFrame(f"expected version {VERSION}, found {versions}")
             data = bytes(self._greeting[GREETING.size :])
             self._greeting = None
         for frame in self._reader.received(data):
             if self.methods is not None or frame.kind != METHODS:
                 # A server that is stopping closes the connection next.
-                raise BadFrame(f"expected the methods first, found a frame of kind {frame.kind}")
+                raise BadClientFrame(f"expected the methods first, found a frame of kind {frame.kind}")
             self.methods = decode_methods(frame.payload)
         return self.methods is not None
 

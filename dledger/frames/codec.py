@@ -66,11 +66,11 @@ _SERVER_KINDS: Final = {CALL: REQUEST_SIZE_BYTES_MAX, TOKEN: TOKEN_SIZE_BYTES_MA
 _CLIENT_KINDS: Final = {ANSWER: ANSWER_SIZE_BYTES_MAX, CLOSING: 0, METHODS: METHODS_SIZE_BYTES_MAX}
 
 
-class BadFrame(DLedgerError):
+class BadClientFrame(DLedgerError):
     """The other side does not follow the protocol: close the connection. Nothing of the frame was used."""
 
 
-class Frame(NamedTuple):
+class ClientFrame(NamedTuple):
     """One frame; see the table of the module."""
 
     kind: int
@@ -89,13 +89,13 @@ def decode_greeting(data: bytes) -> tuple[int, int]:
     """Return the lowest and the highest version in a greeting of 8 bytes.
 
     Raises:
-        BadFrame: it is no greeting.
+        BadClientFrame: it is no greeting.
     """
     magic, version_min, version_max = GREETING.unpack(data)
     if magic != MAGIC:
-        raise BadFrame(f"expected a greeting that begins with {MAGIC!r}, found {data!r}")
+        raise BadClientFrame(f"expected a greeting that begins with {MAGIC!r}, found {data!r}")
     if version_min > version_max:
-        raise BadFrame(f"expected versions in order, found {version_min} to {version_max}")
+        raise BadClientFrame(f"expected versions in order, found {version_min} to {version_max}")
     return version_min, version_max
 
 
@@ -114,18 +114,18 @@ def decode_methods(payload: bytes) -> dict[str, int]:
     """Return the number of each method.
 
     Raises:
-        BadFrame: it is no list of paths.
+        BadClientFrame: it is no list of paths.
     """
     try:
         paths = payload.decode("ascii").split("\n")
     except UnicodeDecodeError as error:
-        raise BadFrame(f"expected paths of methods in ASCII, found {payload[:64]!r}") from error
+        raise BadClientFrame(f"expected paths of methods in ASCII, found {payload[:64]!r}") from error
     if paths.pop() or len(paths) > 256:
-        raise BadFrame(f"expected at most 256 paths that end with a line feed, found {payload[-64:]!r}")
+        raise BadClientFrame(f"expected at most 256 paths that end with a line feed, found {payload[-64:]!r}")
     return {path: number for number, path in enumerate(paths)}
 
 
-class FrameReader:
+class ClientFrameReader:
     """Splits received bytes into frames. It keeps at most one frame that is not complete.
 
     Args:
@@ -142,12 +142,12 @@ class FrameReader:
         self._wanted = HEAD.size
 
     @classmethod
-    def of_server(cls) -> FrameReader:
+    def of_server(cls) -> ClientFrameReader:
         """Return a reader of what clients send."""
         return cls(_SERVER_KINDS)
 
     @classmethod
-    def of_client(cls) -> FrameReader:
+    def of_client(cls) -> ClientFrameReader:
         """Return a reader of what servers send."""
         return cls(_CLIENT_KINDS)
 
@@ -156,11 +156,11 @@ class FrameReader:
         """Bytes of the incomplete frame that have arrived."""
         return len(self._left)
 
-    def received(self, data: bytes) -> list[Frame]:
+    def received(self, data: bytes) -> list[ClientFrame]:
         """Return the frames that are complete with `data`.
 
         Raises:
-            BadFrame: a head is not as the protocol permits; no more may be received.
+            BadClientFrame: a head is not as the protocol permits; no more may be received.
         """
         if self._left:
             # A bytearray grows in steps, so that a frame that arrives byte by byte costs neither time nor memory.
@@ -169,18 +169,18 @@ class FrameReader:
                 return []
             data = bytes(self._left)
             self._left = bytearray()
-        frames: list[Frame] = []
+        frames: list[ClientFrame] = []
         begin, end, head_size = 0, len(data), HEAD.size
         self._wanted = head_size
         while end - begin >= head_size:
             size, kind, detail, reserved, call_id, number = HEAD.unpack_from(data, begin)
             if size > self._size_max_by_kind.get(kind, -1) or reserved:
-                raise BadFrame(self._fault_of(size, kind, reserved))
+                raise BadClientFrame(self._fault_of(size, kind, reserved))
             next_begin = begin + head_size + size
             if next_begin > end:
                 self._wanted = head_size + size
                 break
-            frames.append(Frame(kind, detail, call_id, number, data[begin + head_size : next_begin]))
+            frames.append(ClientFrame(kind, detail, call_id, number, data[begin + head_size : next_begin]))
             begin = next_begin
         if begin < end:
             self._left += data[begin:] if begin else data

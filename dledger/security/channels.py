@@ -63,7 +63,7 @@ def is_on_loopback(address: str) -> bool:
 
 
 def token_for(address: str, security: Security) -> Token | None:
-    """Return what gives the token for calls to an address; None: none may be sent there, or there is none."""
+    """Return the source of the token for calls to an address; None: there is none, or it must not be sent there."""
     if isinstance(security, Tls) or security.token is None or security.is_token_exposed or is_on_loopback(address):
         return security.token
     logger.warning("token_not_sent address=%s: the connection is plain; use TLS, or allow it", address)

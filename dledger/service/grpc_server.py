@@ -158,16 +158,24 @@ async def start_grpc_server(
     except RuntimeError as error:
         raise ServerNotStarted(f"cannot listen on {address}: {error}") from error
     if frames is not None:
-        try:
-            await frames.start(framed_methods(services, guard))
-        except OSError as error:
-            raise ServerNotStarted(f"cannot listen on {frames.address}: {error}") from error
+        await _start_frames(frames, services, guard)
     await server.start()
-    by_address = ConnectionsByAddress(address.port, max(1, connections_max() // 2))
+    _watch_addresses(server, address.port)
+    return server
+
+
+async def _start_frames(frames: FramePort, services: Sequence[Served], guard: RequestGuard) -> None:
+    try:
+        await frames.start(framed_methods(services, guard))
+    except OSError as error:
+        raise ServerNotStarted(f"cannot listen on {frames.address}: {error}") from error
+
+
+def _watch_addresses(server: grpc.aio.Server, port: int) -> None:
+    by_address = ConnectionsByAddress(port, max(1, connections_max() // 2))
     watching = asyncio.get_running_loop().create_task(by_address.watch(server))
     _WATCHING.add(watching)
     watching.add_done_callback(_WATCHING.discard)
-    return server
 
 
 def framed_methods(services: Sequence[Served], guard: RequestGuard) -> list[FramedMethod]:

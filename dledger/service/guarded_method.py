@@ -1,4 +1,4 @@
-"""One method behind its checks, whatever carries its calls: gRPC (`request_guard`) or frames (`frames`).
+"""One method and the checks before it, whatever carries its calls: gRPC (`request_guard`) or frames (`frames`).
 
 A call with one request and one response passes the same steps in the same order: the gate, a place among all calls, the
 size of the request, its encoding, the bounds of its fields, the rights to this request, the service, the gate's note of

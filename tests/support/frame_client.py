@@ -12,8 +12,8 @@ from dledger.frames.codec import (
     CLOSING,
     GREETING,
     METHODS,
-    Frame,
-    FrameReader,
+    ClientFrame,
+    ClientFrameReader,
     decode_greeting,
     decode_methods,
     encode_frame,
@@ -36,8 +36,8 @@ class RawFrames:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
         self.methods: dict[str, int] = {}
-        self._frames = FrameReader.of_client()
-        self._arrived: list[Frame] = []
+        self._frames = ClientFrameReader.of_client()
+        self._arrived: list[ClientFrame] = []
 
     async def greet(self) -> None:
         self.writer.write(encode_greeting())
@@ -54,7 +54,7 @@ class RawFrames:
         data = request if isinstance(request, bytes) else request.SerializeToString()
         self.send(encode_frame(CALL, data, detail=self.methods[path], call_id=call_id, number=deadline_ms))
 
-    async def next(self) -> Frame:
+    async def next(self) -> ClientFrame:
         """Return the next frame; EOFError: the server has closed the connection."""
         async with asyncio.timeout(PATIENCE_S):
             while not self._arrived:
@@ -64,13 +64,13 @@ class RawFrames:
                 self._arrived = self._frames.received(data)
         return self._arrived.pop(0)
 
-    async def answer(self, call_id: int, path: str, request: Any, deadline_ms: int = DEADLINE_MS) -> Frame:
+    async def answer(self, call_id: int, path: str, request: Any, deadline_ms: int = DEADLINE_MS) -> ClientFrame:
         self.call(call_id, path, request, deadline_ms)
         frame = await self.next()
         assert (frame.kind, frame.call_id) == (ANSWER, call_id)
         return frame
 
-    async def closed(self) -> list[Frame]:
+    async def closed(self) -> list[ClientFrame]:
         """Return the frames until the server closes the connection, and wait for that."""
         found = []
         with suppress(EOFError, ConnectionError):

@@ -1,5 +1,5 @@
 # ruff: noqa: N802  (gRPC prescribes the names of the methods)
-"""A LogService with scripted answers behind the real server of gRPC and the real frame port, in a thread of its own."""
+"""A LogService with scripted answers, on the real server of gRPC and the real frame port, in a thread of its own."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ from dledger.frames.codec import (
     CALL_ID_MAX,
     TOKEN,
     TOKEN_SIZE_BYTES_MAX,
-    BadFrame,
-    FrameReader,
+    BadClientFrame,
+    ClientFrameReader,
     encode_frame,
     encode_greeting,
 )
@@ -67,7 +67,7 @@ class FrameLink(asyncio.Protocol):
         self._token = token
         self._sent_token = ""
         self._loop = asyncio.get_running_loop()
-        self._reader = FrameReader.of_client()
+        self._reader = ClientFrameReader.of_client()
         self._welcome: Welcome | None = Welcome(self._reader)
         # Resolves with the greeting.
         self.greeted: asyncio.Future[None] = self._loop.create_future()
@@ -80,11 +80,11 @@ class FrameLink(asyncio.Protocol):
         self._reason = "closed by the node"
 
     def attach(self, user: LinkUser) -> None:
-        """Tell `user` when the link closes or ends."""
+        """Call `user` when the link closes or ends."""
         self._opened[user] = None
 
     def detach(self, user: LinkUser) -> None:
-        """Tell `user` nothing more."""
+        """Do not call `user` any more."""
         self._opened.pop(user, None)
 
     def call(self, user: LinkUser, method: int, request: bytes) -> int:
@@ -145,7 +145,7 @@ class FrameLink(asyncio.Protocol):
                         self.greeted.set_result(None)
                 return
             frames = self._reader.received(data)
-        except BadFrame as error:
+        except BadClientFrame as error:
             self.abort(str(error))
             return
         for kind, status, call_id, _, payload in frames:
@@ -165,7 +165,7 @@ class FrameLink(asyncio.Protocol):
             self._drained = self._loop.create_future()
 
     def resume_writing(self) -> None:
-        """Let senders go on."""
+        """Wake the senders."""
         if self._drained is not None:
             self._drained.set_result(None)
             self._drained = None
@@ -259,7 +259,7 @@ class FrameLinks:
             link.abort("the client was closed")
             raise
         finally:
-            # Nobody waits for it after a failure.
+            # It has no waiter after a failure.
             link.greeted.cancel()
         self.ports.worked(address)
         self._links[address] = link

@@ -27,8 +27,8 @@ from dledger.frames.codec import (
     REQUEST_SIZE_BYTES_MAX,
     TOKEN,
     TOKEN_SIZE_BYTES_MAX,
-    BadFrame,
-    FrameReader,
+    BadClientFrame,
+    ClientFrameReader,
     encode_frame,
     encode_greeting,
 )
@@ -163,7 +163,7 @@ class _Connection:
     """One connection after its greeting; one thread at a time uses it."""
 
     def __init__(
-        self, connected: socket.socket, reader: FrameReader, methods: dict[str, int], token: Token | None
+        self, connected: socket.socket, reader: ClientFrameReader, methods: dict[str, int], token: Token | None
     ) -> None:
         self.methods = methods
         # The server takes no more calls.
@@ -208,7 +208,7 @@ class _Connection:
             return self._answer_of(call_id, timeout_s)
         except TimeoutError:
             raise FrameCallFailed(grpc.StatusCode.DEADLINE_EXCEEDED, "no answer in time") from None
-        except (OSError, BadFrame) as error:
+        except (OSError, BadClientFrame) as error:
             raise FrameCallFailed(grpc.StatusCode.UNAVAILABLE, f"{_LOST}: {error}") from None
 
     def _send(self, data: bytes) -> None:
@@ -235,7 +235,7 @@ class _Connection:
                 elif its_id == call_id:
                     found = status, payload
                 else:
-                    raise BadFrame(f"expected the answer to call {call_id}, found that to {its_id}")
+                    raise BadClientFrame(f"expected the answer to call {call_id}, found that to {its_id}")
             if found is not None:
                 return found
             # A large answer comes in pieces: the limit is for all of them.
@@ -255,7 +255,7 @@ def _connected(ports: FramePorts, port: Address, limit_s: float) -> _Connection:
     """Return a connection that has greeted.
 
     Raises:
-        OSError, BadFrame, NoFrames: it cannot be made.
+        OSError, BadClientFrame, NoFrames: it cannot be made.
     """
     deadline = time.monotonic() + limit_s
     connected = socket.create_connection((port.host.strip("[]"), port.port), timeout=limit_s)
@@ -264,14 +264,14 @@ def _connected(ports: FramePorts, port: Address, limit_s: float) -> _Connection:
         tls = ports.tls(port)
         if tls is not None:
             connected = tls[0].wrap_socket(connected, server_hostname=tls[1])
-        reader = FrameReader.of_client()
+        reader = ClientFrameReader.of_client()
         return _Connection(connected, reader, _greeted(connected, reader, deadline), ports.token(port))
     except BaseException:
         connected.close()
         raise
 
 
-def _greeted(connected: socket.socket, reader: FrameReader, deadline: float) -> dict[str, int]:
+def _greeted(connected: socket.socket, reader: ClientFrameReader, deadline: float) -> dict[str, int]:
     """Greet, and return the numbers of the server's methods."""
     connected.sendall(encode_greeting())
     welcome = Welcome(reader)

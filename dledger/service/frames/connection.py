@@ -25,9 +25,9 @@ from dledger.frames.codec import (
     HEAD,
     NOT_BEGUN,
     VERSION,
-    BadFrame,
-    Frame,
-    FrameReader,
+    BadClientFrame,
+    ClientFrame,
+    ClientFrameReader,
     decode_greeting,
     encode_frame,
     encode_greeting,
@@ -67,7 +67,7 @@ class FramedMethod(NamedTuple):
     behaviour: Callable[[Any, Context], Awaitable[Any]]
 
 
-class ConnectionOwner(Protocol):
+class _Port(Protocol):
     """The port of a connection: it has the limits of all connections together."""
 
     limits: FrameLimits
@@ -110,7 +110,7 @@ class FrameConnection(asyncio.Protocol):
         client: the key by which connections are counted: an address, or a network of IPv6.
     """
 
-    def __init__(self, owner: ConnectionOwner, client: str) -> None:
+    def __init__(self, owner: _Port, client: str) -> None:
         self.client = client
         self.peer = ""
         # The task that makes the connection; ends with it.
@@ -121,10 +121,10 @@ class FrameConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._context: FrameContext | None = None
         self._greeting: bytearray | None = bytearray()
-        self._reader = FrameReader.of_server()
+        self._reader = ClientFrameReader.of_server()
         self._calls: dict[int, _Running] = {}
         self._call_bytes = 0
-        self._waiting: deque[Frame] = deque()
+        self._waiting: deque[ClientFrame] = deque()
         self._is_reading = True
         self._answers: list[bytes] = []
         self._is_flushing = False
@@ -177,7 +177,7 @@ class FrameConnection(asyncio.Protocol):
                     self._hold()
                     break
                 self._take(frame)
-        except BadFrame as error:
+        except BadClientFrame as error:
             self._end(Closed.PROTOCOL if self._greeting is None else Closed.GREETING, str(error))
             return
         if self._reader.size_bytes > _UNSENT_SIZE_BYTES_MAX:
@@ -304,21 +304,21 @@ class FrameConnection(asyncio.Protocol):
         self._owner.on_greeted(self)
         return bytes(greeting[GREETING.size :])
 
-    def _take(self, frame: Frame) -> None:
+    def _take(self, frame: ClientFrame) -> None:
         """Process a frame.
 
         Raises:
-            BadFrame: the client does not follow the protocol.
+            BadClientFrame: the client does not follow the protocol.
         """
         assert self._context is not None
         if frame.kind != CALL:
             if not frame.payload.isascii() or frame.detail or frame.call_id or frame.number:
-                raise BadFrame("expected a token of ASCII and no other fields")
+                raise BadClientFrame("expected a token of ASCII and no other fields")
             self._context = self._context.with_token(frame.payload.decode("ascii"))
             return
         _, number, call_id, deadline_ms, request = frame
         if not call_id or call_id in self._calls or not 1 <= deadline_ms <= DEADLINE_MS_MAX:
-            raise BadFrame(f"expected a new call and its deadline, found call {call_id} with {deadline_ms} ms")
+            raise BadClientFrame(f"expected a new call and its deadline, found call {call_id} with {deadline_ms} ms")
         self._begun += 1
         if self._closing_s is not None:
             self._answer(call_id, _NUMBERS[grpc.StatusCode.UNAVAILABLE], NOT_BEGUN.encode())
@@ -403,7 +403,7 @@ class FrameConnection(asyncio.Protocol):
         try:
             while self._waiting and not self._is_held():
                 self._take(self._waiting.popleft())
-        except BadFrame as error:
+        except BadClientFrame as error:
             self._end(Closed.PROTOCOL, str(error))
             return
         if not self._waiting and not self._is_held() and not self._is_reading:

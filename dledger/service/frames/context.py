@@ -76,7 +76,7 @@ class FrameContext:
 
 
 def auth_of(connection: ssl.SSLObject | None) -> Mapping[str, Sequence[bytes]]:
-    """Return what a connection proves of the certificate of its other end; nothing if it has shown none.
+    """Return the verified certificate of the other end of a connection and its names; nothing if it has shown none.
 
     Args:
         connection: after its handshake, which has verified the certificate; None: it is plain.

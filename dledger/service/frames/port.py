@@ -57,7 +57,7 @@ class FramePort:
     """The frame port of one server, from `start` to `stop`.
 
     Args:
-        address: to listen on, and what clients are told.
+        address: to listen on; the server names it to clients.
         security: of all connections: that of gRPC's port.
         limits: of connections.
 

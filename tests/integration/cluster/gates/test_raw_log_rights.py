@@ -45,7 +45,7 @@ from tests.support.certificates import (
     user_pair,
     write_tls,
 )
-from tests.support.frame_client import raw_frames
+from tests.support.frame_client import RawFrames, raw_frames
 from tests.support.waiting import PATIENCE_S, in_a_loop
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ UNTRUSTED_URI = user_identity("untrusted", "h").uri
 
 @in_a_loop
 async def test_each_method_by_frames_is_for_the_same_certificates_and_is_recorded(tmp_path: Path) -> None:
-    """Goal: frames open no method to anybody. Method: every method of the port with every identity, as on gRPC."""
+    """Goal: frames give no rights. Method: every method of the port with every identity, as on gRPC."""
     async with raw_node(tmp_path, audit="all", **LISTS) as node:
         async with raw_frames(node.frames, client_context(NODE)) as frames:
             framed = list(frames.methods)
@@ -313,6 +313,13 @@ async def test_user_above_its_quota_is_refused_and_nodes_are_not(
     assert 'dledger_audit_lost_total{group="g",kind="admin",self_id="n0"} 0.0' in page
 
 
+async def opened_frames(node: RawNode, stack: AsyncExitStack) -> dict[str, RawFrames]:
+    return {
+        name: await stack.enter_async_context(raw_frames(node.frames, client_context(security)))
+        for name, security in {"writer": WRITER, "node": NODE, "reader": READER}.items()
+    }
+
+
 @in_a_loop
 async def test_revoked_certificates_are_refused_by_every_rpc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Goal: a stolen certificate ends at once. Method: of a user and of a node, on connections that are open already.
@@ -336,10 +343,7 @@ async def test_revoked_certificates_are_refused_by_every_rpc(tmp_path: Path, mon
                     return f"{error.code().name} {error.details()}"
                 return ""
 
-            framed = {
-                name: await stack.enter_async_context(raw_frames(node.frames, client_context(security)))
-                for name, security in {"writer": WRITER, "node": NODE, "reader": READER}.items()
-            }
+            framed = await opened_frames(node, stack)
             assert [await status(name) for name in channels] == ["", "", ""]
             assert [(await each.answer(1, LOG + "Status", b"")).detail for each in framed.values()] == [0, 0, 0]
             stream = LogServiceStub(channels["writer"]).AppendStream(timeout=PATIENCE_S)
