@@ -45,7 +45,7 @@ from tests.support.certificates import (
     user_pair,
     write_tls,
 )
-from tests.support.frame_client import RawFrames, raw_frames
+from tests.support.network.frame_client import RawFrames, raw_frames
 from tests.support.waiting import PATIENCE_S, in_a_loop
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from dledger.security.settings import PLAIN, Plain, Tls
 from dledger.service.call_gate import AllRights
 from dledger.v1 import log_pb2
 from tests.support.certificates import new_authority, node_pair, tls_of, user_pair
-from tests.support.framed_node import FramedNode
+from tests.support.network.framed_node import FramedNode
 from tests.support.waiting import PATIENCE_S, run, wait_until
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import pytest
 
 from dledger.frames.codec import TOKEN, encode_frame
 from dledger.v1 import log_pb2
-from tests.support.frame_client import raw_frames
-from tests.support.framed_log import APPEND, STATUS, serving
+from tests.support.network.frame_client import raw_frames
+from tests.support.network.framed_log import APPEND, STATUS, serving
 from tests.support.waiting import run, until
 
 REQUESTS = {

@@ -13,8 +13,8 @@ from dledger.frames import codec
 from dledger.frames.codec import ANSWER, CALL, CLOSING, TOKEN, encode_frame, encode_greeting
 from dledger.service.frames.limits import Closed
 from dledger.v1 import log_pb2
-from tests.support.frame_client import raw_frames
-from tests.support.framed_log import APPEND, LARGE, STATUS, serving
+from tests.support.network.frame_client import raw_frames
+from tests.support.network.framed_log import APPEND, LARGE, STATUS, serving
 from tests.support.waiting import run, until
 
 # --------------------------------------------------------------------------------------------------- hostile clients
