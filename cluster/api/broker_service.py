@@ -41,6 +41,8 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 # Responses of methods that change something.
 _OF_CHANGES: Final = (pb.ChangeResponse, pb.CommitOffsetResponse, pb.LockQueuesResponse)
+# What clients send most and wait for.
+_FRAMED: Final = frozenset({"Put", "Get"})
 _FAMILIES: Final = {"ipv4": socket.AF_INET, "ipv6": socket.AF_INET6}
 
 
@@ -49,10 +51,12 @@ class BrokerService(broker_pb2_grpc.BrokerServiceServicer):
 
     Args:
         core: rules of the broker.
+        frame_address: of the frame port, for routes; empty: there is none.
     """
 
-    def __init__(self, core: BrokerCore) -> None:
+    def __init__(self, core: BrokerCore, *, frame_address: str = "") -> None:
         self._core = core
+        self._frame_address = frame_address
         self._puts = PutCalls(core)
         self._reads = ReadCalls(core)
         self._queries = QueryCalls(core)
@@ -63,7 +67,7 @@ class BrokerService(broker_pb2_grpc.BrokerServiceServicer):
     def served(self) -> Served:
         """Return the registration of this service at a server."""
         service = pb.DESCRIPTOR.services_by_name["BrokerService"]
-        guard = Guard(BROKER_BOUNDS, self._refuse, is_stream_checked=True)
+        guard = Guard(BROKER_BOUNDS, self._refuse, is_stream_checked=True, framed=_FRAMED)
         return Served(broker_pb2_grpc.add_BrokerServiceServicer_to_server, self, service, guard)
 
     def _refuse(self, error: IllegalRequest, response: Any, request: Any) -> Message:
@@ -178,7 +182,12 @@ class BrokerService(broker_pb2_grpc.BrokerServiceServicer):
 
     async def Route(self, request: nameserver_pb2.RouteRequest, context: Context) -> nameserver_pb2.RouteResponse:
         """Return the routes of topics."""
-        return await answered(self._core, nameserver_pb2.RouteResponse, self.topics.route(request), is_read=True)
+        kind = nameserver_pb2.RouteResponse
+        response: nameserver_pb2.RouteResponse = await answered(
+            self._core, kind, self.topics.route(request), is_read=True
+        )
+        response.frame_address = self._frame_address
+        return response
 
     async def Status(self, request: pb.BrokerStatusRequest, context: Context) -> pb.BrokerStatusResponse:
         """Return the state of this node's message store."""

@@ -45,6 +45,7 @@ from cluster.server.security import standalone_security
 from cluster.server.store_host import resolve_store_host
 from dledger.security.revoked import CurrentRevoked, nothing_revoked
 from dledger.security.settings import PLAIN
+from dledger.service.frames.metrics import frame_port
 from dledger.service.grpc_server import Served, start_grpc_server
 from store.fs.linux.files import OsFiles
 
@@ -114,7 +115,7 @@ class Broker:
         self._metrics = BrokerMetrics(registry, options.broker, options.self_id)
         replica.when_flushed(self._metrics.flush_latency_s.observe)
         self.core = BrokerCore(replica, options, self._metrics)
-        self._service = BrokerService(self.core)
+        self._service = BrokerService(self.core, frame_address=str(frames.address) if frames is not None else "")
         scope = Scope(
             options.cluster,
             has_topic=lambda name: name in replica.state.topics,
@@ -234,6 +235,7 @@ class BrokerConfig:
         audit: settings of the audit log.
         tls: TLS of both addresses, and of connections to name servers.
         revoked_file: certificates that are refused; empty: none.
+        frame_address: of the frame port; None: there is none.
     """
 
     store: StandaloneConfig
@@ -245,6 +247,7 @@ class BrokerConfig:
     audit: AuditSettings = field(default_factory=AuditSettings)
     tls: ProcessTls = field(default_factory=ProcessTls)
     revoked_file: str = ""
+    frame_address: Address | None = None
 
 
 def run_broker(config: BrokerConfig) -> int:
@@ -259,9 +262,9 @@ async def _serve(config: BrokerConfig, stopped: asyncio.Future[signal.Signals]) 
         StoreError, DLedgerError: the broker could not start, or had to stop.
         OSError: an address cannot be listened on.
     """
-    registry = process_registry()
+    registry, name = process_registry(), config.options.broker
     async with AsyncExitStack() as stack:
-        security = await standalone_security(config.tls, config.revoked_file, config.options.broker, registry, stack)
+        security = await standalone_security(config.tls, config.revoked_file, name, registry, stack)
         stack.enter_context(
             metrics_page(config.metrics_address, registry, tls=security.metrics, revoked=security.revoked)
         )
@@ -282,8 +285,9 @@ async def _serve(config: BrokerConfig, stopped: asyncio.Future[signal.Signals]) 
             security=security.clients,
             audit=audit,
             revoked=security.revoked,
+            frames=frame_port(config.frame_address, security.clients, registry, group=name, self_id=name),
         )
         await stack.enter_async_context(broker)
         warn_of_readers(config.store.path, "commitlog", "consumequeue", "config")
-        print_ready(broker=config.options.broker, grpc=config.address, metrics=config.metrics_address or "")
+        print_ready(broker=name, grpc=config.address, metrics=config.metrics_address or "")
         await wait_end(stopped, replica.failure)

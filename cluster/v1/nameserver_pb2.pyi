@@ -384,6 +384,7 @@ class RouteResponse(_message.Message):
     MAY_LACK_TOPICS_FIELD_NUMBER: _builtins.int
     BROKER_FIELD_NUMBER: _builtins.int
     TERM_FIELD_NUMBER: _builtins.int
+    FRAME_ADDRESS_FIELD_NUMBER: _builtins.int
     may_lack_topics: _builtins.bool
     """True: a missing topic may exist nevertheless, so ask again. Set by a name server that has just started, that has no
     registered broker, or whose answer would be too large; and by a broker's node while it accepts no puts.
@@ -393,6 +394,10 @@ class RouteResponse(_message.Message):
     otherwise they may be outdated, and are used only without a better route.
     """
     term: _builtins.int
+    frame_address: _builtins.str
+    """From a broker's node: host:port at which clients may put by frames instead of gRPC (dledger/frames), to this node
+    only; empty: there is none.
+    """
     @_builtins.property
     def answer(self) -> _answer_pb2.Answer: ...
     @_builtins.property
@@ -407,10 +412,11 @@ class RouteResponse(_message.Message):
         may_lack_topics: _builtins.bool = ...,
         broker: _builtins.str = ...,
         term: _builtins.int = ...,
+        frame_address: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "broker", b"broker", "may_lack_topics", b"may_lack_topics", "routes", b"routes", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "broker", b"broker", "frame_address", b"frame_address", "may_lack_topics", b"may_lack_topics", "routes", b"routes", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

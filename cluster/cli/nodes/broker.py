@@ -60,6 +60,10 @@ _Standalone = Annotated[
     typer.Option("--standalone", metavar="DIR", help="Directory of the store: new or existing, also one of RocketMQ."),
 ]
 _Listen = Annotated[str, typer.Option("--listen", "-l", metavar="HOST:PORT", help="Address of the client port.")]
+_Frames = Annotated[
+    str,
+    typer.Option("--frames", metavar="HOST:PORT", help="Address at which clients may put by frames; without: none."),
+]
 _Flush = Annotated[
     str,
     typer.Option("--flush", help="sync: acknowledge a message when it is on disk; async: when it is in memory."),
@@ -104,6 +108,7 @@ def broker(
     set_options: _SetOptions = None,
     first_user: _FirstUser = "",
     *,
+    frames: _Frames = "",
     client_tls: _ClientTls = "off",
     metrics_tls: MetricsTls = "off",
     name_server_tls: _NameServerTls = "off",
@@ -129,7 +134,8 @@ def broker(
         dledger consume orders --from begin
         dledger broker --standalone store --listen 10.0.0.5:10911 --name-servers 10.0.0.9:9876 --insecure
     """
-    address = _client_address(listen, client_tls, first_user, is_insecure=insecure)
+    address = _client_address("--listen", listen, client_tls, first_user, is_insecure=insecure)
+    frame_address = frames and _client_address("--frames", frames, client_tls, first_user, is_insecure=insecure)
     check_effects(metrics, metrics_tls, client_tls, tls_revoked_file)
     metrics_address = metrics and _address("--metrics", metrics, is_plain=metrics_tls == "off", is_insecure=insecure)
     modes = _Modes(client_tls, metrics_tls, name_server_tls)
@@ -152,15 +158,16 @@ def broker(
         audit=AuditSettings(audit, audit_dir),
         tls=tls,
         revoked_file=tls_revoked_file,
+        frame_address=frame_address or None,
     )
     raise typer.Exit(run_broker(config))
 
 
-def _client_address(text: str, client_tls: str, first_user: str, *, is_insecure: bool) -> Address:
-    address = _address("--listen", text, is_plain=client_tls == "off", is_insecure=is_insecure)
+def _client_address(option: str, text: str, client_tls: str, first_user: str, *, is_insecure: bool) -> Address:
+    address = _address(option, text, is_plain=client_tls == "off", is_insecure=is_insecure)
     if client_tls == "on" and not first_user:
         remedy = "set --first-user, or --client-tls mutual"
-        check_exposure("--listen", address, is_insecure=is_insecure, is_plain=False, remedy=remedy)
+        check_exposure(option, address, is_insecure=is_insecure, is_plain=False, remedy=remedy)
     return address
 
 

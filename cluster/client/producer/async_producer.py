@@ -47,7 +47,7 @@ class AsyncProducer:
         self, endpoints: Endpoints, name_servers: Endpoints, options: ProducerOptions, security: Security = PLAIN
     ) -> None:
         self._options = options
-        self._connection = BrokerConnection(endpoints, name_servers, security)
+        self._connection = BrokerConnection(endpoints, name_servers, security, may_use_frames=options.may_use_frames)
         self._encoder = OutgoingEncoder(options)
         self._faults = FaultAvoidance()
         self._round_robin = RoundRobin()

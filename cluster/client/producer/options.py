@@ -22,6 +22,7 @@ class ProducerSettings(TypedDict, total=False):
     compression: CompressionKind | None
     compress_above_bytes: int
     is_unknown_retried: bool
+    may_use_frames: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,8 @@ class ProducerOptions:
         is_unknown_retried: whether a message whose outcome is unknown is sent again with the same UNIQ_KEY until its
             deadline. Safe only if brokers deduplicate (`dedupe_window_count`) for longer than `deadline_s`; otherwise
             messages may be stored twice.
+        may_use_frames: whether messages go to the brokers' frame ports, if they have some; otherwise, and without it,
+            to gRPC.
     """
 
     deadline_s: float = 10.0
@@ -56,6 +59,7 @@ class ProducerOptions:
     compression: CompressionKind | None = "zlib"
     compress_above_bytes: int = COMPRESS_ABOVE_BYTES
     is_unknown_retried: bool = False
+    may_use_frames: bool = True
 
     def __post_init__(self) -> None:
         """Check the values and their relations.

@@ -19,7 +19,7 @@ import time
 from bisect import insort
 from collections import OrderedDict, deque
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import grpc
 
@@ -27,6 +27,7 @@ from cluster.client.outcomes import outcome_of_failure
 from cluster.client.producer.batch import REQUEST_MESSAGES_MAX, PutBatch, SendItem
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.wire.answers import check_answer, failure_of_call
+from cluster.v1.broker_pb2 import PutResponse
 from dledger.client.aio.batching_sender import BatchingSender, SendVerdict
 from dledger.client.retry import Backoff
 from store.errors import Certainty
@@ -37,12 +38,13 @@ if TYPE_CHECKING:
     import grpc.aio
 
     from cluster.client.routing.broker_nodes import BrokerNodes
-    from cluster.v1.broker_pb2 import PutResponse
+    from dledger.client.aio.framed_stream import FramedCalls
 
 # Refusals that a single message may cause: each message of the batch is then retried alone.
 _FAULT_OF_ONE = frozenset({Reason.ILLEGAL_MESSAGE, Reason.ILLEGAL_REQUEST, Reason.UNKNOWN_QUEUE})
 # Refusals that another broker may not return.
 _FAULT_OF_BROKER = frozenset({Reason.DISK_FULL, Reason.UNKNOWN_QUEUE, Reason.UNKNOWN_TOPIC, Reason.TOPIC_NOT_WRITABLE})
+_PUT: Final = "/cluster.v1.BrokerService/Put"
 _TAKEN: SendVerdict[RequestFailed] = SendVerdict(is_taken=True)
 
 
@@ -152,7 +154,7 @@ class PutQueue:
             return 0.0
         return queue[0].queued_at + rules.linger_s - time.monotonic()
 
-    async def open(self) -> tuple[str, grpc.aio.StreamStreamCall[Any, PutResponse]]:
+    async def open(self) -> tuple[str, grpc.aio.StreamStreamCall[Any, PutResponse] | FramedCalls]:
         """Open a stream to the broker's leader once it accepts connections; report a failure for fault avoidance."""
         address = self._nodes.leader(self._broker)
         try:
@@ -161,6 +163,11 @@ class PutQueue:
             self._nodes.observe(self._broker, address, failure)
             self._hooks.observed(self._broker, None)
             raise
+        if self._queues:
+            topic = next(iter(self._queues))
+            calls = await self._nodes.framed(address, topic, _PUT, PutResponse.FromString)
+            if calls is not None:
+                return address, calls
         return address, self._nodes.stub(address).PutStream()
 
     def take(self) -> PutBatch | None:

@@ -19,6 +19,8 @@ import grpc.aio
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.wire.answers import check_answer, failure_of_call
 from cluster.v1.broker_pb2_grpc import BrokerServiceStub
+from cluster.v1.nameserver_pb2 import RouteRequest
+from dledger.client.aio.frame_link import FrameLinks
 from dledger.client.connections import Connections
 from dledger.client.failures import CHANNEL_OPTIONS
 from dledger.client.retry import HOPS_MAX, Backoff
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from cluster.protocol.route_table import BrokerRoute
     from cluster.v1.answer_pb2 import Answer
     from cluster.v1.broker_pb2_grpc import BrokerServiceAsyncStub
+    from dledger.client.aio.framed_stream import FramedCalls
     from dledger.security.settings import Security
 
 CALL_TIMEOUT_S = 3.0
@@ -75,10 +78,20 @@ class BrokerNodes:
     Args:
         on_lost: called with a broker each time all of its known nodes were tried and none took the request.
         security: of the connections.
+        may_use_frames: puts are sent by frames to nodes that have a port for them.
     """
 
-    def __init__(self, on_lost: Callable[[str], None] = lambda _: None, security: Security = PLAIN) -> None:
+    def __init__(
+        self,
+        on_lost: Callable[[str], None] = lambda _: None,
+        security: Security = PLAIN,
+        *,
+        may_use_frames: bool = False,
+    ) -> None:
         self._security = security
+        self._frames = FrameLinks(security, time.monotonic) if may_use_frames else None
+        # Nodes that have said whether they have a frame port, since they were reached last.
+        self._asked: set[str] = set()
         self._on_lost = on_lost
         self._brokers: dict[str, _Broker] = {}
         self._connections = _connections(security)
@@ -112,6 +125,9 @@ class BrokerNodes:
     def observe(self, name: str, address: str, failure: RequestFailed) -> bool:
         """Record a failure; return whether to retry at once, because the failure names another node as the leader."""
         broker = self._brokers.get(name)
+        if failure.reason in _LEADS_NO_LONGER:
+            # It may have been restarted with other settings.
+            self._asked.discard(address)
         if broker is None or failure.reason not in _LEADS_NO_LONGER:
             return False
         if broker.leader != address:
@@ -133,6 +149,26 @@ class BrokerNodes:
     def stream_stub(self, address: str) -> AbstractContextManager[BrokerServiceAsyncStub]:
         """Lend a stub of the node at `address` for one stream that may stay open."""
         return self._connections.stream_stub(address)
+
+    async def framed(self, address: str, topic: str, path: str, response: Callable[[bytes], Any]) -> FramedCalls | None:
+        """Return how to call a method of a node by frames; None: it must be called by gRPC.
+
+        Args:
+            address: of the node; it was reached.
+            topic: that this client may use: its route has the address of the port, too.
+            path: of the method.
+            response: returns the response in the bytes of an answer.
+        """
+        if self._frames is None:
+            return None
+        if address not in self._asked:
+            try:
+                route = await self.stub(address).Route(RouteRequest(topics=[topic]), timeout=_REACH_TIMEOUT_S)
+            except grpc.aio.AioRpcError:
+                return None
+            self._asked.add(address)
+            self._frames.ports.learn(address, route.frame_address)
+        return await self._frames.calls(address, path, response)
 
     async def reach(self, address: str, timeout_s: float = _REACH_TIMEOUT_S) -> None:
         """Wait until `address` is connected, so that the next request can be lost only in transit.
@@ -215,6 +251,10 @@ class BrokerNodes:
 
     async def close(self) -> None:
         """Close all connections; pending calls end with CANCELLED."""
+        if self._frames is not None:
+            await self._frames.close()
+            self._frames = FrameLinks(self._security, time.monotonic)
+            self._asked.clear()
         for channel in self._connections.channels():
             await channel.close()
         self._connections = _connections(self._security)

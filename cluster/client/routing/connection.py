@@ -34,17 +34,25 @@ class BrokerConnection:
         endpoints: `host:port` of nodes of all brokers to use; empty when name servers are given.
         name_servers: `host:port` of all name servers; empty when brokers are given.
         security: of all connections.
+        may_use_frames: puts are sent by frames to nodes that have a port for them.
 
     Raises:
         ValueError: both or neither are given, or one is not `host:port`.
     """
 
-    def __init__(self, endpoints: Endpoints, name_servers: Endpoints, security: Security = PLAIN) -> None:
+    def __init__(
+        self,
+        endpoints: Endpoints,
+        name_servers: Endpoints,
+        security: Security = PLAIN,
+        *,
+        may_use_frames: bool = False,
+    ) -> None:
         if bool(endpoints) == bool(name_servers):
             raise ValueError("expected either endpoints (of brokers) or name_servers, not both")
         kind = RouteFinder if name_servers else BrokerRouteFinder
         self.finder = kind(name_servers or endpoints, security=security)
-        self.nodes = BrokerNodes(self._lost, security)
+        self.nodes = BrokerNodes(self._lost, security, may_use_frames=may_use_frames)
         self._questions: dict[str, asyncio.Task[Routes]] = {}
         self._looking: dict[str, asyncio.Task[None]] = {}
 

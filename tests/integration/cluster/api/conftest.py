@@ -19,6 +19,7 @@ from cluster.v1 import broker_pb2_grpc
 from commitlog.plain.commit_log import CommitLogConfig
 from commitlog.plain.store import PlainStoreConfig
 from dledger.config import Address
+from dledger.service.frames.port import FramePort
 from store.fs.linux.files import OsFiles
 from store.model.config import MessageStoreConfig
 from tests.support import waiting
@@ -51,7 +52,8 @@ class Shop:
     @asynccontextmanager
     async def open(self, **options: Any) -> AsyncIterator[Any]:
         """Serve, with a topic of two queues."""
-        (port,) = choose_ports(1, None)
+        port, frame_port = choose_ports(2, None)
+        self.frames = FramePort(Address("127.0.0.1", frame_port))
         address = self.address = Address("127.0.0.1", port)
         plain = PlainStoreConfig(
             log=CommitLogConfig(mapped_file_size=SMALL["mapped_file_size"]),
@@ -74,6 +76,7 @@ class Shop:
                     address,
                     first_user=self.first_user,
                     audit=self.audit,
+                    frames=self.frames,
                 ) as broker,
                 grpc.aio.insecure_channel(str(address)) as channel,
             ):
