@@ -20,8 +20,7 @@ from cluster.v1 import broker_pb2 as pb
 from dledger.authentication.tokens import digest_of_api_token
 from dledger.frames.codec import TOKEN, encode_frame
 from dledger.security.settings import Plain
-from tests.integration.cluster.api.conftest import TOPIC, run
-from tests.integration.cluster.api.test_access_control import (
+from tests.integration.cluster.api.access.test_access_control import (
     TOKENS,
     as_user,
     call,
@@ -30,12 +29,13 @@ from tests.integration.cluster.api.test_access_control import (
     naming_a_topic,
     put,
 )
-from tests.support.frame_client import raw_frames
+from tests.integration.cluster.api.conftest import TOPIC, run
+from tests.support.network.frame_client import raw_frames
 from tests.support.waiting import PATIENCE_S
 from tests.unit.cluster.api.test_rights import methods
 
 if TYPE_CHECKING:
-    from tests.support.frame_client import RawFrames
+    from tests.support.network.frame_client import RawFrames
 
 PUT, GET = "/cluster.v1.BrokerService/Put", "/cluster.v1.BrokerService/Get"
 PRODUCING: dict[str, Any] = {"deadline_s": PATIENCE_S, "answer_timeout_s": PATIENCE_S}
@@ -81,7 +81,6 @@ def test_each_caller_has_the_same_rights_by_frames_as_by_grpc(shop) -> None:
 
 
 def token_of(name: str) -> Any:
-    from cluster.access.users import ApiToken
 
     return ApiToken("test", digest_of_api_token(TOKENS[name]) or b"")
 
