@@ -23,6 +23,7 @@ from cluster.local.node import choose_ports
 from cluster.local.process import START_LIMIT_S, LocalProcess
 from cluster.local.secured import LocalSecurity
 from dledger.config import Address
+from dledger.frames.codec import encode_greeting
 from dledger.security.settings import is_loopback_host
 from tests.support.certificates import new_authority, tls_of, user_pair, write_tls
 from tests.support.network.listeners import Listener, listeners_of
@@ -32,10 +33,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-# What an unknown client sends: gRPC answers with its settings, a page of metrics with the metrics.
+# What an unknown client sends: gRPC answers with its settings, a page with metrics, a frame port with its methods.
 SENT = {
     "HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]),
     "HTTP/1": b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n",
+    "frames": encode_greeting(),
 }
 # The first byte of an alert in TLS: a refusal.
 ALERT = b"\x15"
@@ -84,8 +86,9 @@ class Processes:
         self._add(name, process.pid, *addresses)
 
     def _add_node(self, name: str, cluster: LocalCluster) -> None:
-        peer = tomllib.loads(cluster.config_of("n0").read_text())["peers"].removeprefix("n0-")
-        self._add(name, cluster.pid_of("n0"), peer, cluster.endpoint_of("n0"), cluster.metrics_of("n0"))
+        settings = tomllib.loads(cluster.config_of("n0").read_text())
+        others = settings["peers"].removeprefix("n0-"), settings["frame_address"]
+        self._add(name, cluster.pid_of("n0"), *others, cluster.endpoint_of("n0"), cluster.metrics_of("n0"))
 
     def _add(self, name: str, pid: int | None, *addresses: str) -> None:
         assert pid is not None
