@@ -32,7 +32,7 @@ ROUTE_TOPICS_MAX: Final = 1_000
 LOCK_QUEUES_MAX: Final = 4_096
 # A pipeline may list every topic of a broker.
 DESCRIBE_TOPICS_MAX: Final = 10_000
-# Queues of one request about many topics.
+# Topics of a plan, which names at most `QUEUES_MAX` of their queues together.
 SPANS_MAX: Final = 4_096
 
 _TAGS: Final = Text(TAGS_LENGTH_MAX)
@@ -116,7 +116,7 @@ BROKER_BOUNDS: Final[Bounds] = {
         "timestamp_ms": ANY_NUMBER,
     },
     "cluster.v1.PlanLogRequest": {
-        "spans": Many(SPANS_MAX, FIELDS),
+        "spans": Many(SPANS_MAX, FIELDS, dict.fromkeys(("queue_ids", "begins", "ends"), QUEUES_MAX)),
         "max_messages": ANY_NUMBER,
         "max_bytes": ANY_NUMBER,
         "split_bytes": ANY_NUMBER,

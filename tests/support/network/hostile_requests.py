@@ -97,14 +97,32 @@ def hostile_requests(method: MethodDescriptor, bounds: Bounds, base: Mapping[str
     yield "no protobuf", b"\xff" * 100
     yield "deep", b"\x0b" * 100_000
     yield "unknown fields", b"\x98\x06\x01" * (_LARGEST // 3)
-    for field in method.input_type.fields:
-        if field.is_repeated:
-            tag = field.number << 3 | 2
-            if field.cpp_type in (FieldDescriptor.CPPTYPE_STRING, FieldDescriptor.CPPTYPE_MESSAGE):
-                yield f"{field.name}: empty ones", bytes((tag, 0)) * (_LARGEST // 2)
-            else:
-                yield f"{field.name}: packed", bytes((tag,)) + _varint(_LARGEST - 10) + bytes(_LARGEST - 10)
-                yield f"{field.name}: one by one", bytes((tag ^ 2, 0)) * (_LARGEST // 2)
+    # Also below the bounds of the sizes, which refuse the largest ones at once.
+    for size in (_LARGEST, 1_000_000):
+        for path, data in _repeated(method.input_type, size):
+            yield f"{path} in {size}", data
+
+
+def _repeated(descriptor: Any, size: int) -> Iterator[tuple[str, bytes]]:
+    """Yield (path, bytes) of a message with as many elements as fit for each list in it, also of nested messages."""
+    for field in descriptor.fields:
+        tag = field.number << 3 | 2
+        is_text = field.cpp_type in (FieldDescriptor.CPPTYPE_STRING, FieldDescriptor.CPPTYPE_MESSAGE)
+        if field.is_repeated and is_text:
+            yield f"{field.name}: empty ones", bytes((tag, 0)) * (size // 2)
+        elif field.is_repeated:
+            yield f"{field.name}: packed", _nested(tag, bytes(size - 10))
+            yield f"{field.name}: one by one", bytes((tag ^ 2, 0)) * (size // 2)
+        if field.message_type is not None:
+            for path, data in _repeated(field.message_type, size - 10):
+                yield f"{field.name}.{path}", _nested(tag, data)
+            if field.is_repeated:
+                for path, data in _repeated(field.message_type, 2_000):
+                    yield f"{field.name}[].{path}", _nested(tag, data) * (size // 2_010)
+
+
+def _nested(tag: int, data: bytes) -> bytes:
+    return bytes((tag,)) + _varint(len(data)) + data
 
 
 def _varint(value: int) -> bytes:

@@ -1,6 +1,8 @@
 """Calls that send headers and no request block no others: they end after a while, the oldest first."""
 
 import asyncio
+import contextlib
+import math
 import socket
 from contextlib import asynccontextmanager, contextmanager
 
@@ -9,7 +11,9 @@ import pytest
 
 from cluster.local.node import choose_ports
 from dledger.config import Address
-from dledger.service.grpc_server import UNREAD_PART, start_grpc_server
+from dledger.service.grpc_server import CALLS_MAX as CALLS_PER_SERVER_MAX
+from dledger.service.grpc_server import STREAMS_MAX, UNREAD_PART, start_grpc_server
+from tests.support.network.hostile_requests import TRIES, TURN_S_MAX, measured_turns, slowness
 from tests.support.network.http2 import END_HEADERS, HEADERS, frame, headers_of, opening
 from tests.support.waiting import PATIENCE_S
 
@@ -30,7 +34,7 @@ def calls_without_request(address, path, count):
 @asynccontextmanager
 async def serving(**options):
     address = Address("127.0.0.1", choose_ports(1, None)[0])
-    server = await start_grpc_server(address, [], calls_max=CALLS_MAX, **options)
+    server = await start_grpc_server(address, [], **{"calls_max": CALLS_MAX, **options})
     async with grpc.aio.insecure_channel(str(address)) as channel:
         try:
             yield address, channel.unary_unary(CHECK)
@@ -86,6 +90,29 @@ def test_call_that_sends_no_request_ends_after_its_limit():
                 async with asyncio.timeout(PATIENCE_S):
                     await until_calls_ended(1, connection)
             assert await check(b"", timeout=PATIENCE_S)
+
+    asyncio.run(main())
+
+
+def test_a_thousand_calls_without_a_request_do_not_block_the_loop():
+    """They begin together, most of them end at once as too many, and the others together at their limit."""
+
+    async def main():
+        async with (
+            serving(calls_max=CALLS_PER_SERVER_MAX, request_limit_s=0.5) as (address, _),
+            measured_turns() as turns,
+        ):
+            shortest_s = math.inf
+            for _ in range(TRIES):
+                turns.take()
+                with contextlib.ExitStack() as stack:
+                    held = [stack.enter_context(calls_without_request(address, CHECK, STREAMS_MAX)) for _ in range(8)]
+                    async with asyncio.timeout(PATIENCE_S):
+                        await until_calls_ended(8 * STREAMS_MAX, *held)
+                shortest_s = min(shortest_s, turns.take())
+                if shortest_s < TURN_S_MAX:
+                    break
+            assert shortest_s < TURN_S_MAX * slowness()
 
     asyncio.run(main())
 

@@ -10,8 +10,9 @@ from grpc_reflection.v1alpha import reflection_pb2
 
 from cluster.protocol.access_bounds import ACCESS_BOUNDS
 from cluster.protocol.request_bounds import BROKER_BOUNDS, NAME_SERVER_BOUNDS
+from cluster.v1 import access_pb2 as pb_access
 from cluster.v1 import broker_pb2 as pb
-from dledger.service.field_bounds import ANY_NUMBER, Many, RequestShape, Text, UnboundedField
+from dledger.service.field_bounds import ANY_NUMBER, FieldFault, Many, RequestShape, Text, UnboundedField
 from dledger.service.guarded_method import UNCHECKED_SIZE_BYTES
 from dledger.service.request_bounds import LOG_BOUNDS, STANDARD_BOUNDS
 
@@ -108,6 +109,39 @@ def test_a_request_within_its_bounds_passes_parsed_or_not() -> None:
 )
 def test_requests_that_are_slow_to_parse_are_refused_before_parsing(data: bytes) -> None:
     assert shape(pb.PutRequest).wire_fault_of(data, UNCHECKED_SIZE_BYTES) is not None
+
+
+def nested(tag: int, content: bytes) -> bytes:
+    """Return a field with a message of less than 2 MiB."""
+    size = len(content)
+    return bytes((tag, size & 0x7F | 0x80, size >> 7 & 0x7F | 0x80, size >> 14)) + content
+
+
+@pytest.mark.parametrize(
+    "content",
+    [nested(0x2A, b"\x22\x00" * 500_000), b"\x2a\x00" * 500_000, b"\x22\x00" * 500_000, b"\x10\x00" * 500_000],
+    ids=["sources of a policy", "policies", "roles", "numbers"],
+)
+def test_lists_in_nested_messages_are_counted_before_parsing(content: bytes) -> None:
+    data = nested(0x0A, content)
+
+    assert pb_access.SetUserRequest.FromString(data)
+    fault = shape(pb_access.SetUserRequest, ACCESS_BOUNDS).wire_fault_of(data, UNCHECKED_SIZE_BYTES)
+    assert fault is not None
+    assert fault.found == "more"
+
+
+def test_lists_in_elements_are_bounded_together_and_before_their_elements_are_read() -> None:
+    """A thousand policies with 256 sources each took the loop of a broker three seconds, then were refused."""
+    policies = [pb_access.AccessPolicy(sources=["10.0.0.1"] * 128)] * 2
+    users = shape(pb_access.SetUserRequest, ACCESS_BOUNDS)
+    assert users.fault_of(pb_access.SetUserRequest(user=pb_access.AccessUser(policies=policies))) is None
+
+    policies.append(pb_access.AccessPolicy(sources=["x" * 1_000]))
+    fault = users.fault_of(pb_access.SetUserRequest(user=pb_access.AccessUser(policies=policies)))
+
+    assert fault == FieldFault("sources", "at most 256 in all policies", "257")
+    assert users.size_bytes_max < 2 << 20
 
 
 @pytest.mark.parametrize("end", range(1, 12))
