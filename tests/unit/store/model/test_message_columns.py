@@ -24,6 +24,7 @@ def test_columns_are_the_messages_in_order():
     columns = columns_of(MESSAGES)
 
     assert [fields(each) for each in columns] == MESSAGES
+    assert [fields(columns[row]) for row in range(3)] == MESSAGES
     assert [fields(each) for each in columns[1:]] == MESSAGES[1:]
     assert [fields(each) for each in reversed(columns)] == MESSAGES[::-1]
     assert list(columns.unique_keys) == [unique_key("T", "a"), b"", b""]
