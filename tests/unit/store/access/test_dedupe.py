@@ -11,7 +11,7 @@ from store.model.config import MessageStoreConfig
 from store.model.message import LOOPBACK, Host, Message
 from store.model.message_id import encode_message_id
 from store.model.sys_flag import TRANSACTION_PREPARED_TYPE
-from tests.support.message_columns import columns_of
+from tests.support.records import columns_of
 
 TOPIC = "orders"
 

@@ -6,7 +6,7 @@ from store.model.commit_log import Place, Places
 from store.model.message import Host, Message
 from store.model.message_columns import each_queue_id
 from store.model.unique_keys import unique_key
-from tests.support.message_columns import columns_of
+from tests.support.records import columns_of
 
 CLIENT = Host(b"\x0a\0\0\1", 5555)
 MESSAGES = [

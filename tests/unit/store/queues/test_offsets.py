@@ -2,7 +2,7 @@
 
 from store.model.message import Message, QueueKey
 from store.queues.offsets import QueueOffsets
-from tests.support.message_columns import columns_of
+from tests.support.records import columns_of
 
 PREPARED, COMMIT, ROLLBACK = 0x4, 0x8, 0xC
 
