@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from commitlog.record.properties import CRC_NAME, CRC_SIZE
 from commitlog.record.record import CRC_MASK, FIELDS, FIELDS_SIZE, MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN, decode
+from dledger import native
 from dledger.entries.format.entry import ENTRY_NORMAL, HEADER, HEADER_SIZE
 from store.fs.struct_type import numpy_type
 from store.model.sys_flag import BORN_HOST_IPV6, HOST_MASK, STORE_HOST_IPV6
@@ -40,7 +41,7 @@ HEADER_TYPE: Final = numpy_type(
         *("chain_crc", "entry_crc", "entry_body_size"),
     ),
 )
-_ENTRY_FIELDS: Final = np.dtype([*HEADER_TYPE.descr, *_FIELDS.descr])
+ENTRY_FIELDS: Final = np.dtype([*HEADER_TYPE.descr, *_FIELDS.descr])
 _IPV6_EXTRA: Final = 12
 _PROPERTIES_LENGTH_SIZE: Final = 2
 # The number of hosts before a field.
@@ -142,6 +143,17 @@ def good_rows(
             position of each.
         has_headers: each record is the body of an entry, whose header precedes it in the buffer and is also checked.
     """
+    if native.kernels is not None and isinstance(base_offset, int):
+        rows = _native_rows(native.kernels, data, begins, ends, base_offset, has_headers=has_headers)
+        if rows is not None:
+            return rows
+    return good_rows_in_python(data, begins, ends, base_offset, has_headers=has_headers)
+
+
+def good_rows_in_python(
+    data: Bytes, begins: Int64s, ends: Int64s, base_offset: int | Int64s, *, has_headers: bool = False
+) -> RecordRows:
+    """Return the rows as `good_rows` does; the reference of the native module."""
     while True:
         rows, is_good = _try_rows(data, begins, ends, base_offset, has_headers=has_headers)
         if is_good.all():
@@ -153,18 +165,31 @@ def good_rows(
         base_offset = base_offset if isinstance(base_offset, int) else base_offset[:good]
 
 
+def _native_rows(
+    kernels: native.Kernels, data: Bytes, begins: Int64s, ends: Int64s, base_offset: int, *, has_headers: bool
+) -> RecordRows | None:
+    fields = np.empty(len(begins), ENTRY_FIELDS if has_headers else _FIELDS)
+    positions = np.empty((4, len(begins)), np.int64)
+    begins, ends = np.ascontiguousarray(begins), np.ascontiguousarray(ends)
+    good = kernels.check_records(data, begins, ends, base_offset, int(has_headers), fields, positions)
+    if good is None:
+        return None
+    body_begins, body_ends, topic_begins, topic_ends = positions[:, :good]
+    return RecordRows(fields[:good], begins[:good], body_begins, body_ends, topic_begins, topic_ends, ends[:good])
+
+
 def _try_rows(
     data: Bytes, begins: Int64s, ends: Int64s, base_offset: int | Int64s, *, has_headers: bool
 ) -> tuple[RecordRows | None, Bools]:
     """Return the rows, if all are valid, and a mask of the valid ones so far; arguments as in `good_rows`."""
     if not len(begins):
-        dtype = _ENTRY_FIELDS if has_headers else _FIELDS
+        dtype = ENTRY_FIELDS if has_headers else _FIELDS
         return RecordRows(np.empty(0, dtype), *([begins] * 6)), np.ones(0, np.bool_)
     is_good: Bools = ends - begins >= RECORD_SIZE_MIN
     if not is_good.all():
         return None, is_good
     if has_headers:
-        fields = gather(data, begins - HEADER_SIZE, f"V{_ENTRY_FIELDS.itemsize}").view(_ENTRY_FIELDS)
+        fields = gather(data, begins - HEADER_SIZE, f"V{ENTRY_FIELDS.itemsize}").view(ENTRY_FIELDS)
     else:
         fields = gather(data, begins, f"V{FIELDS_SIZE}").view(_FIELDS)
     sys_flags, is_v2 = fields["sys_flag"], fields["magic"] == MAGIC_V2

@@ -12,6 +12,8 @@ is a C compiler (`scripts/build_native.py`). `DLEDGER_NATIVE=0` in the environme
 | `find_keys`      | `commitlog.record.unique_keys.find_keys` |
 | `walk_records`   | `commitlog.record.scan.walk` |
 | `record_columns` | `commitlog.record.columns.columns` |
+| `check_records`  | `commitlog.record.rows.good_rows`      |
+| `decode_records` | `pipeline.columns.decoder.decode_rows` |
 
 A function returns None for arguments that it does not handle, for example a number that does not fit into 62 bits; the
 caller then runs the reference. Any package may import this one; it imports nothing of ours.
@@ -21,13 +23,16 @@ from __future__ import annotations
 
 import os
 from importlib import import_module
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    # Any object with the buffer protocol; `collections.abc.Buffer` is new in 3.12.
+    Buffer = Any
+
 # Of the functions' arguments and results; the same number is in kernels.c.
-VERSION: Final = 3
+VERSION: Final = 4
 VARIABLE: Final = "DLEDGER_NATIVE"
 
 
@@ -134,6 +139,63 @@ class Kernels(Protocol):
 
         These are: physical offsets (int64), sizes (int32), queue offsets (int64), tags codes (int64), store timestamps
         (int64), queue numbers (int32), whether each is queued (bool), key hashes (int32), key rows (int64).
+        """
+        ...
+
+    def check_records(
+        self,
+        buffer: Buffer,
+        begins: Buffer,
+        ends: Buffer,
+        displacement: int,
+        has_headers: int,
+        heads: Buffer,
+        positions: Buffer,
+        /,
+    ) -> int | None:
+        """Check records, each with `has_headers` after the header of an entry, up to the first that is invalid.
+
+        Begins and ends are arrays of int64, the displacement is physical offset minus position of a record. For each
+        valid record its fields with the header before them are written to `heads`, and to `positions`, four arrays
+        of int64, begin and end of body and topic.
+
+        Returns:
+            The number of valid records.
+        """
+        ...
+
+    def decode_records(
+        self,
+        buffer: Buffer,
+        begins: Buffer,
+        ends: Buffer,
+        displacement: int | None,
+        first_index: int,
+        is_crc_checked: int,
+        refused_topic: bytes,
+        outputs: tuple[Any, ...],
+        /,
+    ) -> tuple[int, ...] | None:
+        """Check records and write their columns, if all of them are valid.
+
+        Args:
+            buffer: contains the records.
+            begins: of each record.
+            ends: of each record.
+            displacement: as of `check_records`; None: neither it nor an entry's header is checked.
+            first_index: of the first entry, which others follow without a gap; -1: not checked.
+            is_crc_checked: 1: each entry must have a checksum, and the record that one.
+            refused_topic: of records that are no messages; empty: none.
+            outputs: 1 if headers are before the records; (position, output) of 4-byte fields, of 8-byte fields, of
+                times in milliseconds, which become microseconds; (position, ends, bytes) of hosts; (ends, bytes) of
+                body, topic, properties, each empty if not wanted; (name, bits of those that have it, ends, bytes) of
+                properties; firsts, ends and bytes of names, ends and bytes of values, or empty. Positions are in the
+                header with the fields after it. Ends are arrays of int32, the first of them 0.
+
+        Returns:
+            The bytes that are used of each host's texts, of body, topic and properties; of each property that was
+            looked for the messages that have it, and the bytes; the number of all properties, and the bytes of their
+            names and values.
         """
         ...
 

@@ -3,7 +3,7 @@
 
 #include "kernels.h"
 
-#define VERSION 3
+#define VERSION 4
 
 static PyMethodDef methods[] = {
     {"encode_entries", (PyCFunction)(void (*)(void))encode_entries, METH_FASTCALL, NULL},
@@ -12,6 +12,8 @@ static PyMethodDef methods[] = {
     {"find_keys", (PyCFunction)(void (*)(void))find_keys, METH_FASTCALL, NULL},
     {"walk_records", (PyCFunction)(void (*)(void))walk_records, METH_FASTCALL, NULL},
     {"record_columns", (PyCFunction)(void (*)(void))record_columns, METH_FASTCALL, NULL},
+    {"check_records", (PyCFunction)(void (*)(void))check_records, METH_FASTCALL, NULL},
+    {"decode_records", (PyCFunction)(void (*)(void))decode_records, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };
 

@@ -82,5 +82,7 @@ PyObject *encode_records(PyObject *module, PyObject *const *arguments, Py_ssize_
 PyObject *find_keys(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *walk_records(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *record_columns(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
+PyObject *check_records(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
+PyObject *decode_records(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 
 #endif

@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from commitlog.record.rows import HEADER_TYPE, Bytes, RecordRows, gather
+from pipeline.columns.native_columns import ENTRY_NUMBERS, FIELDS, PROPERTY_NAMES, TIMES, RecordPlaces, decode_records
 from pipeline.columns.property_columns import PropertyColumns
-from pipeline.columns.schema import DEFAULT_NAMES, chosen
+from pipeline.columns.schema import DEFAULT_NAMES, Column, chosen
 from pipeline.columns.times import US_A_MS
-from store.model.message import KEYS, TAGS, UNIQUE_KEY
 from store.model.sys_flag import BORN_HOST_IPV6, STORE_HOST_IPV6
 
 if TYPE_CHECKING:
@@ -33,24 +33,7 @@ if TYPE_CHECKING:
 
 _PARTS: Final = 6
 _BODY, _TOPIC, _PROPERTIES = 0, 2, 4
-_FIELDS: Final = {
-    "queueId": "queue_id",
-    "queueOffset": "queue_offset",
-    "physicalOffset": "physical_offset",
-    "sysFlag": "sys_flag",
-    "flag": "flag",
-    "reconsumeTimes": "reconsume_times",
-    "preparedTransactionOffset": "prepared_transaction_offset",
-    "bodyCrc": "body_crc",
-    "bodySize": "body_size",
-    "storeSize": "size",
-    "magic": "magic",
-    "bornTimestampMs": "born_timestamp",
-}
-_TIMES: Final = {"bornTimestamp": "born_timestamp", "storeTimestamp": "store_timestamp"}
 _HOSTS: Final = {"bornHost": ("born_host", BORN_HOST_IPV6), "storeHost": ("store_host", STORE_HOST_IPV6)}
-_PROPERTY_NAMES: Final = {"tags": TAGS, "keys": KEYS, "uniqKey": UNIQUE_KEY}
-_ENTRY_FIELDS: Final = frozenset({"index", "term"})
 
 
 def decode_rows(
@@ -68,8 +51,26 @@ def decode_rows(
         pipeline.common.errors.UnknownColumn: there is no column of that name.
     """
     columns = chosen(names)
+    found = decode_records(RecordPlaces(view, rows.begins, rows.ends, header_size), columns)
+    if found is not None:
+        return _batch(found, columns)
     decoding = _Decoding(view, rows, header_size)
-    arrays = [decoding.column(column.name) for column in columns]
+    return _batch([decoding.column(column.name) for column in columns], columns)
+
+
+def decode_places(places: RecordPlaces, names: Sequence[str] = DEFAULT_NAMES) -> pa.RecordBatch | None:
+    """Return these columns of records that are not checked yet; None: a record is bad, or Python has to decode them.
+
+    Args:
+        places: of the records.
+        names: as for `decode_rows`.
+    """
+    columns = chosen(names)
+    found = decode_records(places, columns)
+    return None if found is None else _batch(found, columns)
+
+
+def _batch(arrays: list[pa.Array], columns: Sequence[Column]) -> pa.RecordBatch:
     schema = pa.schema([pa.field(column.name, column.type) for column in columns])
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -105,15 +106,15 @@ class _Decoding:
         return pc.take(self._parts, places, boundscheck=False)
 
     def column(self, name: str) -> pa.Array:
-        if name in _FIELDS:
-            return pa.array(self.rows.column(self._data, _FIELDS[name]))
-        if name in _TIMES:
-            return _times(self.rows.column(self._data, _TIMES[name]))
+        if name in FIELDS:
+            return pa.array(self.rows.column(self._data, FIELDS[name]))
+        if name in TIMES:
+            return _times(self.rows.column(self._data, TIMES[name]))
         if name in _HOSTS:
             return self._hosts(*_HOSTS[name])
-        if name in _PROPERTY_NAMES:
-            return self._properties.values(_PROPERTY_NAMES[name])
-        if name in _ENTRY_FIELDS:
+        if name in PROPERTY_NAMES:
+            return self._properties.values(PROPERTY_NAMES[name])
+        if name in ENTRY_NUMBERS:
             return self._entry_field(name)
         return self._variable(name)
 

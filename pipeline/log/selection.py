@@ -73,6 +73,11 @@ class Selection:
         """Whether it has a time range."""
         return self.begin_ms is not None or self.end_ms is not None
 
+    @property
+    def is_all(self) -> bool:
+        """Whether it selects every message of the ranges that are read."""
+        return not self.is_by_topic and not self.has_time and self.tag_filter.is_everything
+
     def wants_queue(self, topic: str, queue_id: int) -> bool:
         """Return whether messages of a queue may be selected."""
         if self.topics is not None and topic not in self.topics:

@@ -73,9 +73,13 @@ class IndexedReading(Generic[T]):
     def _batch(self, first_index: int, begins: Int64s, sizes: Int64s) -> Iterator[T]:
         position, end = int(begins[0]), int(begins[-1] + sizes[-1])
         window, base = self.view[position:end], self.base + position
+        starts, ends = begins + (HEADER_SIZE - position), begins + sizes - position
+        found = self.reading.decode_at_once(window, starts, ends, base, HEADER_SIZE, first_index)
+        if found is not None:
+            yield found
+            return
         data: NDArray[np.uint8] = np.frombuffer(window, np.uint8)
         indexes = np.arange(first_index, first_index + len(begins))
-        starts, ends = begins + (HEADER_SIZE - position), begins + sizes - position
         rows = good_rows(data, starts, ends, base, has_headers=True)
         if len(rows) < len(starts) or not (rows.fields["index"] == indexes).all():
             # Some are no-op entries of leaders, or bad entries.

@@ -11,11 +11,14 @@ import numpy as np
 from commitlog.record.resync import find_good, resync
 from commitlog.record.rows import RecordRows, good_rows
 from commitlog.record.scan import RecordWalk, Stop, blank_size, skipped_at, walk
+from dledger.entries.format.entry import HEADER
+from pipeline.columns.native_columns import RecordPlaces
 from pipeline.common.errors import DataLost, LostRange, StoreUnreadable
 from pipeline.reading.crc_check import bad_checksums
 from pipeline.reading.row_filter import choose, without_system
 from store.errors import StorageFailed
 from store.model.dispatch_batch import Int64s, Skipped
+from store.model.topics import DLEDGER_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -33,6 +36,10 @@ BATCH_ROWS: Final = 1 << 14
 BATCH_SIZE_BYTES: Final = 8 << 20
 
 
+def _nothing(_: RecordPlaces) -> None:
+    """Leave all records to `make`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reading(Generic[T]):
     """The settings for reading slices, and the function that decodes records.
@@ -40,6 +47,7 @@ class Reading(Generic[T]):
     Attributes:
         make: decodes records; called with (buffer, records, log offset of the buffer's first byte, header bytes before
             each record), with 1 to `batch_rows` records.
+        make_at_once: decodes records that are not checked yet, and checks them; None: `make` has to be called.
         selection, verify_crc, on_corrupt, fail_on_data_loss, batch_rows: see `pipeline.reading.read_slice.read_slice`.
     """
 
@@ -49,6 +57,7 @@ class Reading(Generic[T]):
     on_corrupt: CorruptPolicy
     fail_on_data_loss: bool
     batch_rows: int
+    make_at_once: Callable[[RecordPlaces], T | None] = _nothing
 
     def open(self, open_files: OpenFiles, path: str, lost: LostRange) -> memoryview | None:
         """Return the bytes of a file; None if it was deleted and `fail_on_data_loss` is false.
@@ -119,7 +128,8 @@ class Reading(Generic[T]):
         end, at = len(view), walked.position
         if good < len(walked.starts) or walked.stop is Stop.BAD:
             skipped = skipped_at(view, walked, good, end, base_offset=base, path=path, header_size=header_size)
-            assert skipped is not None, (path, at, good)
+            if skipped is None:
+                return self._position_of_valid(view, walked.starts[good], walked.sizes[good], base, path, header_size)
             return self.skip(skipped, view)
         if walked.stop is Stop.BLANK:
             return min(at + blank_size(view, at, header_size), len(view))
@@ -128,16 +138,64 @@ class Reading(Generic[T]):
             return self.skip(Skipped(path, at, base + at, after - at, "a record or a filler", "zeros"), view)
         return at
 
+    def _position_of_valid(
+        self, view: memoryview, start: int, size: int, base: int, path: str, header_size: int
+    ) -> int:
+        """Return the position at which reading continues, if a record is valid that was not before.
+
+        Either it has been completed since, and is read again, or the header of its entry is corrupt.
+        """
+        begin = start - header_size
+        _, rows = _rows(view, np.array([start], np.int64), np.array([size], np.int64), base, header_size)
+        if len(rows):
+            return begin
+        expected = f"the header of a client's entry of {header_size + size} bytes at {base + begin}"
+        found = f"a header {HEADER.unpack_from(view, begin)}"
+        return self.skip(Skipped(path, begin, base + begin, header_size + size, expected, found), view)
+
     def _decode_good(
         self, view: memoryview, starts: Int64s, sizes: Int64s, base: int, path: str, header_size: int
     ) -> Generator[T, None, int]:
         """Yield the messages up to the first bad one; return the number of good messages."""
         if not len(starts):
             return 0
+        window_begin, window_end = int(starts[0]) - header_size, int(starts[-1] + sizes[-1])
+        begins = starts - window_begin
+        places = view[window_begin:window_end], begins, begins + sizes
+        found = self.decode_at_once(*places, base + window_begin, header_size)
+        if found is not None:
+            yield found
+            return len(starts)
         first, rows = _rows(view, starts, sizes, base, header_size)
-        window = view[first : int(starts[-1] + sizes[-1])]
+        window = view[first:window_end]
         yield from self.decode(window, rows, base + first, path, first, header_size)
         return len(rows)
+
+    def decode_at_once(
+        self,
+        window: memoryview,
+        begins: Int64s,
+        ends: Int64s,
+        base: int,
+        header_size: int,
+        first_index: int | None = None,
+    ) -> T | None:
+        """Check and decode records in one step, which is faster; None: it has to be done in several.
+
+        Args:
+            window: holds the records.
+            begins: of the records, ascending.
+            ends: of the records.
+            base: offset of the window's first byte in the log.
+            header_size: as of `walk`.
+            first_index: of the first of consecutive entries; None: not checked.
+        """
+        if not self.selection.is_all or not len(begins) or (self.verify_crc and not header_size):
+            return None
+        refused = DLEDGER_TOPIC if header_size else ""
+        return self.make_at_once(
+            RecordPlaces(window, begins, ends, header_size, base, first_index, self.verify_crc, refused)
+        )
 
     def decode(
         self,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipeline.columns.decoder import decode_rows
+from pipeline.columns.decoder import decode_places, decode_rows
 from pipeline.columns.schema import DEFAULT_NAMES, chosen
 from pipeline.log.selection import EVERYTHING, Selection
 from pipeline.reading.corrupt_policy import FAIL, CorruptPolicy
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from commitlog.record.rows import RecordRows
+    from pipeline.columns.native_columns import RecordPlaces
     from pipeline.log.slice import Slice
 
 __all__ = ["BATCH_ROWS", "read_slice", "read_with"]
@@ -52,7 +53,9 @@ def read_slice(
     record is damaged and the policy is to fail. pipeline.common.errors.DataLost: see `fail_on_data_loss`; names the
     lost range. pipeline.common.errors.StoreUnreadable: a file exists and cannot be read.
     """
-    reading = Reading(_decoding(columns), selection, verify_crc, on_corrupt, fail_on_data_loss, batch_rows)
+    reading = Reading(
+        _decoding(columns), selection, verify_crc, on_corrupt, fail_on_data_loss, batch_rows, _at_once(columns)
+    )
     return read_with(reading, part)
 
 
@@ -65,7 +68,7 @@ def reading_of(
     batch_rows: int = BATCH_ROWS,
 ) -> Reading[pa.RecordBatch]:
     """Return the settings for reading bytes from another source; arguments and errors as in `read_slice`."""
-    return Reading(_decoding(columns), selection, verify_crc, on_corrupt, True, batch_rows)
+    return Reading(_decoding(columns), selection, verify_crc, on_corrupt, True, batch_rows, _at_once(columns))
 
 
 def read_with(reading: Reading[T], part: Slice) -> Iterator[T]:
@@ -76,3 +79,7 @@ def read_with(reading: Reading[T], part: Slice) -> Iterator[T]:
 def _decoding(columns: Sequence[str]) -> Callable[[memoryview, RecordRows, int, int], pa.RecordBatch]:
     chosen(columns)
     return lambda view, rows, _, header_size: decode_rows(view, rows, columns, header_size=header_size)
+
+
+def _at_once(columns: Sequence[str]) -> Callable[[RecordPlaces], pa.RecordBatch | None]:
+    return lambda places: decode_places(places, columns)

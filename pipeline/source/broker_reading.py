@@ -108,12 +108,14 @@ class BrokerReading:
             last = min(first + BATCH_ROWS, len(begins))
             position = int(begins[first])
             window = data[position : int(ends[last - 1])]
+            starts, stops = begins[first:last] + (header_size - position), ends[first:last] - position
+            found = self.reading.decode_at_once(window, starts, stops, offset + position, header_size)
+            if found is not None:
+                yield found
+                first, position = last, int(ends[last - 1])
+                continue
             rows = good_rows(
-                np.frombuffer(window, np.uint8),
-                begins[first:last] + (header_size - position),
-                ends[first:last] - position,
-                offset + position,
-                has_headers=header_size > 0,
+                np.frombuffer(window, np.uint8), starts, stops, offset + position, has_headers=header_size > 0
             )
             yield from self.reading.decode(window, rows, offset + position, name, position, header_size)
             if len(rows) < last - first:

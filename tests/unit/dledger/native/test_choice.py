@@ -6,6 +6,7 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -78,3 +79,17 @@ def test_one_module_imports_the_native_one():
     }
 
     assert importing == {"dledger/native/__init__.py"}
+
+
+def test_an_archive_of_the_package_runs_python(tmp_path):
+    """As `--py-files` of Spark: an archive has no native module that can be loaded."""
+    with ZipFile(tmp_path / "job.zip", "w") as archive:
+        for name in ("dledger/__init__.py", "dledger/native/__init__.py"):
+            archive.write(ROOT / name, name)
+    program = "import sys; sys.path.insert(0, sys.argv[1]); from dledger import native; print(native.in_use)"
+
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", program, str(tmp_path / "job.zip")], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout == "Python (the native module is not built)\n"

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import random
 import shutil
 from bisect import bisect_left
 from pathlib import Path
@@ -14,8 +15,9 @@ from pipeline.common.errors import BadOption, CorruptRecord, DataLost
 from pipeline.log.selection import EVERYTHING, Selection
 from pipeline.log.slices import plan
 from pipeline.log.stores import open_store
-from pipeline.reading.corrupt_policy import FAIL, SKIP, CorruptPolicy
+from pipeline.reading.corrupt_policy import FAIL, SKIP, CorruptPolicy, PolicyKind
 from pipeline.reading.read_slice import read_slice, reading_of
+from tests.fuzz.message_logs import log
 from tests.support.pipeline_stores import TOPICS
 
 NAMES = ["physicalOffset", "body"]
@@ -258,3 +260,19 @@ def test_bytes_of_another_replica_are_read_in_the_same_way(small_store):
 def test_an_unknown_policy_is_refused(bad):
     with pytest.raises(BadOption):
         CorruptPolicy.parse(*bad)
+
+
+@pytest.mark.usefixtures("both_forms")
+def test_a_scan_reports_a_corrupt_header_before_a_valid_record():
+    content, begins, ends = log(random.Random(1), 3, is_rare=False, header_size=48, base=512)
+    damaged = bytearray(content)
+    damaged[int(begins[1]) - 48 + 31] ^= 1  # the position of the entry
+    skipped = []
+    policy = CorruptPolicy(PolicyKind.SKIP, on_skipped=skipped.append)
+
+    batches = list(reading_of(NAMES, on_corrupt=policy).walk(memoryview(damaged), 512, "log", 48))
+
+    assert [offset - 512 for batch in batches for offset in batch.column(0).to_pylist()] == [begins[0], begins[2]]
+    (entry,) = skipped
+    assert (entry.position, entry.size) == (begins[1] - 48, ends[1] - begins[1] + 48)
+    assert entry.expected == f"the header of a client's entry of {entry.size} bytes at {entry.offset}"
