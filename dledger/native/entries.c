@@ -124,7 +124,7 @@ encode_entries(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
         || (arguments[7] != Py_None && !is_number(arguments[7], 0, INT32_MAX, &at.stamp_at))) {
         Py_RETURN_NONE;
     }
-    /* Of its own, so that nobody changes it in the meantime: creating an object may run a finalizer. */
+    /* A copy, which no other code can change meanwhile: creating an object may run a finalizer. */
     PyObject *bodies = PySequence_Tuple(arguments[0]);
     if (bodies == NULL) {
         return NULL;

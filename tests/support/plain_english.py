@@ -24,8 +24,12 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 UNCLEAN = Path(__file__).with_name("plain_english.txt")
-READ = {".py", ".md", ".proto", ".txt"}
-FOLDERS = ("store", "dledger", "commitlog", "cluster", "pipeline", "tests", "scripts", "docs", "proto")
+READ = {".py", ".md", ".proto", ".txt", ".toml", ".yml", ".sh", ".c", ".h", ".java", ".service"}
+FOLDERS = (
+    *("store", "dledger", "commitlog", "cluster", "pipeline"),
+    *("tests", "scripts", "docs", "proto", "deploy", ".github", ".ci"),
+)
+TOP = ("pyproject.toml", "mkdocs.yml", "Makefile", "Dockerfile")
 
 # Each alternative with its plain word. "behind" alone is dialect for "after"; a follower may lag or fall behind.
 DIALECT = re.compile(
@@ -131,7 +135,8 @@ def findings_of(name: str, source: str) -> Iterator[Finding]:
 def files() -> list[Path]:
     """Return the files that people write and read (no generated stubs)."""
     nested = [file for name in FOLDERS for file in (ROOT / name).rglob("*") if file.suffix in READ]
-    kept = [file for file in [*ROOT.glob("*.md"), *nested] if "_pb2" not in file.stem and file != UNCLEAN]
+    top = [*ROOT.glob("*.md"), *(ROOT / name for name in TOP)]
+    kept = [file for file in [*top, *nested] if "_pb2" not in file.stem and file != UNCLEAN]
     return sorted(kept)
 
 

@@ -19,14 +19,14 @@ public final class Main {
     private static final String USAGE = """
         usage: interop COMMAND DIR [OPTION]...
           read DIR     copy the store, open the copy, read all by log, by queue, by key; a line a message, then a summary
-          write DIR    put what --input says (a line a put) in place; a line a put
+          write DIR    put the messages of --input (a line for each put) in place; a line a put
           bench DIR    put, get and rebuild in an empty folder; one line of figures
         options:
           --config NAME=VALUE   a setting of MessageStoreConfig; may be repeated
           --dledger ID          open with enableDLegerCommitLog, as this node (n0)
           --input FILE          of write
-          --no-copy             read: open DIR itself; it is left as Java leaves it after shutting down
-          --halt                write: end like a kill right behind the last put
+          --no-copy             read: open DIR itself; Java's shutdown may change it
+          --halt                write: exit like a killed process right after the last put
           --count N             bench: messages (400000)
         """;
 

@@ -13,7 +13,7 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
 import org.apache.rocketmq.store.dledger.DLedgerCommitLog;
 import org.apache.rocketmq.store.stats.BrokerStatsManager;
 
-/** One DefaultMessageStore, loaded and running; its close() is the shutdown of a broker that stops in order. */
+/** One DefaultMessageStore, loaded and running; its close() is the clean shutdown of a broker. */
 final class OpenStore implements AutoCloseable {
     private static final long READY_WITHIN_MS = 60_000;
     private static final long POLL_MS = 1;
@@ -31,7 +31,7 @@ final class OpenStore implements AutoCloseable {
      * Opens a store and waits until all of its log is dispatched.
      *
      * @param nodeId of DLedger; empty for a plain store
-     * @throws IllegalStateException when the store does not load, or does not get ready in time
+     * @throws IllegalStateException when the store does not load, or is not ready in time
      */
     static OpenStore open(Path directory, Properties settings, String nodeId) throws Exception {
         MessageStoreConfig config = new MessageStoreConfig();
@@ -44,7 +44,7 @@ final class OpenStore implements AutoCloseable {
         config.setFileReservedTime(24 * 365 * 50);
         config.setCleanFileForciblyEnable(false);
         config.setDiskMaxUsedSpaceRatio(95);
-        // Queries by key give all there is.
+        // Queries by key return all messages.
         config.setMaxMsgsNumBatch(1 << 20);
         if (!nodeId.isEmpty()) {
             config.setEnableDLegerCommitLog(true);

@@ -6,7 +6,7 @@ import java.util.List;
 import java.util.Properties;
 
 /**
- * What the command line says.
+ * The options of the command line.
  *
  * @param command read, write or bench
  * @param directory the store
@@ -14,7 +14,7 @@ import java.util.Properties;
  * @param nodeId of DLedger; empty: a plain store
  * @param input puts to make; null without
  * @param isCopied whether read works on a copy
- * @param isHalted whether write ends like a kill
+ * @param isHalted whether write exits like a killed process
  * @param count messages of bench
  */
 record Options(String command, Path directory, Properties config, String nodeId, Path input, boolean isCopied,

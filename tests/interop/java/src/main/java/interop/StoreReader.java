@@ -25,7 +25,7 @@ import org.apache.rocketmq.store.queue.ConsumeQueueInterface;
 import org.apache.rocketmq.store.queue.CqUnit;
 
 /**
- * Reads all messages of a store in every way that Java has, and says where the ways disagree.
+ * Reads all messages of a store in every way that Java has, and reports where the results differ.
  *
  * <p>The log, walked from its beginning, is what the others are compared with: each message by its physical offset, each
  * queue in calls of 32, each key in the index.
@@ -43,7 +43,7 @@ final class StoreReader {
         this.store = store;
     }
 
-    /** Reads a store: of a copy, unless told otherwise; then it is shut down in order, and what Java leaves stays. */
+    /** Reads a copy of a store; or the store itself, which is then shut down cleanly and keeps Java's changes. */
     static void read(Options options, Consumer<Object> results) throws Exception {
         if (!options.isCopied()) {
             try (OpenStore open = OpenStore.open(options.directory(), options.config(), options.nodeId())) {
@@ -51,7 +51,7 @@ final class StoreReader {
             }
             return;
         }
-        // Left to whoever runs this: the store writes into it until the process has ended.
+        // The caller deletes it: the store writes into it until the process has ended.
         Path copy = Files.createTempDirectory("interop-");
         copy(options.directory(), copy);
         // Never closed: the process ends by a halt, and shutting down takes seconds.
@@ -166,7 +166,7 @@ final class StoreReader {
         Set<String> missing = new HashSet<>();
         List<String> keys = record.keys();
         for (String key : keys) {
-            // The index knows whole seconds.
+            // The index has a resolution of one second.
             QueryMessageResult found = store.queryMessage(message.getTopic(), key, Integer.MAX_VALUE,
                 message.getStoreTimestamp() - 1000, message.getStoreTimestamp() + 1000);
             boolean isFound = false;

@@ -22,7 +22,7 @@ import org.apache.rocketmq.common.message.MessageExtBrokerInner;
 import org.apache.rocketmq.store.PutMessageResult;
 
 /**
- * Puts what the lines of a file say, one put a line: {@code {"storeHost": H, "messages": [M, ...]}}.
+ * Puts the messages of a file, one put for each line: {@code {"storeHost": H, "messages": [M, ...]}}.
  *
  * <p>Several messages make one batch; they share all but body, properties and flag. A message M has the keys topic,
  * queueId, body (base64), properties (pairs, in order), flag, sysFlag, bornTimestamp, bornHost, reconsumeTimes,

@@ -10,7 +10,7 @@ import java.util.TreeMap;
 import org.apache.rocketmq.common.message.MessageDecoder;
 import org.apache.rocketmq.common.message.MessageExt;
 
-/** One message as it stands in the log: its bytes, what Java decodes from them, and where else it was found. */
+/** One message as stored in the log: its bytes, the fields that Java decodes, and the other places where it was found. */
 final class StoredRecord {
     final byte[] bytes;
     final MessageExt message;
@@ -22,11 +22,11 @@ final class StoredRecord {
         this.bytes = bytes;
         this.message = MessageDecoder.decode(ByteBuffer.wrap(bytes), true, false, false, false, true);
         if (message == null) {
-            throw new IllegalStateException("Java does not decode a message that it took for good");
+            throw new IllegalStateException("Java does not decode a message that it accepted");
         }
     }
 
-    /** Returns what the message is indexed by, in the order in which it is. */
+    /** Returns the keys of the message in the order in which they are indexed. */
     List<String> keys() {
         List<String> keys = new ArrayList<>();
         String uniqueKey = message.getProperty("UNIQ_KEY");
@@ -75,7 +75,7 @@ final class StoredRecord {
         return line;
     }
 
-    /** Returns the stored bytes of the properties: behind the two bytes of their length, which end the record. */
+    /** Returns the stored bytes of the properties: they end the record, after two bytes with their length. */
     private byte[] propertiesRaw() {
         ByteBuffer record = ByteBuffer.wrap(bytes);
         int hosts = ((message.getSysFlag() & 0x10) == 0 ? 8 : 20) + ((message.getSysFlag() & 0x20) == 0 ? 8 : 20);
