@@ -4,9 +4,11 @@ import itertools
 
 import pytest
 
-from commitlog.conversion.base_log import BaseLog, is_full
+from commitlog.conversion.base_log import BaseLog
 from commitlog.conversion.divide import CASES, OpeningCase, case_of, was_written_by_java
 from commitlog.plain.commit_log import CommitLogConfig, LastExit, PlainCommitLog
+from commitlog.record.record import BLANK_MAGIC, END_SIZE_MIN, HEAD, decode
+from commitlog.record.scan import walk
 from dledger.entries.store import EntryStore
 from store.errors import CorruptData
 from store.fs.linux.files import OsFiles
@@ -225,6 +227,14 @@ def test_times_are_converted_to_offsets_on_both_sides_of_the_divide(open_log, tm
     new = opened.scanned()[-1][3] - 48
     assert opened.log.offset_at_timestamp(times[-1] + 1) == new
     assert opened.log.offset_at_timestamp(clock.now + 1) == opened.log.end_offset
+
+
+def is_full(view):
+    """Return whether a file of the plain log ends with a blank after its last record."""
+    starts = walk(view, 0, len(view) - END_SIZE_MIN, count_max=len(view)).starts
+    position = starts[-1] + decode(view, starts[-1]).size if starts else 0
+    rest = len(view) - position
+    return rest >= HEAD.size and HEAD.unpack_from(view, position) == (rest, BLANK_MAGIC)
 
 
 def test_last_file_that_is_not_full_is_distinguished_from_one_that_is(open_log, tmp_path, clock):
