@@ -195,5 +195,8 @@ def text_of(revoked: Revoked) -> str:
     """Return the content of a file; it is never empty, so that a copy without content is detected."""
     head = "# Certificates of these owners that are valid from these times or earlier are revoked."
     # Not by the format: it writes years before 1000 with fewer digits than it reads.
-    lines = [f"{uri} {until.replace(tzinfo=None).isoformat()}Z" for uri, until in sorted(revoked.until.items())]
+    lines = [
+        f"{uri} {until.replace(tzinfo=None).isoformat(timespec='seconds')}Z"
+        for uri, until in sorted(revoked.until.items())
+    ]
     return "\n".join([head, *lines, ""])

@@ -94,6 +94,12 @@ def test_file_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert read_revoked(written(tmp_path, text_of(NOTHING_REVOKED))) == NOTHING_REVOKED
 
 
+def test_times_are_written_in_whole_seconds_as_certificates_have_them(tmp_path: Path) -> None:
+    revoked = Revoked({ALICE: NOON + timedelta(microseconds=999_999)})
+
+    assert read_revoked(written(tmp_path, text_of(revoked))) == Revoked({ALICE: NOON})
+
+
 def test_of_two_lines_of_one_owner_the_later_time_counts(tmp_path: Path) -> None:
     lines = [f"{ALICE} 2026-11-28T12:00:00Z", "# a comment", "", f"{ALICE} 2025-01-01T00:00:00Z", ""]
 
