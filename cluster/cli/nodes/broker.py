@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
 
@@ -129,18 +130,15 @@ def broker(
 
     Examples:
         dledger broker --standalone /tmp/store --auto-create-topics
-        dledger topic create orders
         echo hello | dledger produce orders
         dledger consume orders --from begin
         dledger broker --standalone store --listen 10.0.0.5:10911 --name-servers 10.0.0.9:9876 --insecure
     """
-    address = _client_address("--listen", listen, client_tls, first_user, is_insecure=insecure)
-    frame_address = frames and _client_address("--frames", frames, client_tls, first_user, is_insecure=insecure)
     check_effects(metrics, metrics_tls, client_tls, tls_revoked_file)
-    metrics_address = metrics and _address("--metrics", metrics, is_plain=metrics_tls == "off", is_insecure=insecure)
     modes = _Modes(client_tls, metrics_tls, name_server_tls)
+    ports = _ports_of(listen, frames, metrics, modes, first_user, is_insecure=insecure)
     tls = _tls_of(modes, tls_certificate_file, tls_key_file, tls_authority_file, has_name_servers=bool(name_servers))
-    print_starting(f"broker {name} on {address}, store {standalone}")
+    print_starting(f"broker {name} on {ports.clients}, store {standalone}")
     # Imported here: gRPC and the store are slow to load.
     from cluster.broker.core import BrokerOptions
     from cluster.config.audit_settings import AuditSettings
@@ -149,18 +147,36 @@ def broker(
 
     plain, quotas = _configs(set_options or [], name, flush, is_skipping=skip_damaged)
     config: BrokerConfig = BrokerConfig(
-        store=StandaloneConfig(str(standalone), name, str(address), plain),
+        store=StandaloneConfig(str(standalone), name, str(ports.clients), plain),
         options=BrokerOptions(name, self_id=name, auto_create_topic_enable=auto_create_topics, quotas=quotas),
-        address=address,
-        metrics_address=metrics_address or None,
+        address=ports.clients,
+        metrics_address=ports.metrics,
         name_servers=name_servers,
         first_user_file=first_user,
         audit=AuditSettings(audit, audit_dir),
         tls=tls,
         revoked_file=tls_revoked_file,
-        frame_address=frame_address or None,
+        frame_address=ports.frames,
     )
     raise typer.Exit(run_broker(config))
+
+
+class _Ports(NamedTuple):
+    """Where a broker listens; None: there is no such port."""
+
+    clients: Address
+    frames: Address | None
+    metrics: Address | None
+
+
+def _ports_of(listen: str, frames: str, metrics: str, modes: _Modes, first_user: str, *, is_insecure: bool) -> _Ports:
+    of_clients = partial(_client_address, client_tls=modes.client_tls, first_user=first_user, is_insecure=is_insecure)
+    is_plain = modes.metrics_tls == "off"
+    return _Ports(
+        of_clients("--listen", listen),
+        of_clients("--frames", frames) if frames else None,
+        _address("--metrics", metrics, is_plain=is_plain, is_insecure=is_insecure) if metrics else None,
+    )
 
 
 def _client_address(option: str, text: str, client_tls: str, first_user: str, *, is_insecure: bool) -> Address:

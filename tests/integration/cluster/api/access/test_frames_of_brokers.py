@@ -134,7 +134,7 @@ def test_messages_of_a_queue_keep_their_order(shop) -> None:
     run(scenario)
 
 
-def test_producer_without_a_right_is_told_so_and_with_a_token_it_is_served(shop) -> None:
+def test_producer_is_served_with_its_token_and_refused_without_a_right(shop) -> None:
     async def scenario() -> None:
         async with shop.open():
             await close(shop)
