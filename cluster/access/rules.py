@@ -32,7 +32,7 @@ from cluster.access.model import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Generator, Iterable, Iterator, Mapping
 
     from cluster.access.model import Action, Address, Network, Policy
 
@@ -250,6 +250,18 @@ class AccessRules:
         self, user: str, resource_type: ResourceType, name: str, actions: Action, address: Address | None = None
     ) -> Explanation:
         """Return the decision of `allows` with its reason; it checks every policy of the user, without the cache."""
+        steps = self.explain_in_steps(user, resource_type, name, actions, address)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                explanation: Explanation = end.value
+                return explanation
+
+    def explain_in_steps(
+        self, user: str, resource_type: ResourceType, name: str, actions: Action, address: Address | None
+    ) -> Generator[None, None, Explanation]:
+        """Return the same as `explain`, with a step for each policy: sixteen roles may have a thousand each."""
         found = self._users.get(user)
         if found is None:
             return Explanation(False, f"there is no user {user!r}")
@@ -258,22 +270,22 @@ class AccessRules:
             return Explanation(found.is_enabled, f"user {user} {state}")
         if len(name) > NAME_LENGTH_MAX:
             return Explanation(False, f"no name has more than {NAME_LENGTH_MAX} characters")
-        matches = sorted(
-            (
-                Match(subject, policy)
-                for subject, rules in self._subjects(user, found)
-                for policy in rules.policies
-                if policy.actions & actions
-                and policy.resource.matches(resource_type, name)
-                and policy.holds_for(address)
-            ),
-            key=lambda match: match.policy.is_allowed,
-        )
+        matches: list[Match] = []
+        for subject, rules in self._subjects(user, found):
+            for policy in rules.policies:
+                yield
+                is_on_request = policy.actions & actions and policy.resource.matches(resource_type, name)
+                if is_on_request and policy.holds_for(address):
+                    matches.append(Match(subject, policy))
+        # Denies are first.
+        matches.sort(key=lambda match: match.policy.is_allowed)
         for action in actions:
-            on_action = [match for match in matches if match.policy.actions & action]
-            # Denies are first.
-            if on_action and on_action[0].policy.is_allowed:
-                return Explanation(True, f"{on_action[0].subject}: {on_action[0].policy}", tuple(matches))
+            for match in matches:
+                yield
+                if match.policy.actions & action:
+                    if match.policy.is_allowed:
+                        return Explanation(True, f"{match.subject}: {match.policy}", tuple(matches))
+                    break
         if not matches:
             return Explanation(False, "no policy of the user or its roles matches: denied by default")
         return Explanation(False, f"{matches[0].subject}: {matches[0].policy}", tuple(matches))

@@ -23,6 +23,7 @@ from cluster.access.model import (
 )
 from cluster.access.users import AccessRole, ApiToken, UserSettings
 from cluster.api.answers import DONE
+from cluster.process.cooperative import run_cooperatively
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.state.access_commands import (
     AddApiToken,
@@ -39,9 +40,10 @@ from dledger.authentication.tokens import KEY_SIZE
 from dledger.authentication.verifier import IllegalCredential, verifier_of_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Generator, Iterable, Mapping
 
     from cluster.access.model import Resource
+    from cluster.access.rules import Match
     from cluster.access.users import User
     from cluster.broker.core import BrokerCore
     from cluster.state.access_commands import AccessCommand
@@ -197,13 +199,22 @@ class AccessCalls:
         except (IllegalAccessChange, ValueError) as error:
             raise RequestFailed(Reason.ILLEGAL_REQUEST, str(error)) from error
         rules = self._access.rules
-        found = rules.explain(request.user, resource.type, resource.name, actions, address)
+        steps = rules.explain_in_steps(request.user, resource.type, resource.name, actions, address)
+        found = await run_cooperatively(steps)
         return pb.ExplainResponse(
             is_allowed=found.is_allowed,
             reason=found.reason,
-            matches=[f"{match.subject}: {match.policy}" for match in found.matches],
+            matches=await run_cooperatively(_texts(found.matches)),
             access_version=rules.version,
         )
+
+
+def _texts(matches: Iterable[Match]) -> Generator[None, None, list[str]]:
+    texts = []
+    for match in matches:
+        yield
+        texts.append(f"{match.subject}: {match.policy}")
+    return texts
 
 
 def _page(

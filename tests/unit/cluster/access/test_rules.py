@@ -96,6 +96,12 @@ def test_roles_grant_and_deny() -> None:
     assert [match.subject for match in explained.matches] == ["role limits", "user alice", "role readers"]
 
 
+def test_an_explanation_has_a_step_for_each_policy() -> None:
+    access = rules_of(allow("Topic:a"), roles={"many": tuple(allow(f"Topic:{number}") for number in range(100))})
+
+    assert sum(1 for _ in access.explain_in_steps("alice", TOPIC, "a", Action.PUB, None)) >= 101
+
+
 def test_an_unknown_address_is_denied_by_policies_with_sources() -> None:
     assert not rules_of(allow("*", ALL_ACTIONS, "10.0.0.0/8")).allows("alice", TOPIC, "orders", Action.PUB, None)
     assert not rules_of(allow("*"), deny("*", ALL_ACTIONS, "10.0.0.0/8")).allows("alice", TOPIC, "orders", Action.PUB)

@@ -38,7 +38,16 @@ POLICIES = [pb.AccessPolicy(resource=f"Topic:{number:03}-*", actions=1 + number 
 SOURCED = [pb.AccessPolicy(resource="*", actions=127, sources=SOURCES), *POLICIES[1:]]
 TOO_MANY = [pb.AccessPolicy(resource=f"Topic:{number:03}*", actions=1, sources=SOURCES) for number in range(1_000)]
 WIDE = {"name": "wide", "policies": SOURCED}
+# A user with as many policies as one can have, all of which match one name.
+NAME = "a" * 200
+PREFIXES = [
+    pb.AccessPolicy(resource=f"Topic:{NAME[: 1 + number % 60]}*", actions=1 + number % 127, is_denied=number % 2 == 0)
+    for number in range(1_000)
+]
+ROLES = [pb.SetRoleRequest(role=pb.AccessRole(name=f"r{number}", policies=PREFIXES)) for number in range(16)]
+RIGHTS = pb.AccessUser(name="rights", roles=[each.role.name for each in ROLES])
 WHOLE = {
+    "Explain": [pb.ExplainRequest(user="rights", resource=f"Topic:{NAME}", actions=127, address="10.0.0.1")],
     "SetRole": [
         pb.SetRoleRequest(role=pb.AccessRole(**WIDE)),
         pb.SetRoleRequest(role=pb.AccessRole(policies=TOO_MANY)),
@@ -73,8 +82,10 @@ def test_no_request_about_users_blocks_the_loop_of_a_broker(shop, monkeypatch):
         async with shop.open(), Client(shop) as client:
             await first_administrator(shop)
             await shop.broker.core.change(AddApiToken("admin", ApiToken("test", digest_of_api_token(TOKEN) or b"")))
-            for name, requests in WHOLE.items():
-                assert not (await getattr(client.stub, name)(requests[0], metadata=bearer(TOKEN))).answer.code
+            before = [("SetRole", WHOLE["SetRole"][0]), *(("SetRole", each) for each in ROLES)]
+            before += [("SetUser", WHOLE["SetUser"][0]), ("SetUser", pb.SetUserRequest(user=RIGHTS))]
+            for name, request in before:
+                assert not (await getattr(client.stub, name)(request, metadata=bearer(TOKEN))).answer.code
             with grpc.insecure_channel(str(shop.address)) as plain:
                 channel = grpc.intercept_channel(plain, _WithToken())
                 slow, odd = await try_all(channel, service, ACCESS_BOUNDS, BASE, OWN_BASE, WHOLE)
