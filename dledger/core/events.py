@@ -73,6 +73,16 @@ class PeerUnreachable:
 
 
 @dataclass(frozen=True, slots=True)
+class PeerGone:
+    """All connections with `peer` have ended, and its host refuses new ones: its process has probably ended.
+
+    It is no proof: the process may live behind a firewall, or listen no more. It may be reported repeatedly.
+    """
+
+    peer: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReadIndex:
     """Ask for an index up to which a linearizable read may be served (dissertation §6.4); any member may be asked.
 
@@ -163,6 +173,7 @@ Event = (
     | Persisted
     | PushNotTaken
     | PeerUnreachable
+    | PeerGone
     | ReadIndex
     | TransferLeadership
     | ChangeMembership
