@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDER = Path("dledger", "native")
 NAME = "_kernels.abi3.so"
 _COMPILERS = ("cc", "gcc", "clang")
-_FLAGS = ("-std=c11", "-O2", "-Wall", "-Wextra", "-fPIC", "-shared", "-fvisibility=hidden")
+_FLAGS = ("-std=c11", "-O2", "-Wall", "-Wextra", "-fPIC", "-pthread", "-shared", "-fvisibility=hidden")
 _LINKED = ("-undefined", "dynamic_lookup") if sys.platform == "darwin" else ("-Wl,--build-id=none", "-Wl,-s")
 
 

@@ -1,4 +1,4 @@
-"""What costs most per entry, in C: one optional module, and the choice between it and Python.
+"""What costs most per entry or per file, in C: one optional module, and the choice between it and Python.
 
 Every function of the module has a reference in Python, which is used where the module is missing, and against which
 tests compare it: the same bytes, the same errors. It is built by `make setup`, or by pip with the package, where there
@@ -14,6 +14,8 @@ is a C compiler (`scripts/build_native.py`). `DLEDGER_NATIVE=0` in the environme
 | `record_columns` | `commitlog.record.columns.columns` |
 | `check_records`  | `commitlog.record.rows.good_rows`      |
 | `decode_records` | `pipeline.columns.decoder.decode_rows` |
+| `write_files`    | `store.fs.writing_in_turn.write_in_turn` |
+| `sync_files`     | `store.fs.linux.files.OsFile.sync`     |
 
 A function returns None for arguments that it does not handle, for example a number that does not fit into 62 bits; the
 caller then runs the reference. Any package may import this one; it imports nothing of ours.
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     Buffer = Any
 
 # Of the functions' arguments and results; the same number is in kernels.c.
-VERSION: Final = 4
+VERSION: Final = 5
 VARIABLE: Final = "DLEDGER_NATIVE"
 
 
@@ -52,6 +54,18 @@ class Kernels(Protocol):
         /,
     ) -> tuple[bytes, bytes, list[int], int] | None:
         """Return data, index units, positions and the last chain checksum of `EncodedBatch`."""
+        ...
+
+    def write_files(self, writes: Sequence[tuple[str, int, bytes | memoryview, int]], /) -> list[int | None] | None:
+        """Open existing files, allocate blocks and write: path, position, data, allocated bytes from the position on.
+
+        Returns:
+            Open descriptors, None for a missing file; fewer than `writes` if one failed, of which nothing is open.
+        """
+        ...
+
+    def sync_files(self, descriptors: tuple[int, ...], threads_max: int, /) -> list[tuple[int, int]] | None:
+        """Sync open files in parallel; return number and errno of each that failed."""
         ...
 
     def walk_entries(  # noqa: PLR0917 - a tuple would only be taken apart again

@@ -1,9 +1,10 @@
-/* The module `dledger.native._kernels`: what costs most per entry, in C. `dledger/native/__init__.py` says which
- * function in Python is the reference of each. VERSION is raised with every change of what a function takes or gives. */
+/* The module `dledger.native._kernels`: what costs most per entry or per file, in C. `dledger/native/__init__.py` says
+ * which function in Python is the reference of each. VERSION is raised with every change of what a function takes or
+ * gives. */
 
 #include "kernels.h"
 
-#define VERSION 4
+#define VERSION 5
 
 static PyMethodDef methods[] = {
     {"encode_entries", (PyCFunction)(void (*)(void))encode_entries, METH_FASTCALL, NULL},
@@ -14,6 +15,8 @@ static PyMethodDef methods[] = {
     {"record_columns", (PyCFunction)(void (*)(void))record_columns, METH_FASTCALL, NULL},
     {"check_records", (PyCFunction)(void (*)(void))check_records, METH_FASTCALL, NULL},
     {"decode_records", (PyCFunction)(void (*)(void))decode_records, METH_FASTCALL, NULL},
+    {"write_files", (PyCFunction)(void (*)(void))write_files, METH_FASTCALL, NULL},
+    {"sync_files", (PyCFunction)(void (*)(void))sync_files, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };
 

@@ -84,5 +84,7 @@ PyObject *walk_records(PyObject *module, PyObject *const *arguments, Py_ssize_t 
 PyObject *record_columns(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *check_records(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *decode_records(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
+PyObject *write_files(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
+PyObject *sync_files(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 
 #endif

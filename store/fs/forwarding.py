@@ -12,7 +12,7 @@ from store.fs.ports import SMALL_FILE_SIZE_BYTES
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from store.fs.ports import DirectoryLock, File, Files, FileSummary
+    from store.fs.ports import DirectoryLock, File, Files, FileSummary, FileWrite
 
 
 class ForwardingFile:
@@ -110,6 +110,10 @@ class ForwardingFiles:
     def open(self, path: str, *, is_cache_trusted: bool = False) -> File:
         """Open an existing file for reading and writing."""
         return self._files.open(path, is_cache_trusted=is_cache_trusted)
+
+    def write_existing(self, writes: Sequence[FileWrite]) -> Sequence[File | None]:
+        """Open, allocate and write existing files."""
+        return self._files.write_existing(writes)
 
     def read_bytes(self, path: str) -> bytes | None:
         """Return the content of a small file."""

@@ -59,8 +59,7 @@ class MappedFile:
         """
         if end <= self.allocated_end:
             return
-        ahead = min(max(end - self.begin_offset, _ALLOCATE_AHEAD_MIN_BYTES), _ALLOCATE_AHEAD_MAX_BYTES)
-        ahead_end = min(end + ahead, self.end_offset)
+        ahead_end = self.begin_offset + allocated_with(end - self.begin_offset, self.file.size)
         self.file.allocate(begin - self.begin_offset, ahead_end - begin)
         self.allocated_end = ahead_end
 
@@ -87,3 +86,9 @@ class MappedFile:
         for begin, end in self.file.data_ranges(offset - self.begin_offset):
             for position in range(begin, end, _CHUNK_SIZE_BYTES):
                 yield position, bytes(view[position : min(position + _CHUNK_SIZE_BYTES, end)])
+
+
+def allocated_with(end: int, file_size: int) -> int:
+    """Return the position in a file up to which blocks are allocated for a write that ends at `end`."""
+    ahead = min(max(end, _ALLOCATE_AHEAD_MIN_BYTES), _ALLOCATE_AHEAD_MAX_BYTES)
+    return min(end + ahead, file_size)

@@ -38,6 +38,22 @@ class FileSummary(NamedTuple):
     tail: bytes = b""
 
 
+class FileWrite(NamedTuple):
+    """What is written to an existing file.
+
+    Attributes:
+        path: of the file.
+        position: of the first byte.
+        data: must end within the file.
+        allocated_size: blocks are allocated for this many bytes from `position` on, at least those of `data`.
+    """
+
+    path: str
+    position: int
+    data: bytes | memoryview
+    allocated_size: int
+
+
 class File(Protocol):
     """One file of fixed size: written by position, read through a map.
 
@@ -225,6 +241,18 @@ class Files(Protocol):
             is_cache_trusted: this process had the file open, or has read its metadata, and every sync of it since then
                 has succeeded. False: clean pages of the file are dropped from the page cache, and read from the disk
                 again, because writing them may have failed in another process.
+        """
+        ...
+
+    def write_existing(self, writes: Sequence[FileWrite]) -> Sequence[File | None]:
+        """Open files as `open` does, trusting the cache, allocate and write; return them open, None for a missing one.
+
+        One call for many small files, because each call for one costs time. The caller syncs and closes them.
+
+        Raises:
+            OutOfDescriptors: too many at a time for the descriptors that are left.
+            DiskFull, StorageFailed: the write of one file failed.
+            In each case all are closed, and any part may be written: the caller writes all of it again, or stops.
         """
         ...
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 from store.errors import StorageFailed
 from store.fs.linux.reading import OsFileMap, OsReading
 from store.fs.linux.regular_files import data_ranges, open_regular
-from store.fs.ports import SMALL_FILE_SIZE_BYTES, File, Files
+from store.fs.ports import SMALL_FILE_SIZE_BYTES, File, Files, FileWrite
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -104,6 +104,10 @@ class ReadOnlyFiles(OsReading):
     def create_from(self, path: str, chunks: Iterable[bytes]) -> NoReturn:
         """Raise: the file system is read-only."""
         raise AssertionError(f"read-only: no file {path} of {chunks}")
+
+    def write_existing(self, writes: Sequence[FileWrite]) -> NoReturn:
+        """Raise: the file system is read-only."""
+        raise AssertionError(f"read-only: {[write.path for write in writes]} are not written")
 
     def prepare_replace(self, path: str, size: int = SMALL_FILE_SIZE_BYTES) -> NoReturn:
         """Raise: the file system is read-only."""

@@ -18,9 +18,9 @@ from store.errors import DiskFull
 from store.fs.forwarding import ForwardingFile, ForwardingFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from store.fs.ports import File, Files
+    from store.fs.ports import File, Files, FileWrite
 
 
 class FirstChange:
@@ -116,6 +116,12 @@ class WatchedFiles(ForwardingFiles):
         """Open an existing file for reading and writing."""
         file = self._files.open(path, is_cache_trusted=is_cache_trusted)
         return file if self._first.is_made else WatchedFile(file, self._first)
+
+    def write_existing(self, writes: Sequence[FileWrite]) -> Sequence[File | None]:
+        """Open, allocate and write existing files."""
+        self._first.announce()
+        self._first.is_made = True
+        return self._files.write_existing(writes)
 
     def replace(self, path: str, content: bytes) -> None:
         """Replace the content of a small file, atomically and durably."""

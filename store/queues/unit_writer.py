@@ -2,18 +2,20 @@
 
 It runs in a thread that may wait for the disk. The owner's thread reads the same files concurrently, with its own
 descriptors and maps. A group of files is created and written first and then synced together, because a file system
-makes many files durable in little more time than one. Recently written files stay open.
+makes many files durable in little more time than one. The small tails of a group, in files that exist, are written by
+one call (`Files.write_existing`). Recently written files stay open.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from store.errors import DiskFull, OutOfDescriptors
 from store.fs.flush_tickets import DerivedFilesTicket, Dispatched
-from store.fs.mapped_file import MappedFile
+from store.fs.mapped_file import MappedFile, allocated_with
 from store.fs.mapped_file_queue import name_of
+from store.fs.ports import FileWrite
 from store.queues.unit import UNIT_SIZE
 
 if TYPE_CHECKING:
@@ -25,16 +27,24 @@ if TYPE_CHECKING:
 
 # Files written and synced in one step: about 10 ms, so that concurrent syncs of the log are hardly delayed.
 GROUP_FILES_MAX = 32
+# A tail up to this size is written together with others, so that the owner, which may wait for it, waits for 1 MiB.
+_SMALL_TAIL_BYTES_MAX: Final = 32 << 10
 
 
 class _Group:
-    """Files and directories that are synced together."""
+    """Files and directories that are synced together, and small tails that are written together before that."""
 
-    __slots__ = ("files", "names")
+    __slots__ = ("files", "names", "small")
 
     def __init__(self) -> None:
         self.files: dict[str, MappedFile] = {}
         self.names: dict[str, None] = {}  # directories; a dictionary keeps their order
+        self.small: list[tuple[QueueKey, UnitTail, str, int]] = []  # each with its directory and the begin of its file
+
+    @property
+    def count(self) -> int:
+        """The number of files that are written, or will be."""
+        return len(self.files) + len(self.small)
 
 
 class UnitWriter:
@@ -71,18 +81,70 @@ class UnitWriter:
         """
         group = _Group()
         for number, (key, tail) in enumerate(list(tails.items())):
-            if len(group.files) >= min(GROUP_FILES_MAX, self._open_files_max):
-                group = self._sync(group)
-                self._close_beyond(self._open_files_max)
+            if group.count >= min(GROUP_FILES_MAX, self._open_files_max):
+                self._finish(group)
+                group = _Group()
                 yield len(tails) - number
-            try:
-                self._write(key, tail, group)
-            except OutOfDescriptors:
-                group = self._sync(group)
-                self._close_beyond(0)
-                self._write(key, tail, group)
+            directory = f"{self._root}/{key.topic}/{key.queue_id}"
+            begin = self._small_in(directory, tail)
+            if begin is None:
+                group = self._write_or_close(key, tail, group)
+            else:
+                group.small.append((key, tail, directory, begin))
+        self._finish(group)
+
+    def _small_in(self, directory: str, tail: UnitTail) -> int | None:
+        """Return the begin of the file of a tail that is written together with others; None: it is written alone."""
+        at = tail.begin_offset * UNIT_SIZE
+        begin, size = at - at % self._file_size, len(tail.data)
+        if tail.blank_count or not 0 < size <= min(_SMALL_TAIL_BYTES_MAX, begin + self._file_size - at):
+            return None
+        return None if f"{directory}/{name_of(begin)}" in self._open else begin
+
+    def _finish(self, group: _Group) -> None:
+        """Write the small tails of a group, and make it durable."""
+        missing = self._write_small(group)
+        for key, tail in missing:
+            group = self._write_or_close(key, tail, group)
         self._sync(group)
         self._close_beyond(self._open_files_max)
+
+    def _write_small(self, group: _Group) -> Sequence[tuple[QueueKey, UnitTail]]:
+        """Write the small tails of a group, unless their owner has taken them; return those that are not written."""
+        with self._pending.lock:
+            small = [each for each in group.small if not self._is_taken(each[1])]
+            writes = [self._write_of(tail, directory, begin) for _, tail, directory, begin in small]
+            try:
+                opened = self._files.write_existing(writes)
+            except OutOfDescriptors:
+                return [(key, tail) for key, tail, _, _ in small]
+            missing: list[tuple[QueueKey, UnitTail]] = []
+            for (key, tail, directory, begin), write, file in zip(small, writes, opened, strict=True):
+                if file is None:
+                    missing.append((key, tail))
+                    continue
+                mapped = MappedFile(file, begin, is_allocated=False)
+                mapped.allocated_end = begin + write.position + write.allocated_size
+                self._open[write.path] = mapped
+                self._add(write.path, mapped, directory, group)
+            return missing
+
+    def _write_of(self, tail: UnitTail, directory: str, begin: int) -> FileWrite:
+        position = tail.begin_offset * UNIT_SIZE - begin
+        allocated_end = allocated_with(position + len(tail.data), self._file_size)
+        return FileWrite(f"{directory}/{name_of(begin)}", position, memoryview(tail.data), allocated_end - position)
+
+    def _write_or_close(self, key: QueueKey, tail: UnitTail, group: _Group) -> _Group:
+        """Write one tail, after all files are synced and closed if no descriptor is left; return the group to sync."""
+        try:
+            self._write(key, tail, group)
+        except OutOfDescriptors:
+            small, group.small = group.small, []
+            group = self._sync(group)
+            group.small = small
+            self._close_beyond(0)
+            self._write(key, tail, group)
+        return group
 
     def _sync(self, group: _Group) -> _Group:
         """Make a group durable; return the next one."""
@@ -115,8 +177,12 @@ class UnitWriter:
     def _write(self, key: QueueKey, tail: UnitTail, group: _Group) -> None:
         """Write one tail, unless its owner has taken it, and add its files to the group to sync."""
         with self._pending.lock:
-            if not tail.is_taken:
+            if not self._is_taken(tail):
                 self._write_units(f"{self._root}/{key.topic}/{key.queue_id}", tail, group)
+
+    def _is_taken(self, tail: UnitTail) -> bool:
+        """Return whether the owner writes a tail itself; called while it cannot take it."""
+        return tail.is_taken
 
     def _write_units(self, directory: str, tail: UnitTail, group: _Group) -> None:
         at = tail.begin_offset * UNIT_SIZE
@@ -148,12 +214,16 @@ class UnitWriter:
             file = self._open[path] = MappedFile(opened, offset, is_allocated=False)
         else:
             self._open.move_to_end(path)
+        self._add(path, file, directory, group)
+        return file
+
+    def _add(self, path: str, file: MappedFile, directory: str, group: _Group) -> None:
+        """Add a written file to the group, and the names that this process has not synced yet."""
         topic = directory.rpartition("/")[0]
         for above in (directory, topic, self._root, self._root.rpartition("/")[0]):
             if above not in self._named:
                 group.names[above] = None
         group.files[path] = file
-        return file
 
     def _make_space_for_name(self, directory: str, offset: int, group: _Group) -> None:
         """Ensure that a file can be created in a directory, and that a crash leaves no gap before it."""

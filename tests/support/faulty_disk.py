@@ -86,6 +86,10 @@ class FaultyDisk(ForwardingFiles):
     def open(self, path, *, is_cache_trusted=False):
         return FaultyFile(self, self._files.open(path, is_cache_trusted=is_cache_trusted))
 
+    def write_existing(self, writes):
+        opened = self._files.write_existing(writes)
+        return [None if file is None else FaultyFile(self, file) for file in opened]
+
     def remove(self, path):
         self.removed.append(path)
         self._files.remove(path)

@@ -16,7 +16,8 @@ from dledger.testing.disk.file import SimFile, SimLock, io_error
 from dledger.testing.disk.inode import Inode
 from dledger.testing.faults import Fault, SimulatedCrash
 from store.errors import DirectoryLocked, DiskFull, StorageFailed
-from store.fs.ports import SMALL_FILE_SIZE_BYTES, SUMMARY_SIZE_BYTES, File, FileSummary
+from store.fs.ports import SMALL_FILE_SIZE_BYTES, SUMMARY_SIZE_BYTES, File, FileSummary, FileWrite
+from store.fs.writing_in_turn import write_in_turn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -190,6 +191,10 @@ class SimFiles:
         if not is_cache_trusted:
             inode.drop_clean_pages()
         return SimFile(self, path, inode)
+
+    def write_existing(self, writes: Sequence[FileWrite]) -> Sequence[File | None]:
+        """Open, allocate and write existing files, one after the other."""
+        return write_in_turn(self, writes)
 
     def read_bytes(self, path: str) -> bytes | None:
         """Return the content of a small file; None when there is no such file."""

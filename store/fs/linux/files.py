@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from store.errors import DirectoryLocked, DiskFull, ForeignFile, StorageFailed
 from store.fs.descriptors import with_descriptor
+from store.fs.linux.groups import sync_group, write_group
 from store.fs.linux.modes import directory_mode_in, file_mode_in
 from store.fs.linux.reading import OsFileMap, OsReading
 from store.fs.linux.regular_files import data_ranges, open_regular
@@ -24,6 +25,8 @@ from store.fs.ports import SMALL_FILE_SIZE_BYTES, File
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+
+    from store.fs.ports import FileWrite
 
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 # Freeing a removed file of 1 GiB takes 0.3 s: too long for a thread that sends heartbeats.
@@ -80,6 +83,15 @@ class OsFile(OsFileMap):
                 os.fdatasync(self._descriptor)
             except OSError as error:
                 raise StorageFailed(self.path, "sync", error) from error
+
+    def hold(self) -> int | None:
+        """Prevent `close` until `let_go`; return the descriptor, None if the file is closed already."""
+        self._sync_lock.acquire()
+        return self._descriptor if self._is_open else None
+
+    def let_go(self) -> None:
+        """Permit `close` again."""
+        self._sync_lock.release()
 
     def close(self) -> None:
         """Close descriptor and map after a running `sync` has ended; closing twice is allowed."""
@@ -196,6 +208,10 @@ class OsFiles(OsReading):
             os.close(descriptor)
             raise StorageFailed(path, "open", error) from error
 
+    def write_existing(self, writes: Sequence[FileWrite]) -> list[File | None]:
+        """Open, allocate and write existing files; return them open, None for a missing one."""
+        return write_group(self, writes, OsFile)
+
     def prepare_replace(self, path: str, size: int = SMALL_FILE_SIZE_BYTES) -> None:
         """Create the spare file of `size` bytes, with which `replace` of `path` also works on a full disk."""
         _prepare_spare(path + ".spare", size)
@@ -258,6 +274,9 @@ class OsFiles(OsReading):
 
     def sync_all(self, files: Sequence[File], directories: Sequence[str]) -> None:
         """Sync files and directories, more than two in parallel threads; all have ended when it returns or raises."""
+        own = [file for file in files if isinstance(file, OsFile)]
+        if len(own) == len(files) > _SYNCED_ALONE_MAX and not directories and sync_group(own, _SYNC_THREADS_MAX):
+            return
         works: list[Callable[[], None]] = [file.sync for file in files]
         works += [partial(self.sync_directory, path) for path in directories]
         if len(works) <= _SYNCED_ALONE_MAX:

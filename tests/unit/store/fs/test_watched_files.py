@@ -4,6 +4,7 @@ import pytest
 
 from store.errors import DiskFull
 from store.fs.linux.files import OsFiles
+from store.fs.ports import FileWrite
 from store.fs.watched_files import FirstChange, WatchedFiles
 from tests.support.faulty_disk import FaultyDisk
 
@@ -12,6 +13,7 @@ CHANGES = {
     "create": lambda files, path: files.create(f"{path}/new", 10).close(),
     "create_from": lambda files, path: files.create_from(f"{path}/new", [b"x"]),
     "replace": lambda files, path: files.replace(f"{path}/file", b"x"),
+    "write_existing": lambda files, path: files.write_existing([FileWrite(f"{path}/file", 0, b"x", 4)])[0].close(),
     "rename": lambda files, path: files.rename(f"{path}/file", f"{path}/other"),
     "remove": lambda files, path: files.remove(f"{path}/file"),
     "remove_directory": lambda files, path: files.remove_directory(f"{path}/folder"),

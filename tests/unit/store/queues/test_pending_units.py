@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from store.errors import DiskFull
+from store.errors import DiskFull, OutOfDescriptors
 from store.fs.linux.files import OsFiles
 from store.model.message import QueueKey
 from store.queues.consume_queues import ConsumeQueues
@@ -13,7 +13,10 @@ from store.queues.pending_units import PENDING_BYTES_MAX
 from store.queues.unit_writer import GROUP_FILES_MAX
 from tests.support.dispatch_batches import batch_of
 from tests.support.faulty_disk import FaultyDisk
+from tests.support.forms import both_forms
 from tests.support.waiting import PATIENCE_S
+
+__all__ = ["both_forms"]
 
 KEY = QueueKey("orders", 0)
 FILE_SIZE = 1040  # 52 units
@@ -92,6 +95,71 @@ def test_flush_runs_in_steps_of_bounded_size_and_counts_after_the_last(tmp_path,
     assert len(left) == 5
     assert max(before - after for before, after in pairwise(left)) <= GROUP_FILES_MAX
     assert len(files_of(tmp_path)) == len(keys)
+
+
+class CountingDisk(FaultyDisk):
+    """Counts the files of each group that is written at a time; above `together_max` no descriptor is left."""
+
+    def __init__(self, together_max=GROUP_FILES_MAX):
+        super().__init__()
+        self.together_max = together_max
+        self.written = []
+
+    def write_existing(self, writes):
+        if len(writes) > self.together_max:
+            raise OutOfDescriptors(writes[0].path, "open", self.together_max)
+        opened = super().write_existing(writes)
+        self.written.append(sum(file is not None for file in opened))
+        return opened
+
+
+@pytest.mark.parametrize("together_max", [GROUP_FILES_MAX, 4])
+def test_small_tails_of_existing_files_are_written_together(tmp_path, both_forms, together_max):
+    """Without descriptors for all of a group, one after the other."""
+    del both_forms
+    disk = CountingDisk(together_max)
+    queues = ConsumeQueues(disk, str(tmp_path), FILE_SIZE, open_files_max=48)
+    queues.load()
+    keys = [QueueKey("orders", number) for number in range(40)]
+    log = []
+    for turn in range(3):
+        # In the last turn some tails reach into their second file, and one queue is new.
+        sizes = [15 if turn < 2 or number % 3 else 30 for number in range(40)]
+        batch = []
+        for number, key in enumerate([*keys, QueueKey("bills", 1)][: 40 + turn // 2]):
+            base = 1_000_000 * turn + 10_000 * number
+            begin = 15 * turn if number < 40 else 0
+            rows = range(sizes[number] if number < 40 else 1)
+            batch += [(*key, begin + row, base + row * 100, 100, row) for row in rows]
+        log.append(batch)
+        queues.append(batch_of(batch))
+        queues.flush()
+    queues.close()
+
+    assert files_of(tmp_path) == built(tmp_path / "again", log)
+    # All of the second flush, and two thirds of the third; a few are still open from the flush before.
+    assert (sum(disk.written) > 50) == (together_max == GROUP_FILES_MAX)
+
+
+def test_tail_that_its_owner_takes_is_not_written_into_an_existing_file(tmp_path, both_forms):
+    del both_forms
+    queues = ConsumeQueues(FaultyDisk(), str(tmp_path), FILE_SIZE, open_files_max=4)
+    queues.load()
+    keys = [QueueKey("orders", number) for number in range(4)]
+    first = [(*key, 0, 100 * key.queue_id, 100, 0) for key in keys]
+    second = [(*key, offset, 1000 * offset + 100 * key.queue_id, 100, 0) for key in keys for offset in (1, 2)]
+    queues.append(batch_of(first))
+    queues.flush()
+    queues.append(batch_of(second))
+    ticket = queues.begin_flush()
+    later = [(*keys[0], 2, 9000, 100, 7)]  # offset 2 was given out again
+    assert len(queues.append(batch_of(later))) == 1
+    ticket.sync()
+    queues.end_flush(ticket)
+    queues.flush()
+    queues.close()
+
+    assert files_of(tmp_path) == built(tmp_path / "again", [first, second, later])
 
 
 @pytest.mark.parametrize("is_written", [False, True])
