@@ -76,7 +76,8 @@ class PeerUnreachable:
 class PeerGone:
     """All connections with `peer` have ended, and its host refuses new ones: its process has probably ended.
 
-    It is no proof: the process may live behind a firewall, or listen no more. It may be reported repeatedly.
+    It is no proof: the process may live, but a firewall refuses connections to it, or it has closed its port. It may be
+    reported repeatedly.
     """
 
     peer: str

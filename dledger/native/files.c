@@ -124,7 +124,7 @@ write_files(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
         PyErr_SetString(PyExc_TypeError, "write_files takes 1 argument");
         return NULL;
     }
-    /* Of its own, so that nobody changes it while the lock is released. */
+    /* Of its own, so that no other thread changes it while the lock is released. */
     PyObject *items = PySequence_Tuple(arguments[0]), *result = NULL;
     if (items == NULL) {
         return NULL;

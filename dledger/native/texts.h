@@ -76,7 +76,7 @@ typedef struct {
     /* The names of the message before, or of this one: most messages of a log have the same. */
     struct {
         int64_t size;
-        int wanted; /* its number; -1: nobody looks for it */
+        int wanted; /* its number; -1: it is not searched for */
         uint8_t name[NAME_SIZE_MAX];
     } known[PROPERTIES_MAX];
     int known_count;

@@ -206,7 +206,7 @@ def test_peer_is_gone_once_its_host_refuses_connections_and_no_connection_is_lef
         # Before n1 listened, n0 may have dialed it.
         received.gone.clear()
 
-        # The port refuses connections, but those of n1 to n0 are open: n1 lives, and n0 still hears of it.
+        # The port refuses connections, but those of n1 to n0 are open: n1 lives, and its messages still arrive.
         n1._port.close()
         for connection in n0._links["n1"].connections():
             if connection.is_dialled:
