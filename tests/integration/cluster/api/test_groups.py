@@ -117,9 +117,9 @@ def test_members_are_notified_of_joins_and_leaves(shop):
             in_use = await stub.DeleteGroup(pb.DeleteGroupRequest(group="billing"))
             assert in_use.answer.reason == "GROUP_IN_USE"
 
-            second = stub.JoinGroup()
-            await second.write(pb.JoinGroupRequest(group="billing", client_id="a", instance=3))
-            assert (await second.read()).answer.reason == "CLIENT_ID_IN_USE"
+            third = stub.JoinGroup()
+            await third.write(pb.JoinGroupRequest(group="billing", client_id="a", instance=3))
+            assert (await third.read()).answer.reason == "CLIENT_ID_IN_USE"
 
             await second.done_writing()
             assert list((await first.read()).client_ids) == ["a"]

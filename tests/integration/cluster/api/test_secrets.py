@@ -53,7 +53,7 @@ class Run:
     """A node as a process, and a client of it that records all responses."""
 
     def __init__(self, folder: Path) -> None:
-        client_port, metrics_port, peer_port = choose_ports(3, None)
+        client_port, metrics_port, frame_port, peer_port = choose_ports(4, None)
         authority = new_authority()
         self.pair = node_pair(authority, "n0", group="b")
         files = write_tls(folder / "keys", tls_of(self.pair, authority))
@@ -78,7 +78,8 @@ class Run:
             "max_election_timeout_ms": 200,
             "heart_beat_time_interval_ms": 20,
         }
-        self.node = write_node(self.folder, "n0", f"n0-127.0.0.1:{peer_port}", settings, client_port, metrics_port)
+        ports = (client_port, metrics_port, frame_port)
+        self.node = write_node(self.folder, "n0", f"n0-127.0.0.1:{peer_port}", settings, ports)
         self.log = self.folder / "n0.log"
         with self.log.open("w") as output:
             command = [sys.executable, "-m", "cluster.cli", "server", "--config", self.node.config]

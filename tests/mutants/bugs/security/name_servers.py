@@ -46,7 +46,7 @@ def a_broker_keeps_the_connection_of_its_old_certificate(patch):
 
 
 def a_token_goes_over_every_connection(patch):
-    patch.setattr(channels, "_token_for", lambda address, security: security.token)
+    patch.setattr(channels, "token_for", lambda address, security: security.token)
 
 
 def every_user_administers_a_log(patch):
