@@ -5,22 +5,12 @@
  */
 
 #include "kernels.h"
+#include "layouts.h"
 
-#define HEADER_SIZE 48
-#define ENTRY_NORMAL 1
-
-#define MAGIC_V1 UINT32_C(0xDAA320A7)
-#define MAGIC_V2 UINT32_C(0xDAA320AB)
-#define FIELDS_SIZE 88 /* with two IPv4 hosts */
-#define RECORD_SIZE_MIN (FIELDS_SIZE + 1 + 2)
 #define IPV6_EXTRA 12
-#define LENGTH_SIZE 2
-#define BORN_HOST_IPV6 0x10
-#define STORE_HOST_IPV6 0x20
 #define PREPARED 0x04
 #define ROLLBACK 0x0C
 #define INNER_BATCH 0x80
-#define JAVA_FACTOR 31
 #define RECORDS_MAX (1 << 20)
 
 static const char SCHEDULE_TOPIC[] = "SCHEDULE_TOPIC_XXXX";
@@ -128,20 +118,6 @@ typedef struct {
     int64_t keys_count, keys_room;
 } Columns;
 
-/* Sets the hash of an ASCII text after one with the hash `*hash`; 0: it is not ASCII. */
-static int
-hash_text(Text text, uint32_t *hash)
-{
-    uint32_t value = *hash;
-    uint8_t all = 0;
-    for (int64_t i = 0; i < text.size; i++) {
-        value = value * JAVA_FACTOR + text.data[i];
-        all |= text.data[i];
-    }
-    *hash = value;
-    return all < 0x80;
-}
-
 static int
 is_text(Text text, const char *expected, int64_t size)
 {
@@ -232,7 +208,7 @@ number_of(Columns *columns, Queue *queue)
         queue->topic_hash = columns->queues[columns->last].topic_hash;
         return columns->last;
     }
-    if (!hash_text(queue->topic, &queue->topic_hash)
+    if (!hash_ascii(&queue->topic_hash, queue->topic.data, queue->topic.size)
         || is_text(queue->topic, SCHEDULE_TOPIC, sizeof SCHEDULE_TOPIC - 1)) {
         return -1;
     }
@@ -256,7 +232,7 @@ static int
 add_key(Columns *columns, int64_t row, uint32_t topic_hash, Text key)
 {
     uint32_t hash = topic_hash;
-    if (!hash_text(key, &hash)) {
+    if (!hash_ascii(&hash, key.data, key.size)) {
         return 0;
     }
     if (columns->keys_count == columns->keys_room) {
@@ -275,9 +251,7 @@ add_key(Columns *columns, int64_t row, uint32_t topic_hash, Text key)
         }
         columns->keys_room = room;
     }
-    /* See `positive_hash` of store/model/java_hash.py. */
-    hash = hash == UINT32_C(1) << 31 ? 0 : hash >> 31 ? -hash : hash;
-    columns->key_hashes[columns->keys_count] = (int32_t)hash;
+    columns->key_hashes[columns->keys_count] = (int32_t)positive_hash(hash);
     columns->key_rows[columns->keys_count++] = row;
     return 1;
 }
@@ -307,7 +281,7 @@ add_row(Columns *columns, int64_t row, int64_t physical_offset, int64_t size, Re
 {
     int64_t number = number_of(columns, &record->queue);
     uint32_t tags_hash = 0;
-    if (number < 0 || !hash_text(record->tags, &tags_hash)) {
+    if (number < 0 || !hash_ascii(&tags_hash, record->tags.data, record->tags.size)) {
         return 0;
     }
     columns->physical_offsets[row] = physical_offset;

@@ -6,12 +6,11 @@
  */
 
 #include "kernels.h"
+#include "layouts.h"
 
-#define HEADER_SIZE 48
 #define UNIT_SIZE 32
 #define CHAIN_SIZE 28
 #define STAMP_SIZE 8
-#define ENTRY_NORMAL 1
 
 /* See dledger/entries/format/walk.py. */
 #define SECTOR_SIZE 512

@@ -4,17 +4,13 @@
  */
 
 #include "kernels.h"
+#include "layouts.h"
 
-#define FIELDS_SIZE 88 /* with two IPv4 hosts */
 #define BORN_HOST_AT 48
 #define IPV4_SIZE 8
 #define IPV6_SIZE 20
-#define PROPERTIES_MAX 32767
-#define LENGTH_SIZE 2
-#define BORN_HOST_IPV6 0x10
-#define STORE_HOST_IPV6 0x20
+#define PROPERTIES_SIZE_MAX 32767
 #define CRC_MASK 0x7FFFFFFF
-#define JAVA_FACTOR 31
 
 static const char CRC_MARK[] = "__CRC32#\x01"; /* of a property CRC, which Python removes */
 
@@ -33,17 +29,6 @@ find(const char *data, int64_t size, int64_t from, const char *mark, int64_t mar
         from = first - data + 1;
     }
     return -1;
-}
-
-static int
-is_ascii(const char *data, int64_t size)
-{
-    for (int64_t i = 0; i < size; i++) {
-        if ((uint8_t)data[i] >= 0x80) {
-            return 0;
-        }
-    }
-    return 1;
 }
 
 /* ---------------------------------------------------------------------------------------------------------- records */
@@ -118,7 +103,7 @@ take_columns(PyObject *const *arguments, Columns *columns)
         && take_bytes(arguments[6], &columns->store_host, &columns->store_host_size)
         && is_number(arguments[7], INT64_MIN, INT64_MAX, &columns->store_timestamp)
         && is_number(arguments[8], 0, INT32_MAX / 2, &columns->body_size_max) && is_host(columns->born_host_size)
-        && is_host(columns->store_host_size) && columns->topic_size <= PROPERTIES_MAX + LENGTH_SIZE;
+        && is_host(columns->store_host_size) && columns->topic_size <= PROPERTIES_SIZE_MAX + LENGTH_SIZE;
 }
 
 /* Returns a new record with physical offset 0; NULL: it is not for this function, or an exception is set. */
@@ -137,7 +122,7 @@ record_of(const Columns *columns, Py_ssize_t row)
     }
     if (!take_bytes(PyTuple_GetItem(columns->bodies, row), &body, &body_size)
         || !take_bytes(PyTuple_GetItem(columns->properties, row), &properties, &properties_size)
-        || body_size > columns->body_size_max || properties_size > PROPERTIES_MAX
+        || body_size > columns->body_size_max || properties_size > PROPERTIES_SIZE_MAX
         || find(properties, properties_size, 0, CRC_MARK, sizeof CRC_MARK - 1) >= 0) {
         return NULL;
     }
@@ -235,19 +220,6 @@ typedef struct {
     int64_t prefix_hash;
 } Key;
 
-/* The hash of `store.model.java_hash.key_hash`, of a key after its prefix. */
-static uint32_t
-key_hash_of(uint32_t hash, const char *key, int64_t size)
-{
-    for (int64_t i = 0; i < size; i++) {
-        hash = hash * JAVA_FACTOR + (uint8_t)key[i];
-    }
-    if (hash == UINT32_C(1) << 31) {
-        return 0;
-    }
-    return hash >> 31 ? -hash : hash;
-}
-
 /* Puts the key in one message's properties, and its hash; 0: it is not for this function, or an exception is set. */
 static int
 put_key(const Key *kind, PyObject *properties, PyObject *keys, PyObject *hashes, Py_ssize_t row)
@@ -258,6 +230,8 @@ put_key(const Key *kind, PyObject *properties, PyObject *keys, PyObject *hashes,
         return 0;
     }
     int64_t begin = find(data, size, 0, kind->mark, kind->mark_size), key_size = 0;
+    /* `key_hash` of store/model/java_hash.py. */
+    uint32_t hash_value = (uint32_t)kind->prefix_hash;
     if (begin >= 0) {
         if ((begin > 0 && data[begin - 1] != '\x02') || find(data, size, begin + 1, kind->mark, kind->mark_size) >= 0) {
             return 0;
@@ -265,7 +239,7 @@ put_key(const Key *kind, PyObject *properties, PyObject *keys, PyObject *hashes,
         begin += kind->mark_size;
         const char *end = memchr(data + begin, '\x02', (size_t)(size - begin));
         key_size = end == NULL ? size - begin : end - (data + begin);
-        if (!is_ascii(data + begin, key_size)) {
+        if (!hash_ascii(&hash_value, (const uint8_t *)data + begin, key_size)) {
             return 0;
         }
     }
@@ -273,14 +247,12 @@ put_key(const Key *kind, PyObject *properties, PyObject *keys, PyObject *hashes,
     if (key == NULL) {
         return 0;
     }
-    uint32_t hash_value = 0;
     if (key_size > 0) {
         char *to = PyBytes_AsString(key);
         memcpy(to, kind->prefix, (size_t)kind->prefix_size);
         memcpy(to + kind->prefix_size, data + begin, (size_t)key_size);
-        hash_value = key_hash_of((uint32_t)kind->prefix_hash, data + begin, key_size);
     }
-    PyObject *hash = PyLong_FromUnsignedLong(hash_value);
+    PyObject *hash = PyLong_FromUnsignedLong(key_size > 0 ? positive_hash(hash_value) : 0);
     /* Both take the reference, also where they fail. */
     return PyList_SetItem(keys, row, key) == 0 && hash != NULL && PyList_SetItem(hashes, row, hash) == 0;
 }
@@ -296,7 +268,7 @@ find_keys(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
         return NULL;
     }
     if (!take_bytes(arguments[1], &kind.mark, &kind.mark_size) || kind.mark_size == 0
-        || !take_bytes(arguments[2], &kind.prefix, &kind.prefix_size) || kind.prefix_size > PROPERTIES_MAX
+        || !take_bytes(arguments[2], &kind.prefix, &kind.prefix_size) || kind.prefix_size > PROPERTIES_SIZE_MAX
         || !is_number(arguments[3], 0, UINT32_MAX, &kind.prefix_hash)) {
         Py_RETURN_NONE;
     }

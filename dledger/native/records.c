@@ -7,10 +7,7 @@
 
 #include "records.h"
 
-#define MAGIC_V1 UINT32_C(0xDAA320A7)
-#define MAGIC_V2 UINT32_C(0xDAA320AB)
-#define ENTRY_NORMAL 1
-#define IPV6_HOSTS 0x30
+#define IPV6_HOSTS (BORN_HOST_IPV6 | STORE_HOST_IPV6)
 
 /* Records that are fetched into the cache ahead of their check, and bytes of a usual record's end. */
 #define AHEAD 12

@@ -4,12 +4,9 @@
 #define DLEDGER_RECORDS_H
 
 #include "kernels.h"
+#include "layouts.h"
 
-/* The header of an entry, of which a record is the body in the replicated log; the fields of a record. */
-#define HEADER_SIZE 48
-#define FIELDS_SIZE 88
 #define HEAD_SIZE_MAX (HEADER_SIZE + FIELDS_SIZE)
-#define RECORD_SIZE_MIN (FIELDS_SIZE + 3)
 
 /* Buffers that a call has taken. */
 #define BUFFERS_MAX 96
