@@ -9,16 +9,23 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final
 
+import grpc
+
 from dledger.config import Address
 from dledger.frames.codec import (
+    CALL,
+    CALL_ID_MAX,
     DEADLINE_MS_MAX,
     GREETING,
     METHODS,
+    TOKEN,
+    TOKEN_SIZE_BYTES_MAX,
     VERSION,
     BadClientFrame,
     ClientFrameReader,
     decode_greeting,
     decode_methods,
+    encode_frame,
 )
 from dledger.security.channels import token_for
 from dledger.security.contexts import client_context
@@ -27,8 +34,6 @@ from dledger.security.settings import Tls
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable
-
-    import grpc
 
     from dledger.security.settings import Security, Token
 
@@ -39,6 +44,9 @@ TLS_CONNECT_LIMIT_S: Final = 2.0
 _PAUSE_S_MIN: Final = 1.0
 _PAUSE_S_MAX: Final = 60.0
 _ADDRESSES_MAX: Final = 256
+# Of a call that has no answer when its connection ends.
+LOST: Final = "the connection broke after the request was sent"
+_CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
 
 
 class FrameCallFailed(Exception):
@@ -57,6 +65,13 @@ class FrameCallFailed(Exception):
 
 class NoFrames(Exception):
     """A frame port cannot be used; gRPC can."""
+
+
+class MalformedToken(Exception):
+    """The token of this client cannot be sent in a frame."""
+
+    def __init__(self) -> None:
+        super().__init__("the token of this client is malformed")
 
 
 class FramePorts:
@@ -172,6 +187,40 @@ class Welcome:
         return self.methods is not None
 
 
-def deadline_ms(timeout_s: float) -> int:
-    """Return the deadline of a call for its frame."""
-    return min(max(int(timeout_s * 1000), 1), DEADLINE_MS_MAX)
+class CallEncoder:
+    """Encodes the calls of one connection: numbers them, and puts the token before the first one that needs it.
+
+    Args:
+        token: returns the token of calls; None: none is sent.
+    """
+
+    def __init__(self, token: Token | None) -> None:
+        self._token = token
+        self._sent_token = ""
+        self._last_id = 0
+
+    def encode(self, method: int, request: bytes, timeout_s: float) -> tuple[int, bytes]:
+        """Return the id of a call and its bytes, which must be sent, or the connection closed.
+
+        Args:
+            method: its number on this connection.
+            request: in protobuf.
+            timeout_s: of the call.
+
+        Raises:
+            MalformedToken: send nothing.
+        """
+        token = "" if self._token is None else self._token()
+        before = b""
+        if token != self._sent_token:
+            if not token.isascii() or len(token) > TOKEN_SIZE_BYTES_MAX:
+                raise MalformedToken
+            before, self._sent_token = encode_frame(TOKEN, token.encode()), token
+        self._last_id = call_id = self._last_id % CALL_ID_MAX + 1
+        deadline_ms = min(max(int(timeout_s * 1000), 1), DEADLINE_MS_MAX)
+        return call_id, before + encode_frame(CALL, request, detail=method, call_id=call_id, number=deadline_ms)
+
+
+def code_of(status: int) -> grpc.StatusCode:
+    """Return the code of gRPC with the number in an answer."""
+    return _CODES.get(status, grpc.StatusCode.UNKNOWN)

@@ -10,25 +10,15 @@ import asyncio
 import socket
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-import grpc
-
 from dledger.client.aio.framed_stream import FramedCalls
-from dledger.client.framing import FramePorts, NoFrames, Welcome, deadline_ms
+from dledger.client.framing import LOST, CallEncoder, FramePorts, MalformedToken, NoFrames, Welcome, code_of
 from dledger.errors import DLedgerError
-from dledger.frames.codec import (
-    ANSWER,
-    CALL,
-    CALL_ID_MAX,
-    TOKEN,
-    TOKEN_SIZE_BYTES_MAX,
-    BadClientFrame,
-    ClientFrameReader,
-    encode_frame,
-    encode_greeting,
-)
+from dledger.frames.codec import ANSWER, BadClientFrame, ClientFrameReader, encode_greeting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import grpc
 
     from dledger.config import Address
     from dledger.security.settings import Security, Token
@@ -36,8 +26,6 @@ if TYPE_CHECKING:
 _UNSENT_SIZE_BYTES_MAX: Final = 4 << 20
 # A server ends calls by then; the clients' own limits are shorter.
 _CALL_LIMIT_S: Final = 60.0
-_LOST: Final = "the connection broke after the request was sent"
-_CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
 
 
 class LinkUser(Protocol):
@@ -64,8 +52,7 @@ class FrameLink(asyncio.Protocol):
         self.methods: dict[str, int] = {}
         # Until the first reason not to use it any more.
         self.is_usable = True
-        self._token = token
-        self._sent_token = ""
+        self._encoder = CallEncoder(token)
         self._loop = asyncio.get_running_loop()
         self._reader = ClientFrameReader.of_client()
         self._welcome: Welcome | None = Welcome(self._reader)
@@ -75,7 +62,6 @@ class FrameLink(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._users: dict[int, LinkUser] = {}
         self._opened: dict[LinkUser, None] = {}
-        self._last_id = 0
         self._drained: asyncio.Future[None] | None = None
         self._reason = "closed by the node"
 
@@ -96,15 +82,12 @@ class FrameLink(asyncio.Protocol):
         transport = self._transport
         if transport is None or not self.is_usable:
             raise NoFrames(self._reason)
-        token = "" if self._token is None else self._token()
-        if token != self._sent_token:
-            if not token.isascii() or len(token) > TOKEN_SIZE_BYTES_MAX:
-                raise NoFrames("the token of this client is malformed")
-            transport.write(encode_frame(TOKEN, token.encode()))
-            self._sent_token = token
-        self._last_id = call_id = self._last_id % CALL_ID_MAX + 1
+        try:
+            call_id, data = self._encoder.encode(method, request, _CALL_LIMIT_S)
+        except MalformedToken as error:
+            raise NoFrames(str(error)) from None
         self._users[call_id] = user
-        transport.write(encode_frame(CALL, request, detail=method, call_id=call_id, number=deadline_ms(_CALL_LIMIT_S)))
+        transport.write(data)
         return call_id
 
     async def drained(self) -> None:
@@ -152,7 +135,7 @@ class FrameLink(asyncio.Protocol):
             if kind == ANSWER:
                 user = self._users.pop(call_id, None)
                 if user is not None:
-                    user.on_answer(call_id, _CODES.get(status, grpc.StatusCode.UNKNOWN), payload)
+                    user.on_answer(call_id, code_of(status), payload)
             elif self.is_usable:
                 self.is_usable = False
                 self._reason = "the node takes no more calls on this connection"
@@ -178,7 +161,7 @@ class FrameLink(asyncio.Protocol):
         if not self.greeted.done():
             self.greeted.set_exception(NoFrames(str(exc) if exc else self._reason))
         self.resume_writing()
-        details = f"{_LOST}: {exc or self._reason}"
+        details = f"{LOST}: {exc or self._reason}"
         for each in list(self._opened):
             each.on_lost(details)
         self._opened.clear()

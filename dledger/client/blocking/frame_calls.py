@@ -17,19 +17,23 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import grpc
 
-from dledger.client.framing import FrameCallFailed, FramePorts, NoFrames, Welcome, deadline_ms
+from dledger.client.framing import (
+    LOST,
+    CallEncoder,
+    FrameCallFailed,
+    FramePorts,
+    MalformedToken,
+    NoFrames,
+    Welcome,
+    code_of,
+)
 from dledger.errors import DLedgerError
 from dledger.frames.codec import (
     ANSWER,
-    CALL,
-    CALL_ID_MAX,
     NOT_BEGUN,
     REQUEST_SIZE_BYTES_MAX,
-    TOKEN,
-    TOKEN_SIZE_BYTES_MAX,
     BadClientFrame,
     ClientFrameReader,
-    encode_frame,
     encode_greeting,
 )
 
@@ -42,8 +46,6 @@ if TYPE_CHECKING:
 _READ_SIZE_BYTES: Final = 64 << 10
 # Idle connections to one node: as many as the calls that a client has in flight.
 _IDLE_MAX: Final = 4
-_CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
-_LOST: Final = "the connection broke after the request was sent"
 
 ResponseT = TypeVar("ResponseT", bound="Message")
 
@@ -106,7 +108,7 @@ class FrameCalls:
                 return response.FromString(payload)
             details = payload.decode(errors="replace")
             if details != NOT_BEGUN:
-                raise FrameCallFailed(_CODES.get(status, grpc.StatusCode.UNKNOWN), details)
+                raise FrameCallFailed(code_of(status), details)
         return None
 
     def close(self) -> None:
@@ -170,9 +172,7 @@ class _Connection:
         self.is_closing = False
         self._socket = connected
         self._reader = reader
-        self._token = token
-        self._sent_token = ""
-        self._last_id = 0
+        self._encoder = CallEncoder(token)
         self._timeout_s = connected.gettimeout()
         self._is_tls = isinstance(connected, ssl.SSLSocket)
         self._arrivals = select.poll()
@@ -192,24 +192,20 @@ class _Connection:
             _NotSent: nothing of the call was sent.
             FrameCallFailed: no answer; the request may have been executed.
         """
-        self._last_id = call_id = self._last_id % CALL_ID_MAX + 1
-        data = encode_frame(CALL, request, detail=number, call_id=call_id, number=deadline_ms(timeout_s))
-        token = "" if self._token is None else self._token()
-        if token != self._sent_token:
-            if not token.isascii() or len(token) > TOKEN_SIZE_BYTES_MAX:
-                raise FrameCallFailed(grpc.StatusCode.UNAUTHENTICATED, "the token of this client is malformed")
-            data = encode_frame(TOKEN, token.encode()) + data
+        try:
+            call_id, data = self._encoder.encode(number, request, timeout_s)
+        except MalformedToken as error:
+            raise FrameCallFailed(grpc.StatusCode.UNAUTHENTICATED, str(error)) from None
         try:
             if timeout_s != self._timeout_s:
                 self._socket.settimeout(timeout_s)
                 self._timeout_s = timeout_s
             self._send(data)
-            self._sent_token = token
             return self._answer_of(call_id, timeout_s)
         except TimeoutError:
             raise FrameCallFailed(grpc.StatusCode.DEADLINE_EXCEEDED, "no answer in time") from None
         except (OSError, BadClientFrame) as error:
-            raise FrameCallFailed(grpc.StatusCode.UNAVAILABLE, f"{_LOST}: {error}") from None
+            raise FrameCallFailed(grpc.StatusCode.UNAVAILABLE, f"{LOST}: {error}") from None
 
     def _send(self, data: bytes) -> None:
         try:
