@@ -112,7 +112,7 @@ class UnitWriter:
     def _write_small(self, group: _Group) -> Sequence[tuple[QueueKey, UnitTail]]:
         """Write the small tails of a group, unless their owner has taken them; return those that are not written."""
         with self._pending.lock:
-            small = [each for each in group.small if not self._is_taken(each[1])]
+            small = [each for each in group.small if not each[1].is_taken]
             writes = [self._write_of(tail, directory, begin) for _, tail, directory, begin in small]
             try:
                 opened = self._files.write_existing(writes)
@@ -177,12 +177,8 @@ class UnitWriter:
     def _write(self, key: QueueKey, tail: UnitTail, group: _Group) -> None:
         """Write one tail, unless its owner has taken it, and add its files to the group to sync."""
         with self._pending.lock:
-            if not self._is_taken(tail):
+            if not tail.is_taken:
                 self._write_units(f"{self._root}/{key.topic}/{key.queue_id}", tail, group)
-
-    def _is_taken(self, tail: UnitTail) -> bool:
-        """Return whether the owner writes a tail itself; called while it cannot take it."""
-        return tail.is_taken
 
     def _write_units(self, directory: str, tail: UnitTail, group: _Group) -> None:
         at = tail.begin_offset * UNIT_SIZE

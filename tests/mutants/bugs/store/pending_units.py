@@ -12,7 +12,7 @@ from store.queues.consume_queue import ConsumeQueue
 from store.queues.consume_queues import ConsumeQueues
 from store.queues.pending_units import PendingUnits, UnitTail
 from store.queues.unit import UNIT
-from store.queues.unit_writer import UnitsTicket, UnitWriter
+from store.queues.unit_writer import UnitsTicket
 from tests.mutants.mutant import Mutant, Tests
 
 ENDS = "tests/unit/store/queues/test_queue_ends.py::"
@@ -33,7 +33,15 @@ def only_files_are_read(patch):
 
 
 def units_that_the_owner_dropped_are_still_written(patch):
-    patch.setattr(UnitWriter, "_is_taken", lambda self, tail: False)
+    original = PendingUnits.take
+
+    def take(self, key):
+        tails = original(self, key)
+        for tail in tails:
+            tail.is_taken = False
+        return tails
+
+    patch.setattr(PendingUnits, "take", take)
 
 
 def pending_blanks_are_not_written(patch):
