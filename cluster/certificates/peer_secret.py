@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from cluster.certificates.files import locked_folder, replace, write_new
 from dledger.security.errors import SecretFileForeign
 from dledger.security.pem_files import read_secret
-from dledger.security.shared_secret import SharedSecret, new_secret
+from dledger.security.shared_secret import new_secret, open_shared_secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,7 +61,7 @@ def finish_change(folder: Path) -> Path:
 def _changed(folder: Path, count: int, change: Callable[[list[bytes]], list[bytes]]) -> Path:
     with locked_folder(folder):
         path = folder / FILE_NAME
-        SharedSecret(str(path))
+        open_shared_secret(str(path))
         secrets = read_secret(str(path)).content.split()
         if len(secrets) != count:
             done = "a change has begun: `use`, then `finish`" if count == 1 else "no change has begun: `begin`"

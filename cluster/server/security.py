@@ -12,9 +12,9 @@ from dledger.security.credentials import CertificateFiles, Credentials
 from dledger.security.identity import CertificateIdentity, IdentityKind
 from dledger.security.metrics import CertificateMetrics, RevokedMetrics
 from dledger.security.peers import PLAIN_PEERS, PeerKind, PeerSecurity
-from dledger.security.revoked import CurrentRevoked, RevokedFile, nothing_revoked
+from dledger.security.revoked import CurrentRevoked, nothing_revoked, open_revoked
 from dledger.security.settings import PLAIN
-from dledger.security.shared_secret import SharedSecret
+from dledger.security.shared_secret import open_shared_secret
 
 if TYPE_CHECKING:
     import ssl
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from cluster.config.port_tls import ProcessTls
     from dledger.security.server_port import PortSecurity
     from dledger.security.settings import Security
+    from dledger.security.shared_secret import SharedSecret
 
 _EVENTS: Final = {
     "clients": "client_tls",
@@ -69,7 +70,7 @@ async def node_security(config: ServerConfig, registry: CollectorRegistry, stack
     used = await _opened(config.tls, own, config.peer_certificates, registry, stack)
     secret: SharedSecret | None = None
     if config.peer_secret_file:
-        secret = await asyncio.to_thread(SharedSecret, config.peer_secret_file)
+        secret = await asyncio.to_thread(open_shared_secret, config.peer_secret_file)
         stack.push_async_callback(end_tasks, [asyncio.create_task(secret.watch())])
         logger.info("peer_secret secrets=%d", len(secret.current))
     revoked = await opened_revoked(config.revoked_file, registry, stack)
@@ -110,11 +111,11 @@ async def opened_revoked(path: str, registry: CollectorRegistry, stack: AsyncExi
     """
     if not path:
         return nothing_revoked
-    revoked = await asyncio.to_thread(RevokedFile, path)
+    revoked = await asyncio.to_thread(open_revoked, path)
     RevokedMetrics(registry, revoked)
     stack.push_async_callback(end_tasks, [asyncio.create_task(revoked.watch())])
-    logger.info("revoked owners=%d", len(revoked.current().until))
-    return revoked.current
+    logger.info("revoked owners=%d", len(revoked.current.until))
+    return lambda: revoked.current
 
 
 async def _opened(

@@ -23,6 +23,7 @@ from dledger.security.contexts import PeerContexts, check_contexts, check_pair, 
 from dledger.security.errors import CertificateExpired, CertificateFault, CertificateNotYetValid
 from dledger.security.identity import require_identity
 from dledger.security.pem_files import expiry_of, file_state, read_certificates, read_key, validity_of
+from dledger.security.reloaded_file import CHECK_INTERVAL_S
 from dledger.security.settings import Tls
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from dledger.security.pem_files import FileState, PemFile
     from dledger.security.settings import Token
 
-CHECK_INTERVAL_S: Final = 10.0
 _WARNED_DAYS: Final = (30, 7, 1, 0)
 
 logger = logging.getLogger(__name__)

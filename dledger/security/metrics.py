@@ -74,5 +74,5 @@ class RevokedMetrics:
 
     def collect(self) -> Iterator[Metric]:
         """Yield both metrics (prometheus calls this, in a thread of its own)."""
-        yield GaugeMetricFamily(*REVOKED, value=float(len(self._revoked.current().until)))
+        yield GaugeMetricFamily(*REVOKED, value=float(len(self._revoked.current.until)))
         yield GaugeMetricFamily(*REVOKED_FAULTY, value=float(bool(self._revoked.fault)))

@@ -10,22 +10,21 @@ Lines that begin with `#` are comments. Not here: certificates without an identi
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from dledger.security.errors import CertificateFault, CertificateRevoked, NoIdentity, RevokedFileForeign
 from dledger.security.identity import CertificateIdentity
-from dledger.security.pem_files import PemFile, file_state, read_public, validity_of
+from dledger.security.pem_files import PemFile, read_public, validity_of
+from dledger.security.reloaded_file import ReloadedFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-CHECK_INTERVAL_S: Final = 10.0
 OWNERS_MAX: Final = 10_000
 TIME_FORMAT: Final = "%Y-%m-%dT%H:%M:%SZ"
 
@@ -104,64 +103,24 @@ def nothing_revoked() -> Revoked:
     return NOTHING_REVOKED
 
 
-class RevokedFile:
-    """The lines in use.
+RevokedFile: TypeAlias = ReloadedFile[Revoked]
 
-    Args:
-        path: of the file.
 
-    Attributes:
-        failed_reloads: attempts to read a file that cannot be used.
+def open_revoked(path: str) -> RevokedFile:
+    """Return the revoked certificates in a file.
 
     Raises:
         CertificateFault: the file cannot be used.
     """
+    return ReloadedFile(path, read_revoked, _log_kept, _log_changed)
 
-    def __init__(self, path: str) -> None:
-        self.failed_reloads = 0
-        self._path = path
-        self._state = file_state(path)
-        self._current = read_revoked(path)
-        self._fault = ""
 
-    @property
-    def fault(self) -> str:
-        """Why the file as it is now is not used; empty: it is in use."""
-        return self._fault
+def _log_kept(current: Revoked, fault: CertificateFault) -> None:
+    logger.warning("revoked_kept owners=%d fault=%s", len(current.until), fault)
 
-    def current(self) -> Revoked:
-        """Return the revoked certificates: another object after a change. Any thread may call it."""
-        return self._current
 
-    def reload_if_changed(self) -> bool:
-        """Read the file if it has changed; return whether other certificates are revoked now. It blocks briefly.
-
-        A file with a fault is logged, and the lines in use stay in use.
-        """
-        state = file_state(self._path)
-        if state == self._state and not self._fault:
-            return False
-        self._state = state
-        try:
-            current = read_revoked(self._path)
-        except CertificateFault as fault:
-            self.failed_reloads += 1
-            if str(fault) != self._fault:
-                self._fault = str(fault)
-                logger.warning("revoked_kept owners=%d fault=%s", len(self._current.until), fault)
-            return False
-        self._fault = ""
-        if current == self._current:
-            return False
-        self._current = current
-        logger.info("revoked_changed owners=%d", len(current.until))
-        return True
-
-    async def watch(self, interval_s: float = CHECK_INTERVAL_S) -> None:
-        """Check the file every `interval_s` seconds, in a thread, until this is cancelled."""
-        while True:
-            await asyncio.sleep(interval_s)
-            await asyncio.to_thread(self.reload_if_changed)
+def _log_changed(current: Revoked, _: int) -> None:
+    logger.info("revoked_changed owners=%d", len(current.until))
 
 
 def read_revoked(path: str) -> Revoked:

@@ -6,15 +6,17 @@ are accepted: with two, nodes change from one secret to the next without downtim
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import secrets
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from dledger.security.errors import CertificateFault, SecretFileForeign
-from dledger.security.pem_files import file_state, read_secret
+from dledger.security.errors import SecretFileForeign
+from dledger.security.pem_files import read_secret
+from dledger.security.reloaded_file import ReloadedFile
 
-CHECK_INTERVAL_S: Final = 10.0
+if TYPE_CHECKING:
+    from dledger.security.errors import CertificateFault
+
 _SECRET_SIZE: Final = 32
 _SECRETS_MAX: Final = 2
 
@@ -26,57 +28,25 @@ def new_secret() -> bytes:
     return secrets.token_hex(_SECRET_SIZE).encode() + b"\n"
 
 
-class SharedSecret:
-    """The secrets in use.
+# The acceptable secrets; the first one is used to dial.
+SharedSecret: TypeAlias = ReloadedFile[tuple[bytes, ...]]
 
-    Args:
-        path: of the file.
 
-    Attributes:
-        generation: 1 at the start, and 1 more after each change.
+def open_shared_secret(path: str) -> SharedSecret:
+    """Return the secrets in a file.
 
     Raises:
         CertificateFault: the file cannot be used.
     """
+    return ReloadedFile(path, _read, _log_kept, _log_changed)
 
-    def __init__(self, path: str) -> None:
-        self.generation = 1
-        self._path = path
-        self._state = file_state(path)
-        self._current = _read(path)
-        self._fault = ""
 
-    @property
-    def current(self) -> tuple[bytes, ...]:
-        """The acceptable secrets; the first one is used to dial."""
-        return self._current
+def _log_kept(_: tuple[bytes, ...], fault: CertificateFault) -> None:
+    logger.warning("secret_kept fault=%s", fault)
 
-    def reload_if_changed(self) -> bool:
-        """Read the file if it has changed; return whether other secrets are in use now. It blocks briefly."""
-        state = file_state(self._path)
-        if state == self._state and not self._fault:
-            return False
-        self._state = state
-        try:
-            current = _read(self._path)
-        except CertificateFault as fault:
-            if str(fault) != self._fault:
-                self._fault = str(fault)
-                logger.warning("secret_kept fault=%s", fault)
-            return False
-        self._fault = ""
-        if current == self._current:
-            return False
-        self._current = current
-        self.generation += 1
-        logger.info("secret_changed generation=%d secrets=%d", self.generation, len(current))
-        return True
 
-    async def watch(self, interval_s: float = CHECK_INTERVAL_S) -> None:
-        """Check the file every `interval_s` seconds, in a thread, until this is cancelled."""
-        while True:
-            await asyncio.sleep(interval_s)
-            await asyncio.to_thread(self.reload_if_changed)
+def _log_changed(current: tuple[bytes, ...], generation: int) -> None:
+    logger.info("secret_changed generation=%d secrets=%d", generation, len(current))
 
 
 def _read(path: str) -> tuple[bytes, ...]:

@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from typer.testing import CliRunner
 
 import cluster.server.gates
-import dledger.security.revoked
+import dledger.security.reloaded_file
 from cluster.access.quotas import Quotas
 from cluster.cli.app import app
 from cluster.config.load import load_config
@@ -326,7 +326,7 @@ async def test_revoked_certificates_are_refused_by_every_rpc(tmp_path: Path, mon
 
     Health checks are refused, too, and streams that have begun end with their next request.
     """
-    monkeypatch.setattr(dledger.security.revoked.RevokedFile.watch, "__defaults__", (0.01,))
+    monkeypatch.setattr(dledger.security.reloaded_file.ReloadedFile.watch, "__defaults__", (0.01,))
     file = tmp_path / "revoked"
     file.write_text(text_of(NOTHING_REVOKED))
     async with raw_node(tmp_path, tls_revoked_file=str(file)) as node:

@@ -17,7 +17,7 @@ from dledger.peer.refusals import Refusal
 from dledger.peer.sealing import DialersGreeting
 from dledger.peer.transport import PeerTransport
 from dledger.security.peers import PLAIN_PEERS, PeerKind, PeerSecurity
-from dledger.security.shared_secret import SharedSecret, new_secret
+from dledger.security.shared_secret import new_secret, open_shared_secret
 from tests.integration.dledger.peer.test_peer_tls import at_end, begun, dialed, secured
 from tests.integration.dledger.peer.test_transport import Recorder, greeting, is_linked
 
@@ -40,7 +40,7 @@ def sharing(folder: Path, content: bytes = OLD, also: PeerKind | None = None, *,
     path = folder / name
     path.touch(mode=0o600)
     path.write_bytes(content)
-    return PeerSecurity(PeerKind.SECRET, also, secret=SharedSecret(str(path)))
+    return PeerSecurity(PeerKind.SECRET, also, secret=open_shared_secret(str(path)))
 
 
 @pytest.mark.parametrize("case", ["plain", "another secret", "another id", "recorded", "half a greeting", "TLS"])

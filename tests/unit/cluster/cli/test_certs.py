@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from cluster.cli.app import app
 from dledger.security.credentials import CertificateFiles, load_certificates
-from dledger.security.shared_secret import SharedSecret
+from dledger.security.shared_secret import open_shared_secret
 from tests.support.certificates import node_identity
 
 if TYPE_CHECKING:
@@ -144,12 +144,12 @@ def test_secret_is_made_and_replaced_in_steps(tmp_path: Path) -> None:
     assert rows("secret") == [{"file": "certs/peers.secret"}]
     assert path.stat().st_mode & 0o777 == 0o600
     assert certs("secret").exit_code == 1, "it is not overwritten"
-    (old,) = SharedSecret(str(path)).current
+    (old,) = open_shared_secret(str(path)).current
 
     found = []
     for step in ("begin", "use", "finish"):
         assert certs("secret", "--renew", step).exit_code == 0
-        found.append(SharedSecret(str(path)).current)
+        found.append(open_shared_secret(str(path)).current)
 
     new = found[2][0]
     assert found == [(old, new), (new, old), (new,)]

@@ -17,7 +17,7 @@ from dledger.security.errors import (
     RevokedFileForeign,
 )
 from dledger.security.pem_files import PEM_SIZE_BYTES_MAX
-from dledger.security.revoked import NOTHING_REVOKED, OWNERS_MAX, Revoked, RevokedFile, read_revoked, text_of
+from dledger.security.revoked import NOTHING_REVOKED, OWNERS_MAX, Revoked, open_revoked, read_revoked, text_of
 from tests.support.certificates import handshake, new_authority, node_pair, tls_of, user_identity
 
 ALICE = user_identity("alice").uri
@@ -137,25 +137,25 @@ def test_file_is_bounded(tmp_path: Path) -> None:
         read_revoked(written(tmp_path, " \n"))
     (tmp_path / "revoked").unlink()
     with pytest.raises(CertificateFileMissing):
-        RevokedFile(str(tmp_path / "revoked"))
+        open_revoked(str(tmp_path / "revoked"))
 
 
 def test_changed_file_is_used_and_a_faulty_one_is_not(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    file = RevokedFile(written(tmp_path, text_of(NOTHING_REVOKED)))
-    assert file.current() == NOTHING_REVOKED
+    file = open_revoked(written(tmp_path, text_of(NOTHING_REVOKED)))
+    assert file.current == NOTHING_REVOKED
     assert not file.reload_if_changed()
 
     written(tmp_path, text_of(Revoked({ALICE: NOON})))
     assert file.reload_if_changed()
-    assert file.current().until == {ALICE: NOON}
+    assert file.current.until == {ALICE: NOON}
 
     written(tmp_path, "cut of")
     for _ in range(2):
         assert not file.reload_if_changed()
-    assert file.current().until == {ALICE: NOON}
+    assert file.current.until == {ALICE: NOON}
     assert "line 1: expected" in file.fault
     assert (file.failed_reloads, caplog.text.count("revoked_kept owners=1")) == (2, 1)
 
     written(tmp_path, text_of(NOTHING_REVOKED))
     assert file.reload_if_changed()
-    assert (file.fault, file.current()) == ("", NOTHING_REVOKED)
+    assert (file.fault, file.current) == ("", NOTHING_REVOKED)

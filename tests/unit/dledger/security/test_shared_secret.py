@@ -12,7 +12,7 @@ from dledger.security.errors import (
     PrivateKeyExposed,
     SecretFileForeign,
 )
-from dledger.security.shared_secret import SharedSecret, new_secret
+from dledger.security.shared_secret import new_secret, open_shared_secret
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,7 +28,7 @@ def written(path: Path, content: bytes, mode: int = 0o600) -> str:
 
 
 def test_new_secrets_can_be_read_and_are_all_different(tmp_path: Path) -> None:
-    first, second = (SharedSecret(written(tmp_path / "s", new_secret())).current for _ in range(2))
+    first, second = (open_shared_secret(written(tmp_path / "s", new_secret())).current for _ in range(2))
 
     assert first != second
     assert [len(each) for each in (*first, *second)] == [32, 32]
@@ -51,7 +51,7 @@ def test_file_that_is_no_secret_is_refused_without_showing_it(
     tmp_path: Path, content: bytes, mode: int, fault: type[Exception]
 ) -> None:
     with pytest.raises(fault) as refused:
-        SharedSecret(written(tmp_path / "s", content, mode))
+        open_shared_secret(written(tmp_path / "s", content, mode))
 
     assert str(tmp_path / "s") in str(refused.value)
     assert content.split()[:1] == [] or content.split()[0].decode() not in str(refused.value)
@@ -59,12 +59,12 @@ def test_file_that_is_no_secret_is_refused_without_showing_it(
 
 def test_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CertificateFileMissing):
-        SharedSecret(str(tmp_path / "s"))
+        open_shared_secret(str(tmp_path / "s"))
 
 
 def test_change_is_read_and_a_bad_one_keeps_what_is_in_use(tmp_path: Path) -> None:
     old, new = new_secret(), new_secret()
-    secret = SharedSecret(written(tmp_path / "s", old))
+    secret = open_shared_secret(written(tmp_path / "s", old))
     assert not secret.reload_if_changed()
 
     written(tmp_path / "s", b"half a cop")
