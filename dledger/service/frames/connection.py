@@ -34,6 +34,7 @@ from dledger.frames.codec import (
 )
 from dledger.service.frames.context import CallEnded, FrameContext, auth_of
 from dledger.service.frames.limits import Closed
+from dledger.service.frames.progress import ProgressWatch, Seen
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -136,11 +137,9 @@ class FrameConnection(asyncio.Protocol):
         self._made_s = self._loop.time()
         self._closing_s: float | None = None
         self._closing_reason = Closed.STOPPED
-        self._partial_s: float | None = None
-        self._unread_s: float | None = None
-        self._idle_s: float | None = None
-        # What the last look found, to see progress without a clock at each call.
-        self._begun = self._frames = self._seen_begun = self._seen_frames = self._seen_unsent = 0
+        # Calls that have begun, and frames that have arrived.
+        self._begun = self._frames = 0
+        self._progress = ProgressWatch()
 
     # ------------------------------------------------------------------------------------------------ from the loop
 
@@ -266,24 +265,21 @@ class FrameConnection(asyncio.Protocol):
         for running in list(self._calls.values()):
             if running.deadline_s <= now_s:
                 running.task.cancel()
-        is_partial = self._reader.size_bytes > 0 and self._frames == self._seen_frames and self._is_reading
-        self._partial_s = (self._partial_s or now_s) if is_partial else None
-        unsent = self._transport.get_write_buffer_size() if self._transport is not None else 0
-        self._unread_s = (self._unread_s or now_s) if unsent and unsent >= self._seen_unsent > 0 else None
-        is_idle = not self._calls and self._begun == self._seen_begun
-        self._idle_s = (self._idle_s or now_s) if is_idle else None
-        self._seen_begun, self._seen_frames, self._seen_unsent = self._begun, self._frames, unsent
-        if self._partial_s is not None and now_s - self._partial_s > limits.partial_s:
-            self._end(Closed.SLOW, "a frame is not complete in time")
-        elif self._unread_s is not None and now_s - self._unread_s > limits.unread_s:
-            self._end(Closed.SLOW, "answers are not read")
+        reason, text = self._progress.look(now_s, self._seen(), limits) or (None, "")
+        if reason is Closed.SLOW:
+            self._end(reason, text)
         elif self._closing_s is not None:
             if not self._calls and now_s - self._closing_s > limits.linger_s:
                 self._end(self._closing_reason, "")
-        elif self._idle_s is not None and now_s - self._idle_s > limits.idle_s:
-            self.drain(Closed.IDLE)
+        elif reason is not None:
+            self.drain(reason)
         elif now_s - self._made_s > limits.age_s:
             self.drain(Closed.OLD)
+
+    def _seen(self) -> Seen:
+        unsent = self._transport.get_write_buffer_size() if self._transport is not None else 0
+        is_partial = self._reader.size_bytes > 0 and self._is_reading
+        return Seen(self._begun, self._frames, unsent, is_partial=is_partial, is_idle=not self._calls)
 
     # -------------------------------------------------------------------------------------------------------- calls
 
