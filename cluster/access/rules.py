@@ -32,9 +32,10 @@ from cluster.access.model import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from cluster.access.model import Action, Address, Network, Policy
+    from store.queues.merge_by_offset import Steps
 
 # At most some 20 MiB; a full cache is cleared, and frequent entries return soon.
 CACHED_GRANTS_MAX: Final = 65_536
@@ -248,20 +249,11 @@ class AccessRules:
 
     def explain(
         self, user: str, resource_type: ResourceType, name: str, actions: Action, address: Address | None = None
-    ) -> Explanation:
-        """Return the decision of `allows` with its reason; it checks every policy of the user, without the cache."""
-        steps = self.explain_in_steps(user, resource_type, name, actions, address)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                explanation: Explanation = end.value
-                return explanation
+    ) -> Steps[Explanation]:
+        """Return the decision of `allows` with its reason; it checks every policy of the user, without the cache.
 
-    def explain_in_steps(
-        self, user: str, resource_type: ResourceType, name: str, actions: Action, address: Address | None
-    ) -> Generator[None, None, Explanation]:
-        """Return the same as `explain`, with a step for each policy: sixteen roles may have a thousand each."""
+        In steps, one for each policy: sixteen roles may have a thousand each.
+        """
         found = self._users.get(user)
         if found is None:
             return Explanation(False, f"there is no user {user!r}")

@@ -40,7 +40,7 @@ from dledger.authentication.tokens import KEY_SIZE
 from dledger.authentication.verifier import IllegalCredential, verifier_of_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from cluster.access.model import Resource
     from cluster.access.rules import Match
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from cluster.broker.core import BrokerCore
     from cluster.state.access_commands import AccessCommand
     from cluster.state.access_state import AccessState
+    from store.queues.merge_by_offset import Steps
 
 # A page ends after the user or role with which it reaches this number of policies, or of names.
 POLICIES_PER_PAGE: Final = 1_000
@@ -199,7 +200,7 @@ class AccessCalls:
         except (IllegalAccessChange, ValueError) as error:
             raise RequestFailed(Reason.ILLEGAL_REQUEST, str(error)) from error
         rules = self._access.rules
-        steps = rules.explain_in_steps(request.user, resource.type, resource.name, actions, address)
+        steps = rules.explain(request.user, resource.type, resource.name, actions, address)
         found = await run_cooperatively(steps)
         return pb.ExplainResponse(
             is_allowed=found.is_allowed,
@@ -209,7 +210,7 @@ class AccessCalls:
         )
 
 
-def _texts(matches: Iterable[Match]) -> Generator[None, None, list[str]]:
+def _texts(matches: Iterable[Match]) -> Steps[list[str]]:
     texts = []
     for match in matches:
         yield
