@@ -22,7 +22,7 @@ from store.maintenance.background import monotonic_ms
 from store.model.message import QueueKey
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
     from cluster.broker.core import BrokerCore
     from cluster.protocol.topic_config import TopicConfig
@@ -162,33 +162,28 @@ class GroupCalls:
         self._core.check_leading()
         # A new leader may not have applied offsets committed at the previous leader.
         await self._core.confirm()
-        found = await run_cooperatively(self._kept(request))
-        return pb.FetchOffsetResponse(
-            topics=[] if request.topic else [each.topic for each in found],
-            queue_ids=[each.queue_id for each in found],
-            offsets=[each.offset for each in found],
-            reset_counts=[each.reset_count for each in found],
-        )
+        return await run_cooperatively(_fetch_response(self._kept(request), has_topics=not request.topic))
 
-    def _kept(self, request: pb.FetchOffsetRequest) -> Steps[list[QueueOffset]]:
-        """Return the requested offsets.
+    def _kept(self, request: pb.FetchOffsetRequest) -> Iterator[QueueOffset | None]:
+        """Yield the requested offsets, with None between them.
 
         Raises:
             RequestFailed: UNKNOWN_TOPIC.
         """
-        state, found = self._core.replica.state, []
+        state = self._core.replica.state
         if request.queue_ids:
             self._core.known_topic(request.topic)
             for each in request.queue_ids:
-                yield
                 kept = state.offset(request.group, request.topic, each)
-                found.append(kept or QueueOffset(request.topic, each, NO_OFFSET))
-            return found
+                yield kept or QueueOffset(request.topic, each, NO_OFFSET)
+            return
+        by_topic: dict[str, list[QueueOffset]] = {}
         for kept in tuple(state.offsets(request.group)):
-            yield
+            yield None
             if request.topic in ("", kept.topic):
-                found.append(kept)
-        return sorted(found)
+                by_topic.setdefault(kept.topic, []).append(kept)
+        for topic in sorted(by_topic):
+            yield from sorted(by_topic[topic], key=_queue_id)
 
     # ------------------------------------------------------------------------------------------------------ locks
 
@@ -257,6 +252,24 @@ class GroupCalls:
             listening.cancel()
             if stay.leave():
                 self._locks.unlock_all(stay.group, stay.client_id)
+
+
+def _queue_id(offset: QueueOffset) -> int:
+    return offset.queue_id
+
+
+def _fetch_response(found: Iterator[QueueOffset | None], *, has_topics: bool) -> Steps[pb.FetchOffsetResponse]:
+    """Return a response with these offsets; None is only a step."""
+    response = pb.FetchOffsetResponse()
+    for each in found:
+        yield
+        if each is not None:
+            if has_topics:
+                response.topics.append(each.topic)
+            response.queue_ids.append(each.queue_id)
+            response.offsets.append(each.offset)
+            response.reset_counts.append(each.reset_count)
+    return response
 
 
 def _offsets_of(

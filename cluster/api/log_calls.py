@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cluster.api.answers import read_mode_of, refusal
 from cluster.api.message_columns import check_lengths
@@ -41,6 +41,8 @@ from store.queues.unit import BLANK_SIZE
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 
+    from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
+
     from cluster.broker.core import BrokerCore
     from store.model.dispatch_batch import Int32s, Int64s
     from store.queues.consume_queue import ConsumeQueue
@@ -51,6 +53,22 @@ CHUNK_BYTES_MIN: Final = 64 << 10
 CHUNK_BYTES_MAX: Final = 1 << 20
 _CHUNK_BYTES_DEFAULT: Final = 512 << 10
 _UNITS_MAX: Final = 4096
+# Numbers that are added to a response in one step.
+_NUMBERS_PER_STEP: Final = 4096
+
+
+class _TopicSpans(NamedTuple):
+    """Queues of a topic, and the begin and end of messages in each: columns, because many objects are slow to free."""
+
+    topic: str
+    queue_ids: list[int]
+    begins: list[int]
+    ends: list[int]
+
+    def add(self, queue_id: int, begin: int, end: int) -> None:
+        self.queue_ids.append(queue_id)
+        self.begins.append(begin)
+        self.ends.append(end)
 
 
 class LogCalls:
@@ -74,15 +92,12 @@ class LogCalls:
         readable = await run_cooperatively(self._readable())
         asked = set(request.topics)
         wanted = [name for name in readable if name in asked] if asked else readable
-        spans = await run_cooperatively(self._spans(key for name in wanted for key in self._queues_of(name)))
+        spans = await run_cooperatively(self._spans(wanted))
         by_time = await run_cooperatively(self._by_time(spans, request.timestamp_ms)) if request.timestamp_ms else ()
-        return pb.DescribeLogResponse(
-            spans=await run_cooperatively(_to_wire(spans)),
-            by_time=await run_cooperatively(_to_wire(by_time)),
-            topics=readable,
-            begin_offset=log.begin_offset,
-            end_offset=log.end_offset,
-        )
+        response = pb.DescribeLogResponse(topics=readable, begin_offset=log.begin_offset, end_offset=log.end_offset)
+        await run_cooperatively(_add_spans(response.spans, spans))
+        await run_cooperatively(_add_spans(response.by_time, by_time))
+        return response
 
     async def plan(self, request: pb.PlanLogRequest) -> pb.PlanLogResponse:
         """Return the next ranges to read, and their positions in the log.
@@ -105,16 +120,16 @@ class LogCalls:
             splits.append(self._front_of(offset))
             # A long log has many files: yield to other calls.
             await asyncio.sleep(0)
-        return pb.PlanLogResponse(
-            spans=await run_cooperatively(
-                _to_wire((each.key, (each.begin, ends.get(each.key, each.begin))) for each in ranges)
-            ),
+        response = pb.PlanLogResponse(
             begin_offset=self._front_of(window.begin) if taken else 0,
             end_offset=window.end,
             split_offsets=splits,
             messages=window.messages,
             size_bytes=window.size_bytes,
         )
+        planned = await run_cooperatively(_planned(ranges, ends))
+        await run_cooperatively(_add_spans(response.spans, planned))
+        return response
 
     def _readable(self) -> Steps[list[str]]:
         """Return the readable topics, in order; topics that are created meanwhile may be missing."""
@@ -126,17 +141,16 @@ class LogCalls:
                 found.append(name)
         return sorted(found)
 
-    def _queues_of(self, name: str) -> Iterator[QueueKey]:
-        """Yield the queues of a topic; none if it was deleted meanwhile."""
-        topic = self._core.replica.state.topics.get(name)
-        for number in range(0 if topic is None else max(topic.read_queues, topic.write_queues)):
-            yield QueueKey(name, number)
-
-    def _spans(self, keys: Iterable[QueueKey]) -> Steps[list[tuple[QueueKey, tuple[int, int]]]]:
-        store, found = self._core.replica.store, []
-        for key in keys:
-            yield
-            found.append((key, (store.min_offset(*key), store.max_offset(*key))))
+    def _spans(self, names: Iterable[str]) -> Steps[list[_TopicSpans]]:
+        """Return all messages of topics; of a topic that was deleted meanwhile, none."""
+        store, topics, found = self._core.replica.store, self._core.replica.state.topics, []
+        for name in names:
+            topic, spans = topics.get(name), _TopicSpans(name, [], [], [])
+            for queue_id in range(0 if topic is None else max(topic.read_queues, topic.write_queues)):
+                yield
+                spans.add(queue_id, store.min_offset(name, queue_id), store.max_offset(name, queue_id))
+            if spans.queue_ids:
+                found.append(spans)
         return found
 
     def _ranges(self, wanted: Mapping[QueueKey, tuple[int, int]]) -> Steps[tuple[list[UnitRange], list[UnitRange]]]:
@@ -151,14 +165,17 @@ class LogCalls:
                 filled.append(each)
         return found, filled
 
-    def _by_time(
-        self, spans: Iterable[tuple[QueueKey, tuple[int, int]]], timestamp_ms: int
-    ) -> Steps[list[tuple[QueueKey, tuple[int, int]]]]:
+    def _by_time(self, spans: Iterable[_TopicSpans], timestamp_ms: int) -> Steps[list[_TopicSpans]]:
         """Return the spans cut to messages from a time on."""
         store, found = self._core.replica.store, []
-        for key, (begin, end) in spans:
-            yield
-            found.append((key, (begin if timestamp_ms < 0 else store.offset_by_time(*key, timestamp_ms), end)))
+        for each in spans:
+            begins = each.begins
+            if timestamp_ms >= 0:
+                begins = []
+                for queue_id in each.queue_ids:
+                    yield
+                    begins.append(store.offset_by_time(each.topic, queue_id, timestamp_ms))
+            found.append(each._replace(begins=begins))
         return found
 
     def _front_of(self, offset: int) -> int:
@@ -310,12 +327,25 @@ def _from_wire(spans: Iterable[pb.QueueSpans]) -> Steps[dict[QueueKey, tuple[int
     return wanted
 
 
-def _to_wire(spans: Iterable[tuple[QueueKey, tuple[int, int]]]) -> Steps[list[pb.QueueSpans]]:
-    found: dict[str, pb.QueueSpans] = {}
-    for key, (begin, end) in spans:
+def _planned(ranges: Iterable[UnitRange], ends: Mapping[QueueKey, int]) -> Steps[Iterable[_TopicSpans]]:
+    """Return the ranges up to these ends; empty without one."""
+    found: dict[str, _TopicSpans] = {}
+    for each in ranges:
         yield
-        topic = found.setdefault(key.topic, pb.QueueSpans(topic=key.topic))
-        topic.queue_ids.append(key.queue_id)
-        topic.begins.append(begin)
-        topic.ends.append(end)
-    return list(found.values())
+        topic = each.key.topic
+        if topic not in found:
+            found[topic] = _TopicSpans(topic, [], [], [])
+        found[topic].add(each.key.queue_id, each.begin, ends.get(each.key, each.begin))
+    return found.values()
+
+
+def _add_spans(target: RepeatedCompositeFieldContainer[pb.QueueSpans], spans: Iterable[_TopicSpans]) -> Steps[None]:
+    """Add spans to a field of a response; to copy whole lists into it would block the event loop."""
+    for each in spans:
+        added = target.add(topic=each.topic)
+        for begin in range(0, len(each.queue_ids), _NUMBERS_PER_STEP):
+            yield
+            part = slice(begin, begin + _NUMBERS_PER_STEP)
+            added.queue_ids.extend(each.queue_ids[part])
+            added.begins.extend(each.begins[part])
+            added.ends.extend(each.ends[part])

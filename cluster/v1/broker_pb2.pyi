@@ -414,7 +414,7 @@ class GetRequest(_message.Message):
     offset: _builtins.int
     """Offset of the first message to read."""
     max_messages: _builtins.int
-    """0 = 32; at most 4,096, larger values are reduced to it."""
+    """0 = 32; at most 1,024, larger values are reduced to it."""
     max_bytes: _builtins.int
     """Of records; at least one message is delivered. 0 = 4 MiB, which is also the most."""
     tags: _builtins.str
