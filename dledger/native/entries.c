@@ -277,8 +277,8 @@ walk_entries(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
     PyObject *units = take_entries(&walk, count_max), *result = NULL;
     PyBuffer_Release(&buffer);
     if (units != NULL) {
-        result = Py_BuildValue("OLLLLi", units, (long long)walk.offset, (long long)walk.index, (long long)walk.term,
-                               (long long)walk.chain, walk.is_for_codec);
+        result = Py_BuildValue("OLLLLO", units, (long long)walk.offset, (long long)walk.index, (long long)walk.term,
+                               (long long)walk.chain, walk.is_for_codec ? Py_True : Py_False);
         Py_DECREF(units);
     }
     return result;
