@@ -19,6 +19,7 @@ from store.dispatch.recovery import DerivedDigests, LastState
 from store.fs.flush_tickets import DerivedFilesTicket, Dispatched
 from store.fs.sync_tickets import flush_all
 from store.model.queue_ends import QueueEnds
+from store.queues.unit_writer import GROUP_TAILS_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -242,19 +243,14 @@ class DerivedTicket:
         self.queues = queues
         self.index = index
 
-    @property
-    def left_count(self) -> int:
-        """The number of queues with unwritten units."""
-        return 0 if self.queues is None else self.queues.left_count
-
-    def step(self) -> bool:
-        """Run a bounded part of `sync`; return whether more is left. One thread at a time.
+    def step(self, queues_max: int = GROUP_TAILS_MAX) -> bool:
+        """Run a part of `sync`, of some queues at most; return whether more is left. One thread at a time.
 
         Raises:
             store.errors.StorageFailed: the store must stop; the ticket must not be tried again.
         """
         if self.queues is not None and not self.queues.is_synced:
-            if self.queues.step() or self.index is not None:
+            if self.queues.step(queues_max) or self.index is not None:
                 return True
         elif self.index is not None:
             self.index.sync()

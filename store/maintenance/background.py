@@ -47,8 +47,6 @@ _DISPATCH_GATHER_SIZE_BYTES = 1 << 20
 # Appends within this time are dispatched together for waiting readers.
 _DISPATCH_GAP_S = 0.002
 _MS_PER_S = 1000
-# A flush of queues is spread over this part of the time until the next one.
-_SPREAD_PART = 0.5
 _STOPPING = "the node is stopping; try another one"
 
 
@@ -162,7 +160,7 @@ class BackgroundTasks:
         self.begin_end()
         self._dispatching.cancel()
         if self._flushing is not None:
-            self._flushing.skip_pauses()
+            self._flushing.hurry()
         await self._other_thread.stop()
         self._give_up(_STOPPING)
 
@@ -353,7 +351,7 @@ class BackgroundTasks:
         )
         if self._flushing is not None:
             if is_pressing:
-                self._flushing.skip_pauses()
+                self._flushing.hurry()
             return
         pages_min = self._queue_policy.begin_round(now_ms)
         if pages_min is None:
@@ -363,11 +361,9 @@ class BackgroundTasks:
         # flush.
         ticket = derived.begin_flush(0 if is_thorough else pages_min, is_index_due=is_thorough)
         if ticket is not None:
-            intervals_ms = config.flush_interval_consume_queue_ms, config.flush_consume_queue_thorough_interval_ms
-            spread_s = 0.0 if is_pressing else _SPREAD_PART * intervals_ms[is_thorough] / _MS_PER_S
-            self._sync_derived(ticket, spread_s, is_index_due=is_thorough)
+            self._sync_derived(ticket, is_index_due=is_thorough, is_urgent=is_pressing)
 
-    def _sync_derived(self, ticket: DerivedTicket, spread_s: float = 0.0, *, is_index_due: bool) -> None:
+    def _sync_derived(self, ticket: DerivedTicket, *, is_index_due: bool, is_urgent: bool) -> None:
         def finished(error: Exception | None) -> None:
             self._flushing = None
             if error is not None:
@@ -379,13 +375,13 @@ class BackgroundTasks:
                 # The headers of the index are written after its items: a second ticket syncs them.
                 following = self.store.derived.begin_headers_flush()
                 if following is not None:
-                    self._sync_derived(following, is_index_due=False)
+                    self._sync_derived(following, is_index_due=False, is_urgent=True)
                     return
             if is_index_due or ticket.index is not None:
                 # The checkpoint is synced at once, because a start after a crash begins at it.
                 self._schedule.bring_forward(self._checkpoint_job)
 
-        self._flushing = PacedFlush(self._loop, self._other_thread, ticket, spread_s, finished)
+        self._flushing = PacedFlush(self._loop, self._other_thread, ticket, finished, is_urgent=is_urgent)
 
     def _end_flush(self, ticket: DerivedTicket) -> bool:
         """End a ticket; return whether all its units fitted on the disk."""

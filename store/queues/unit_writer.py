@@ -4,6 +4,8 @@ It runs in a thread that may wait for the disk. The owner's thread reads the sam
 descriptors and maps. A group of files is created and written first and then synced together, because a file system
 makes many files durable in little more time than one. The small tails of a group, in files that exist, are written by
 one call (`Files.write_existing`). Recently written files stay open.
+
+Not here: which units are written, and when (`store.queues.consume_queues`, `store.maintenance.paced_flush`).
 """
 
 from __future__ import annotations
@@ -19,14 +21,14 @@ from store.fs.ports import FileWrite
 from store.queues.unit import UNIT_SIZE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from store.fs.ports import File, Files, QueueFiles
     from store.model.message import QueueKey
     from store.queues.pending_units import PendingUnits, UnitTail
 
-# Files written and synced in one step: about 10 ms, so that concurrent syncs of the log are hardly delayed.
-GROUP_FILES_MAX = 32
+# Tails written and synced in one step, at most: about 10 ms.
+GROUP_TAILS_MAX: Final = 32
 # A tail up to this size is written together with others, so that the owner, which may wait for it, waits for 1 MiB.
 _SMALL_TAIL_BYTES_MAX: Final = 32 << 10
 
@@ -40,11 +42,6 @@ class _Group:
         self.files: dict[str, MappedFile] = {}
         self.names: dict[str, None] = {}  # directories; a dictionary keeps their order
         self.small: list[tuple[QueueKey, UnitTail, str, int]] = []  # each with its directory and the begin of its file
-
-    @property
-    def count(self) -> int:
-        """The number of files that are written, or will be."""
-        return len(self.files) + len(self.small)
 
 
 class UnitWriter:
@@ -72,19 +69,20 @@ class UnitWriter:
         # Directories that this process has synced: a killed process may have left names that are not durable.
         self._named: set[str] = set()
 
-    def write_in_steps(self, tails: Mapping[QueueKey, UnitTail]) -> Iterator[int]:
-        """Write the tails to files, durably; yield the number of tails left after each group of files.
+    @property
+    def group_tails_max(self) -> int:
+        """The number of tails that `write` takes at most."""
+        return min(GROUP_TAILS_MAX, self._open_files_max)
+
+    def write(self, tails: Sequence[tuple[QueueKey, UnitTail]]) -> None:
+        """Write the tails of at most `group_tails_max` queues to files, durably.
 
         Raises:
             store.errors.DiskFull: some may be written; call it again with the same tails.
             store.errors.StorageFailed: the store must stop.
         """
         group = _Group()
-        for number, (key, tail) in enumerate(list(tails.items())):
-            if group.count >= min(GROUP_FILES_MAX, self._open_files_max):
-                self._finish(group)
-                group = _Group()
-                yield len(tails) - number
+        for key, tail in tails:
             directory = f"{self._root}/{key.topic}/{key.queue_id}"
             begin = self._small_in(directory, tail)
             if begin is None:
@@ -242,11 +240,10 @@ class UnitsTicket(DerivedFilesTicket):
     """The units to write and sync so that queues are durable up to `dispatched`.
 
     Attributes:
-        left_count: number of queues with unwritten units.
         no_space: the error of a full disk; None: there was none.
     """
 
-    __slots__ = ("_steps", "left_count", "no_space")
+    __slots__ = ("_tails", "_writer", "_written_count", "no_space")
 
     def __init__(
         self,
@@ -258,24 +255,31 @@ class UnitsTicket(DerivedFilesTicket):
         tails: Mapping[QueueKey, UnitTail],
     ) -> None:
         super().__init__(dispatched, files, synced_files, directories)
-        self.left_count = len(tails)
         self.no_space: DiskFull | None = None
-        self._steps: Iterator[int] | None = writer.write_in_steps(tails)
+        self._writer = writer
+        self._tails = list(tails.items())
+        self._written_count = 0
 
-    def step(self) -> bool:
-        """Run a bounded part of `sync`; return whether more is left. One thread at a time.
+    @property
+    def left_count(self) -> int:
+        """The number of queues with unwritten units."""
+        return len(self._tails) - self._written_count
+
+    def step(self, queues_max: int = GROUP_TAILS_MAX) -> bool:
+        """Run a part of `sync`, of some queues at most; return whether more is left. One thread at a time.
 
         Raises:
             store.errors.StorageFailed: the store must stop; the ticket must not be retried.
         """
-        if self._steps is not None:
-            try:
-                self.left_count = next(self._steps, 0)
-            except DiskFull as error:
-                self.left_count, self.no_space = 0, error
-            if self.left_count:
-                return True
-            self._steps = None
+        begin = self._written_count
+        end = begin + min(queues_max, self._writer.group_tails_max)
+        try:
+            self._writer.write(self._tails[begin:end])
+            self._written_count = min(end, len(self._tails))
+        except DiskFull as error:
+            self._written_count, self.no_space = len(self._tails), error
+        if self.left_count:
+            return True
         super().sync()
         return False
 

@@ -12,7 +12,7 @@ from store.queues.consume_queue import ConsumeQueue
 from store.queues.consume_queues import ConsumeQueues
 from store.queues.pending_units import PendingUnits, UnitTail
 from store.queues.unit import UNIT
-from store.queues.unit_writer import UnitsTicket
+from store.queues.unit_writer import GROUP_TAILS_MAX, UnitsTicket
 from tests.mutants.mutant import Mutant, Tests
 
 ENDS = "tests/unit/store/queues/test_queue_ends.py::"
@@ -60,10 +60,10 @@ def queues_without_files_count_in_the_digest(patch):
 def first_step_of_a_flush_counts_as_all_of_it(patch):
     original = UnitsTicket.step
 
-    def step(self):
-        original(self)
-        self._steps = None
-        return original(self)
+    def step(self, queues_max=GROUP_TAILS_MAX):
+        original(self, queues_max)
+        self._written_count = len(self._tails)
+        return original(self, queues_max)
 
     patch.setattr(UnitsTicket, "step", step)
 

@@ -1,10 +1,10 @@
-"""Flushes in steps: the length of pauses, when there are none, and the work of a step."""
+"""Flushes in steps: pauses, when there are none, and the size of a step."""
 
 import pytest
 
 from store.errors import StorageFailed
-from store.maintenance.paced_flush import PacedFlush
-from store.queues.unit_writer import GROUP_FILES_MAX
+from store.maintenance.paced_flush import QUEUES_PER_STEP, STEP_INTERVAL_S, PacedFlush
+from store.queues.unit_writer import GROUP_TAILS_MAX
 
 STEPS = 10
 STEP_S = 0.01
@@ -43,58 +43,66 @@ class Machine:
 
 
 class Ticket:
-    """Takes `STEPS` steps of `STEP_S`."""
+    """Takes `STEPS` steps."""
 
-    def __init__(self, machine, failing_step=-1):
+    def __init__(self, machine, step_s=STEP_S, failing_step=-1):
         self.machine = machine
+        self.step_s = step_s
+        self.queues_max = []
         self.steps_count = 0
         self.failing_step = failing_step
 
-    @property
-    def left_count(self):
-        return (STEPS - 1 - self.steps_count) * GROUP_FILES_MAX
-
-    def step(self):
-        self.machine.pass_time(STEP_S)
+    def step(self, queues_max):
+        self.queues_max.append(queues_max)
+        self.machine.pass_time(self.step_s)
         self.steps_count += 1
         if self.steps_count == self.failing_step:
             raise StorageFailed("queue", "sync", OSError(5, "I/O error"))
         return self.steps_count < STEPS
 
 
-def begin(machine, ticket, spread_s):
+def begin(machine, ticket, *, is_urgent=False):
     ends = []
-    flush = PacedFlush(machine, machine, ticket, spread_s, ends.append, lambda: machine.now_s)
+    flush = PacedFlush(machine, machine, ticket, ends.append, is_urgent=is_urgent, now_s=lambda: machine.now_s)
     return flush, ends
 
 
 @pytest.mark.parametrize(
-    ("spread_s", "took_s"),
+    ("step_s", "pause_s"),
     [
-        pytest.param(0, STEPS * STEP_S, id="no pause where there is no time"),
-        pytest.param(0.5, 0.5, id="spread over the time that there is"),
-        pytest.param(1000, STEPS * STEP_S + (STEPS - 1) * 9 * STEP_S, id="no longer than nine times the steps"),
+        pytest.param(STEP_INTERVAL_S / 4, STEP_INTERVAL_S * 3 / 4, id="a step every interval"),
+        pytest.param(STEP_INTERVAL_S * 5, STEP_INTERVAL_S * 5, id="a slow disk rests half of the time"),
     ],
 )
-def test_flush_is_spread_over_the_time_that_it_may_take(spread_s, took_s):
+def test_flush_writes_few_queues_a_second(step_s, pause_s):
     machine = Machine()
-    ticket = Ticket(machine)
-    _, ends = begin(machine, ticket, spread_s)
+    ticket = Ticket(machine, step_s)
+    _, ends = begin(machine, ticket)
     while machine.jobs:
         machine.turn()
     assert ends == [None]
-    assert ticket.steps_count == STEPS
-    # The last pause is before the step of the index.
-    assert machine.now_s - 100 == pytest.approx(took_s, abs=2 * STEP_S)
+    assert ticket.queues_max == [QUEUES_PER_STEP] * STEPS
+    assert machine.pauses_s == pytest.approx([pause_s] * (STEPS - 1))
 
 
-def test_urgent_flush_ends_its_pause_and_makes_no_more():
+def test_urgent_flush_makes_no_pause_and_larger_steps():
     machine = Machine()
-    flush, ends = begin(machine, Ticket(machine), 1000)
+    ticket = Ticket(machine)
+    _, ends = begin(machine, ticket, is_urgent=True)
+    while machine.jobs:
+        machine.turn()
+    assert ends == [None]
+    assert machine.pauses_s == []
+    assert ticket.queues_max == [GROUP_TAILS_MAX] * STEPS
+
+
+def test_flush_that_becomes_urgent_ends_its_pause_and_makes_no_more():
+    machine = Machine()
+    flush, ends = begin(machine, Ticket(machine))
     machine.turn()
     assert len(machine.pauses_s) == 1
 
-    flush.skip_pauses()
+    flush.hurry()
     while machine.jobs:
         machine.turn()
 
@@ -107,7 +115,7 @@ def test_urgent_flush_ends_its_pause_and_makes_no_more():
 def test_cancelled_flush_begins_no_more_steps_and_does_not_report(is_in_pause):
     machine = Machine()
     ticket = Ticket(machine)
-    flush, ends = begin(machine, ticket, 1000)
+    flush, ends = begin(machine, ticket)
     if is_in_pause:
         machine.turn()
 
@@ -123,7 +131,7 @@ def test_cancelled_flush_begins_no_more_steps_and_does_not_report(is_in_pause):
 def test_step_that_fails_is_the_last_one():
     machine = Machine()
     ticket = Ticket(machine, failing_step=3)
-    _, ends = begin(machine, ticket, 0.5)
+    _, ends = begin(machine, ticket)
     while machine.jobs:
         machine.turn()
     assert [type(end) for end in ends] == [StorageFailed]

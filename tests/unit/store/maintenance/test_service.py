@@ -11,6 +11,7 @@ import pytest
 
 import store.maintenance.background
 from store.errors import Certainty, StorageFailed, StoreStopped
+from store.maintenance import paced_flush
 from store.maintenance.service import StoreService
 from store.model.commit_log import PutStatus
 from store.queues.consume_queue import ConsumeQueue
@@ -309,12 +310,12 @@ def test_service_that_is_stopped_between_two_turns_leaves_the_rest_to_the_next_s
 
 def while_flush_pauses(tmp_path, monkeypatch, check):
     """Run `check(service)` while a flush of many queues pauses after some of them."""
-    monkeypatch.setattr(store.maintenance.background, "_SPREAD_PART", 1e6)
+    monkeypatch.setattr(paced_flush, "STEP_INTERVAL_S", 1e6)
     config = with_store(SYNC, flush_interval_consume_queue_ms=50, flush_consume_queue_thorough_interval_ms=1)
 
     def is_pausing(service):
         flush = service.background._flushing
-        return flush is not None and flush._pause is not None and 0 < flush._ticket.left_count < MANY_QUEUES
+        return flush is not None and flush._pause is not None and 0 < flush._ticket.queues.left_count < MANY_QUEUES
 
     async def run():
         async with running(tmp_path / "store", config) as service:
@@ -340,10 +341,10 @@ def test_service_that_is_stopped_while_a_flush_pauses_ends_it_first(tmp_path, mo
 def test_service_that_fails_while_a_flush_pauses_writes_no_more_queues(tmp_path, monkeypatch):
     async def check(service):
         ticket = service.background._flushing._ticket
-        left_count = ticket.left_count
+        left_count = ticket.queues.left_count
         service.background.fail(StorageFailed("log", "sync", OSError(5, "I/O error")))
         with pytest.raises(StorageFailed, match="log"):
             await service.stop()
-        assert ticket.left_count == left_count
+        assert ticket.queues.left_count == left_count
 
     while_flush_pauses(tmp_path, monkeypatch, check)

@@ -10,7 +10,7 @@ from store.fs.linux.files import OsFiles
 from store.model.message import QueueKey
 from store.queues.consume_queues import ConsumeQueues
 from store.queues.pending_units import PENDING_BYTES_MAX
-from store.queues.unit_writer import GROUP_FILES_MAX
+from store.queues.unit_writer import GROUP_TAILS_MAX
 from tests.support.dispatch_batches import batch_of
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.forms import both_forms
@@ -76,7 +76,7 @@ def test_dispatch_touches_no_disk_and_the_flush_creates_directories_files_and_by
 
 
 def test_flush_runs_in_steps_of_bounded_size_and_counts_after_the_last(tmp_path, queues, disk):
-    keys = [QueueKey("orders", number) for number in range(5 * GROUP_FILES_MAX)]
+    keys = [QueueKey("orders", number) for number in range(5 * GROUP_TAILS_MAX)]
     for number, key in enumerate(keys):
         queues.append(batch_of(messages(0, 1, key=key, base=number * 100)))
     ticket = queues.begin_flush()
@@ -93,14 +93,14 @@ def test_flush_runs_in_steps_of_bounded_size_and_counts_after_the_last(tmp_path,
 
     assert queues.flushed.offset == len(keys) * 100
     assert len(left) == 5
-    assert max(before - after for before, after in pairwise(left)) <= GROUP_FILES_MAX
+    assert max(before - after for before, after in pairwise(left)) <= GROUP_TAILS_MAX
     assert len(files_of(tmp_path)) == len(keys)
 
 
 class CountingDisk(FaultyDisk):
     """Counts the files of each group that is written at a time; above `together_max` no descriptor is left."""
 
-    def __init__(self, together_max=GROUP_FILES_MAX):
+    def __init__(self, together_max=GROUP_TAILS_MAX):
         super().__init__()
         self.together_max = together_max
         self.written = []
@@ -113,7 +113,7 @@ class CountingDisk(FaultyDisk):
         return opened
 
 
-@pytest.mark.parametrize("together_max", [GROUP_FILES_MAX, 4])
+@pytest.mark.parametrize("together_max", [GROUP_TAILS_MAX, 4])
 def test_small_tails_of_existing_files_are_written_together(tmp_path, both_forms, together_max):
     """Without descriptors for all of a group, one after the other."""
     del both_forms
@@ -138,7 +138,7 @@ def test_small_tails_of_existing_files_are_written_together(tmp_path, both_forms
 
     assert files_of(tmp_path) == built(tmp_path / "again", log)
     # All of the second flush, and two thirds of the third; a few are still open from the flush before.
-    assert (sum(disk.written) > 50) == (together_max == GROUP_FILES_MAX)
+    assert (sum(disk.written) > 50) == (together_max == GROUP_TAILS_MAX)
 
 
 def test_tail_that_its_owner_takes_is_not_written_into_an_existing_file(tmp_path, both_forms):
