@@ -140,6 +140,31 @@ def test_snapshots_are_saved_in_a_thread_and_reported_to_the_driver(machine):
     run(main())
 
 
+def test_no_snapshot_counts_before_the_core_knows_it(machine):
+    """Found by simulation (shell, seed 61, with ADR 70): a leader deleted entries that only such a snapshot had.
+
+    Its core sent two followers to the new begin of its log, without a snapshot, and both stopped.
+    """
+
+    async def main():
+        host = Host(machine, threshold=1000)
+        host.append(b"a", b"b")
+        host.machine.committed(1)
+        await host.turn_all()
+        host.machine.request_snapshot()
+        host.steps.popleft()(host.driver)
+        # Saved by the worker; the report is the next step.
+        await until(lambda: host.steps)
+        assert host.machine._applier.snapshot.index == 1
+        assert (host.driver.saved, host.machine.snapshot_index) == ([], -1)
+
+        host.steps.popleft()(host.driver)
+        assert (host.driver.saved, host.machine.snapshot_index) == ([1], 1)
+        await host.machine.stop()
+
+    run(main())
+
+
 def test_requested_snapshot_contains_all_applied_entries(machine):
     async def main():
         host = Host(machine, threshold=1000)
@@ -232,7 +257,7 @@ async def twenty_saved(machine):
     source.machine.committed(19)
     await source.turn_all()
     source.machine._save()
-    return source, source.machine.snapshot
+    return source, source.machine._applier.snapshot
 
 
 def test_reset_loads_the_state_of_the_received_snapshot(machine):
