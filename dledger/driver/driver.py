@@ -349,7 +349,6 @@ class Driver:
             payload = self._snapshots.read_chunk(message.snapshot, message.offset, message.length)
             if payload is None:
                 self._gone.append(SentSnapshotGone(peer, message.snapshot))
-            if not payload:
                 return
             message = replace(message, payload=payload)
         elif isinstance(message, ResetLog):

@@ -62,7 +62,7 @@ class Snapshots(Protocol):
     """Stores snapshots of the state machine; reads and writes them in chunks."""
 
     def read_chunk(self, snapshot: SnapshotInfo, offset: int, length: int) -> bytes | None:
-        """Return a chunk of a snapshot; `b""`: temporarily unavailable; None: the snapshot is deleted."""
+        """Return a chunk of a snapshot; None: the snapshot is deleted or damaged."""
 
     def write_chunk(self, snapshot: SnapshotInfo, offset: int, payload: bytes) -> int:
         """Write the next chunk of an incoming snapshot; return the number of bytes received (0: disk full).

@@ -50,12 +50,13 @@ class StateMachineRunner:
         self._worker = worker
         # The half-open range of indexes for whose results appends may wait; empty if both are equal.
         self._expected_begin = self._expected_end = 0
-        # The core knows it, too. That of the applier may be newer: it changes in the worker, before `_saved` reports it.
+        # Known to the core, too. That of the applier may be newer: it changes in the worker, before `_saved` reports it.
         self._snapshot = applier.snapshot
         # At most one step is scheduled, and none while a snapshot is being saved: `_saved` schedules the next one.
         self._is_step_due = False
         # Cleared in the loop before a save, set by the worker after it. While it is cleared, applier and snapshot store
-        # belong to the worker.
+        # belong to the worker, except that the loop reads chunks of older snapshots: if it could not, no follower would
+        # be caught up by a leader that saves one snapshot after the other.
         self._is_saved = threading.Event()
         self._is_saved.set()
         # Whether a snapshot was requested while another one was being saved. None: it was not; True: it was, even if
@@ -192,8 +193,8 @@ class StateMachineRunner:
     # --------------------------------------------------------------------------------------- the port of the driver
 
     def read_chunk(self, snapshot: SnapshotInfo, offset: int, length: int) -> bytes | None:
-        """Return a chunk of a snapshot; b"" during a save; None: the snapshot is deleted."""
-        return self._snapshots.read_chunk(snapshot, offset, length) if self._is_saved.is_set() else b""
+        """Return a chunk of a snapshot, also during a save; None: the snapshot is deleted or damaged."""
+        return self._snapshots.read_chunk(snapshot, offset, length)
 
     def write_chunk(self, snapshot: SnapshotInfo, offset: int, payload: bytes) -> int:
         """Write the next chunk of an incoming snapshot; return the number of bytes received; 0 during a save."""

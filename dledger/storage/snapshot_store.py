@@ -13,6 +13,7 @@ Source: DLedger `SnapshotManager`, `FileSnapshotStore` (whose data and meta are 
 from __future__ import annotations
 
 from dataclasses import asdict
+from threading import Lock
 from typing import TYPE_CHECKING, Self
 
 from dledger.storage.properties import format_checked, parse_checked
@@ -58,14 +59,19 @@ class SnapshotGone(StoreError):
 
 
 class SnapshotStore:
-    """The snapshots of one node. All methods belong to one thread. Construct it by `open`."""
+    """The snapshots of one node. Construct it by `open`.
+
+    All methods belong to one thread, except that another one may `save` while this one calls `read_chunk`.
+    """
 
     def __init__(self, files: Files, directory: str) -> None:
         self._files = files
         self._directory = directory
+        # Held for what a save and `read_chunk` both access: the next three attributes. Never during a write or a sync.
+        self._lock = Lock()
         # Newest first, each of another index; at most `SNAPSHOTS_MAX` after each save.
         self._snapshots: list[SnapshotInfo] = []
-        # Found damaged by this process, and deleted at the next save.
+        # Found damaged by this process; the next save deletes their files.
         self._damaged: list[SnapshotDamaged] = []
         # Open files that were verified, the one used last at the end; at most `_SENDING_MAX` after each chunk.
         self._sending: dict[SnapshotInfo, File] = {}
@@ -176,18 +182,19 @@ class SnapshotStore:
         Raises:
             store.errors.StorageFailed: the file cannot be opened.
         """
-        try:
-            file = self._sending.pop(info, None) or self._open_checked(info)
-        except (SnapshotDamaged, SnapshotGone):
-            return None
-        chunk = file.read(offset, length)
-        if offset + length >= info.size_bytes:
-            file.close()
+        with self._lock:
+            try:
+                file = self._sending.pop(info, None) or self._open_checked(info)
+            except (SnapshotDamaged, SnapshotGone):
+                return None
+            chunk = file.read(offset, length)
+            if offset + length >= info.size_bytes:
+                file.close()
+                return chunk
+            self._sending[info] = file
+            if len(self._sending) > _SENDING_MAX:
+                self._sending.pop(next(iter(self._sending))).close()
             return chunk
-        self._sending[info] = file
-        if len(self._sending) > _SENDING_MAX:
-            self._sending.pop(next(iter(self._sending))).close()
-        return chunk
 
     # -------------------------------------------------------------------------------------------------- receiving
 
@@ -284,19 +291,22 @@ class SnapshotStore:
 
     def _take_in(self, name: str, info: SnapshotInfo) -> None:
         """Rename a complete and synced file durably; delete damaged ones, and the oldest beyond three."""
-        self._files.rename(f"{self._directory}/{name}", self._path_of(info.index))
+        path = self._path_of(info.index)
+        with self._lock:
+            self._files.rename(f"{self._directory}/{name}", path)
+            # A receiver of a snapshot that was saved again begins with the new one.
+            for sent in [sent for sent in self._sending if sent.index == info.index]:
+                self._sending.pop(sent).close()
+            others = [other for other in self._snapshots if other.index != info.index]
+            self._snapshots = sorted([info, *others], key=lambda other: other.index, reverse=True)
+            old_paths = [damaged.path for damaged in self._damaged if damaged.path != path]
+            old_paths += [self._path_of(old.index) for old in self._snapshots[SNAPSHOTS_MAX:]]
+            del self._snapshots[SNAPSHOTS_MAX:]
+        # Before older ones are deleted. `read_chunk` opens none of those any more.
         self._files.sync_directory(self._directory)
-        for damaged in self._damaged:
-            if damaged.path != self._path_of(info.index):
-                self._remove(damaged.path.rpartition("/")[2])
-        # A receiver of a snapshot that was saved again begins with the new one.
-        for sent in [sent for sent in self._sending if sent.index == info.index]:
-            self._sending.pop(sent).close()
-        others = [other for other in self._snapshots if other.index != info.index]
-        self._snapshots = sorted([info, *others], key=lambda other: other.index, reverse=True)
-        for old in self._snapshots[SNAPSHOTS_MAX:]:
-            self._files.remove(self._path_of(old.index))
-        del self._snapshots[SNAPSHOTS_MAX:]
+        for old_path in old_paths:
+            if self._files.exists(old_path):
+                self._files.remove(old_path)
 
     def _find(self, name: str) -> None:
         path = f"{self._directory}/{name}"

@@ -1,5 +1,6 @@
 """Snapshots: saved atomically, three are kept, sent and received in chunks, refused if damaged."""
 
+from concurrent.futures import ThreadPoolExecutor
 from random import Random
 
 import pytest
@@ -10,6 +11,7 @@ from dledger.testing.faults import SimulatedCrash
 from dledger.types import SnapshotInfo
 from store.errors import DiskFull
 from store.fs.linux.files import OsFiles
+from tests.support.waiting import PATIENCE_S
 
 STATE = Random(5).randbytes(10_000)
 
@@ -190,6 +192,22 @@ def test_snapshot_that_is_being_sent_can_be_read_to_its_end_though_deleted(store
 
     assert send(store, target, info)
     assert store.read_chunk(info, 0, 1) is None
+
+
+def test_chunks_of_older_snapshots_are_read_while_one_is_saved(store):
+    older = [store.save(index, 1, b"%d" % index * 1_000) for index in range(1, 4)]
+    read = []
+
+    def content():
+        for info in older:
+            yield b"new"
+            read.append([store.read_chunk(info, at, 500) for at in range(0, info.size_bytes, 500)])
+
+    with ThreadPoolExecutor(1) as saving:
+        saved = saving.submit(store.save, 4, 1, content()).result(PATIENCE_S)
+    assert [len(b"".join(chunks)) for chunks in read] == [info.size_bytes for info in older]
+    assert store.read_chunk(older[0], 0, 1) is None, "it is the fourth, which was deleted"
+    assert store.load(saved) == b"newnewnew"
 
 
 def test_snapshot_in_transfer_starts_again_when_it_is_saved_again(store, open_store):
