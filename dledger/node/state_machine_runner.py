@@ -50,7 +50,7 @@ class StateMachineRunner:
         self._worker = worker
         # The half-open range of indexes for whose results appends may wait; empty if both are equal.
         self._expected_begin = self._expected_end = 0
-        # Known to the core, too. That of the applier may be newer: it changes in the worker, before `_saved` reports it.
+        # Known to the core, too. That of the applier may be newer: it changes in the worker, before `_saved` reports.
         self._snapshot = applier.snapshot
         # At most one step is scheduled, and none while a snapshot is being saved: `_saved` schedules the next one.
         self._is_step_due = False
