@@ -73,6 +73,17 @@ class PeerUnreachable:
 
 
 @dataclass(frozen=True, slots=True)
+class PeerGone:
+    """All connections with `peer` have ended, and its host refuses new ones: its process has probably ended.
+
+    It is no proof: the process may live, but a firewall refuses connections to it, or it has closed its port. It may be
+    reported repeatedly.
+    """
+
+    peer: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReadIndex:
     """Ask for an index up to which a linearizable read may be served (dissertation §6.4); any member may be asked.
 
@@ -163,6 +174,7 @@ Event = (
     | Persisted
     | PushNotTaken
     | PeerUnreachable
+    | PeerGone
     | ReadIndex
     | TransferLeadership
     | ChangeMembership

@@ -21,8 +21,11 @@ def on_heartbeat(state: State, sender: str, heartbeat: Heartbeat) -> None:
     """Stay a follower; advance the commit index, and report it if it exceeds the matched index."""
     note_leader_contact(state, sender, is_founding=heartbeat.is_founding)
     learn_commit(state, heartbeat.commit_index)
-    state.follower.heartbeat_round = heartbeat.round
-    _report(state, sender, is_unmatched=heartbeat.commit_index > state.follower.matched_index)
+    follower = state.follower
+    follower.heartbeat_round = heartbeat.round
+    if heartbeat.renews_lease:
+        follower.lease_end_ms = state.now_ms + state.config.min_election_timeout_ms
+    _report(state, sender, is_unmatched=heartbeat.commit_index > follower.matched_index)
 
 
 def _report(state: State, leader_id: str, *, is_unmatched: bool = False) -> None:
@@ -139,6 +142,7 @@ def note_leader_contact(state: State, sender: str, *, is_founding: bool = False)
     voting_rights.end_founding(state, sender, is_founding=is_founding)
     follower = state.follower
     follower.contact_ms = state.now_ms
+    follower.is_leader_gone = False
     follower.deadline_ms = state.now_ms + waiting_time_ms(state.config, state.draw)
 
 

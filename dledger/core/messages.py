@@ -60,6 +60,9 @@ class Heartbeat:
     Attributes:
         is_founding: this leader's election founded the group, and the receiver has given no other votes or
             acknowledgements yet: a founding receiver becomes a full member.
+        renews_lease: the leader may serve reads by lease because of the answers to this round, so the receiver must not
+            vote for another node within the shortest election timeout, even if the leader's process has ended. Leaders
+            of earlier versions always rely on it.
     """
 
     term: int
@@ -67,6 +70,7 @@ class Heartbeat:
     round: int
     is_founding: bool = False
     group_id: int = NO_GROUP
+    renews_lease: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from dledger.core.events import (
     Event,
     HeadDeleted,
     MessageRejected,
+    PeerGone,
     PeerUnreachable,
     Persisted,
     Propose,
@@ -183,6 +184,8 @@ class Raft(RaftStatus):
                 )
             case HeadDeleted():
                 state.log.drop_head(event.begin_index, event.prev_term)
+            case PeerGone():
+                election.on_peer_gone(state, event.peer)
             case SnapshotSaved():
                 state.snapshot = event.snapshot
             case SentSnapshotGone():

@@ -24,11 +24,16 @@ if TYPE_CHECKING:
 PEER_READS_MAX = 1_024
 READS_MAX = 4_096
 _PPM = 1_000_000
+# A leader renews its lease for this number of election timeouts after a read that allows it. Without a lease, followers
+# elect another leader at once when the process of this one has ended.
+_LEASE_TIMEOUTS = 5
 
 
 def on_read_index(state: State, read_id: int, *, is_lease_allowed: bool) -> None:
     """Begin a read for a caller of this node."""
     if state.role is Role.LEADER:
+        if is_lease_allowed:
+            state.leader.lease_wanted_until_ms = state.now_ms + _LEASE_TIMEOUTS * state.config.max_election_timeout_ms
         if is_lease_allowed and has_lease(state):
             state.emit(ReadReady(read_id, state.commit_index))
         else:
@@ -127,9 +132,9 @@ def answer(state: State) -> None:
 def has_lease(state: State) -> bool:
     """Return whether no other node can have been elected yet, given the bound on clock drift.
 
-    A voter that answered a heartbeat grants no vote for `min_election_timeout_ms` after it. The lease counts from the
-    moment at which this leader sent the heartbeat, so it expires before the voters' timeouts, even if their clocks are
-    faster than ours by twice the drift.
+    A voter that answered a heartbeat of a round that renews the lease grants no vote for `min_election_timeout_ms`
+    after it, also if it considers this leader gone. The lease counts from the moment at which this leader sent the
+    heartbeat, so it expires before the voters' timeouts, even if their clocks are faster than ours by twice the drift.
     """
     leader = state.leader
     if leader.is_lease_void or state.commit_index < leader.term_start_index:

@@ -155,9 +155,13 @@ def broadcast_heartbeat(state: State) -> None:
     """Begin a heartbeat round."""
     leader = state.leader
     leader.round += 1
-    leader.round_times.append((leader.round, state.now_ms))
-    if len(leader.round_times) > _ROUND_TIMES_MAX:
-        leader.round_times.popleft()
+    leader.renews_lease = state.now_ms < leader.lease_wanted_until_ms
+    if leader.renews_lease:
+        leader.round_times.append((leader.round, state.now_ms))
+        if len(leader.round_times) > _ROUND_TIMES_MAX:
+            leader.round_times.popleft()
+    else:
+        leader.round_times.clear()
     leader.heartbeat_due_ms = state.now_ms + state.config.heart_beat_time_interval_ms
     for peer, progress in leader.progress.items():
         send_heartbeat(state, peer, progress)
@@ -168,4 +172,8 @@ def send_heartbeat(state: State, peer: str, progress: Progress) -> None:
     commit_index = min(progress.match_index, state.commit_index)
     progress.commit_sent = commit_index
     is_founding = voting_rights.is_founding_for(state, peer, progress)
-    state.send(peer, Heartbeat(state.term, commit_index, state.leader.round, is_founding, state.group_id))
+    leader = state.leader
+    heartbeat = Heartbeat(
+        state.term, commit_index, leader.round, is_founding, state.group_id, renews_lease=leader.renews_lease
+    )
+    state.send(peer, heartbeat)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
-from dledger.core.events import Event, PeerUnreachable, Received, Tick
+from dledger.core.events import Event, PeerGone, PeerUnreachable, Received, Tick
 from dledger.driver.event_batch import process_batch
 from dledger.node.status import position_after
 from dledger.pending.proposals import ProposalQueue
@@ -114,6 +114,10 @@ class EventBatches:
     def on_unreachable(self, peer: str) -> None:
         """Add a broken connection to the next batch."""
         self.ask(PeerUnreachable(peer))
+
+    def on_gone(self, peer: str) -> None:
+        """Add the probable end of a peer's process to the next batch."""
+        self.ask(PeerGone(peer))
 
     def on_failed(self, error: Exception) -> None:
         """Stop the node."""

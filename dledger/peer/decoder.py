@@ -138,6 +138,7 @@ def _heartbeat(term: int, message: peer_pb2.PeerMessage) -> Heartbeat:
         commit_index=heartbeat.commit_index,
         round=heartbeat.round,
         is_founding=heartbeat.is_founding,
+        renews_lease=not heartbeat.renews_no_lease,
         group_id=message.group_id,
     )
 

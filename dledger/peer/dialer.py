@@ -24,8 +24,13 @@ if TYPE_CHECKING:
 _PAUSE_MIN_S = 0.05
 _PAUSE_MAX_S = 1.0
 _DIAL_TIMEOUT_S = 2.0
-# After a connection that lasted this long, the first pause is used again.
+# After a connection that lasted this long the peer is dialed again at once: if its process has ended, its host refuses
+# that, and the other nodes need not wait for an election timeout. Then the first pause is used again.
 _GOOD_AFTER_S = 2.0
+
+
+class DialRefused(ConnectionLost):
+    """No process listens at the address of the peer: its host refused the connection."""
 
 
 class Dialer:
@@ -81,11 +86,12 @@ class Dialer:
             while True:
                 begun_at = loop.time()
                 await self._dial_once()
-                if self._is_pause_skipped:
+                is_good = loop.time() - begun_at > _GOOD_AFTER_S
+                if is_good:
+                    pause_s = _PAUSE_MIN_S
+                if is_good or self._is_pause_skipped:
                     self._is_pause_skipped = False
                     continue
-                if loop.time() - begun_at > _GOOD_AFTER_S:
-                    pause_s = _PAUSE_MIN_S
                 await asyncio.sleep(pause_s * self._random.uniform(0.5, 1.0))
                 pause_s = min(pause_s * 2, _PAUSE_MAX_S)
         finally:
@@ -104,7 +110,8 @@ class Dialer:
             # ValueError: an invalid name (a label too long, a zero byte); some such names pass `Address.parse`.
             if _is_of_handshake(error):
                 self._kind_number = (self._kind_number + 1) % len(kinds)
-            self._on_failed(ConnectionLost(f"cannot connect to {self._address}: {str(error) or 'timeout'}"))
+            kind = DialRefused if isinstance(error, ConnectionRefusedError) else ConnectionLost
+            self._on_failed(kind(f"cannot connect to {self._address}: {str(error) or 'timeout'}"))
             return
         await self._ended.wait()
         is_greeted = self._connection is not None and self._connection.is_greeted

@@ -66,7 +66,10 @@ def _vote_response(message: VoteResponse) -> peer_pb2.PeerMessage:
 
 def _heartbeat(message: Heartbeat) -> peer_pb2.PeerMessage:
     heartbeat = peer_pb2.Heartbeat(
-        commit_index=message.commit_index, round=message.round, is_founding=message.is_founding
+        commit_index=message.commit_index,
+        round=message.round,
+        is_founding=message.is_founding,
+        renews_no_lease=not message.renews_lease,
     )
     return peer_pb2.PeerMessage(term=message.term, heartbeat=heartbeat)
 

@@ -33,7 +33,7 @@ from dledger.config import Address, NodeConfig
 from dledger.errors import DLedgerError
 from dledger.peer.bootstrap import BootstrapResponder, take_over
 from dledger.peer.connection import PeerConnection
-from dledger.peer.dialer import Dialer
+from dledger.peer.dialer import Dialer, DialRefused
 from dledger.peer.frames import BadFrame
 from dledger.peer.handshake import ForeignIdentity, Handshake, LateGreeting, PeerRefused, StaleDirectory
 from dledger.peer.link import GreetAgain, PeerLink, slot_of
@@ -82,6 +82,9 @@ class PeerListener(Protocol):
 
     def on_unreachable(self, peer: str) -> None:
         """Pushes in flight to `peer` may be lost."""
+
+    def on_gone(self, peer: str) -> None:
+        """No connection with `peer`, a member, is open, and its host refuses new ones; called after each attempt."""
 
     def on_failed(self, error: Exception) -> None:
         """The node must stop: the disk failed, or its directory is an old copy."""
@@ -427,7 +430,7 @@ class PeerTransport:
             lambda: PeerConnection(
                 self._handshake, self, buffer_size_bytes_max=size_bytes_max, dialled=(peer_id, is_bulk)
             ),
-            lambda error: self._log_once(peer_id, str(error)),
+            lambda error: self._on_dial_failed(peer_id, error),
             seed=self._random.randrange(1 << 32),
             node=self._handshake.dialed(peer_id),
         )
@@ -436,6 +439,12 @@ class PeerTransport:
         link = self._links.get(peer_id)
         if link is not None and link.is_member:
             self._listener.on_unreachable(peer_id)
+
+    def _on_dial_failed(self, peer_id: str, error: DLedgerError) -> None:
+        self._log_once(peer_id, str(error))
+        link = self._links.get(peer_id)
+        if isinstance(error, DialRefused) and link is not None and link.is_member and not link.connections():
+            self._listener.on_gone(peer_id)
 
     def _log_failure(self, peer_id: str, connection: PeerConnection, error: DLedgerError) -> None:
         if isinstance(error, GreetAgain):

@@ -50,6 +50,8 @@ class Fault(StrEnum):
     PAYLOAD_DAMAGED = "payload_damaged"
     DIRECTORY_REFUSED = "directory_refused"
     FOREIGN_DIRECTORY = "foreign_directory"
+    END_REPORTED = "end_reported"
+    END_REPORTED_WRONGLY = "end_reported_wrongly"
 
 
 # Copied for each run: iterating over an enum is slow.

@@ -23,6 +23,7 @@ _QUIET_SHARE = 0.8
 _MESSAGE_LOG_SHARE = 0.4
 _STRANGE_SHARE = 0.15
 _DAMAGED_FRAMES_SHARE = 0.15
+_REPORTED_ENDS_SHARE = 0.4
 _TRUE_PPM = 1_000_000
 _DRIFT_MAX_PPM = 60_000
 # Exact clocks, clocks with the error of bad hardware, and arbitrarily wrong ones.
@@ -71,6 +72,8 @@ class SimOptions:
         focus: the rare situation of the run (`dledger.testing.focus`); "": none.
         dead_max: number of voters, a minority, that may stay down or faulty permanently: the others must work without
             them.
+        reported_end_share: part of the other processes to which the end of a process is reported.
+        false_end_share: part of the cut links whose target is reported as ended although it lives.
     """
 
     seed: int
@@ -106,6 +109,8 @@ class SimOptions:
     is_message_log: bool = False
     focus: str = ""
     dead_max: int = 0
+    reported_end_share: float = 0.0
+    false_end_share: float = 0.0
 
     @property
     def node_ids(self) -> tuple[str, ...]:
@@ -142,7 +147,8 @@ class SimOptions:
             f"nemesis={','.join(self.nemesis_ops) or 'none'} admin={','.join(self.admin_ops) or 'none'} "
             f"snapshots={self.snapshot_threshold or 'none'} leases={self.lease_share:g} "
             f"founding={'calm' if self.is_founded_without_faults else 'rough'} "
-            f"preferred={','.join(self.raft.preferred_leader_ids) or 'none'} dead<={self.dead_max}"
+            f"preferred={','.join(self.raft.preferred_leader_ids) or 'none'} dead<={self.dead_max} "
+            f"ends={self.reported_end_share:g}/{self.false_end_share:g}"
         )
 
 
@@ -162,7 +168,17 @@ def draw_options(seed: int, node_count: int | None = None, *, is_focused: bool =
         return options
     options = replace(options, dead_max=Random(f"{seed}/options of the dead").choice((0, 0, 1, 2)))
     options = with_focus(options, Random(f"{seed}/options of focus"))
+    options = _with_reported_ends(options, Random(f"{seed}/options of ended processes"))
     return _with_directory_faults(options, Random(f"{seed}/options of strangeness"))
+
+
+def _with_reported_ends(options: SimOptions, random: Random) -> SimOptions:
+    """Report the end of processes to other nodes, in some runs also where it is not true."""
+    if random.random() >= _REPORTED_ENDS_SHARE:
+        return options
+    return replace(
+        options, reported_end_share=random.choice((0.5, 1.0)), false_end_share=random.choice((0.0, 0.3, 1.0))
+    )
 
 
 def _with_directory_faults(options: SimOptions, random: Random) -> SimOptions:

@@ -17,7 +17,7 @@ from dledger.testing.administrator import Administrator
 from dledger.testing.checks.all_checks import make_checks, node_directory
 from dledger.testing.clients import Client
 from dledger.testing.disk.disk import SimDisk
-from dledger.testing.faults import FaultCounts, Violation
+from dledger.testing.faults import Fault, FaultCounts, Violation
 from dledger.testing.machine.machine import SimMachine
 from dledger.testing.machine.membership_checks import check_equal
 from dledger.testing.nemesis.nemesis import Nemesis
@@ -80,6 +80,7 @@ class Simulation:
         scheduler = Scheduler()
         disks = {node_id: SimDisk(Random(f"{seed}/disk/{node_id}"), counts) for node_id in options.all_ids}
         self._network_random = Random(f"{seed}/network")
+        self._end_random = Random(f"{seed}/ended processes")
         network = SimNetwork(scheduler, self._network_random, counts, options.network, self._deliver)
         self.trace = Trace(scheduler, emit)
         self._options = options
@@ -280,7 +281,15 @@ class Simulation:
             if self._network_random.random() < 0.5:
                 delay_us = int(self._network_random.random() * self._options.network.max_latency_us)
                 self._world.scheduler.after(delay_us, self._lose_connection, process, machine.node_id)
+            if self._end_random.random() < self._options.reported_end_share:
+                delay_us = int(self._end_random.random() * self._options.network.max_latency_us)
+                self._world.scheduler.after(delay_us, self._report_end, process, machine)
         self._nemesis.restart(machine)
+
+    def _report_end(self, process: SimProcess, machine: SimMachine) -> None:
+        if not process.is_dead and machine.process is None:
+            self._world.counts.add(Fault.END_REPORTED)
+            process.report_end(machine.node_id)
 
     def _lose_connection(self, process: SimProcess, peer: str) -> None:
         if not process.is_dead:

@@ -307,22 +307,28 @@ class Heartbeat(_message.Message):
     COMMIT_INDEX_FIELD_NUMBER: _builtins.int
     ROUND_FIELD_NUMBER: _builtins.int
     IS_FOUNDING_FIELD_NUMBER: _builtins.int
+    RENEWS_NO_LEASE_FIELD_NUMBER: _builtins.int
     commit_index: _builtins.int
     """Last index that the receiver may commit."""
     round: _builtins.int
     """Numbers the rounds of one term; echoed."""
     is_founding: _builtins.bool
     """The group was founded by this leader's election."""
+    renews_no_lease: _builtins.bool
+    """The sender serves no reads by lease because of answers to this round. Earlier versions do not send it, and always
+    may.
+    """
     def __init__(
         self,
         *,
         commit_index: _builtins.int = ...,
         round: _builtins.int = ...,
         is_founding: _builtins.bool = ...,
+        renews_no_lease: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_index", b"commit_index", "is_founding", b"is_founding", "round", b"round"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_index", b"commit_index", "is_founding", b"is_founding", "renews_no_lease", b"renews_no_lease", "round", b"round"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

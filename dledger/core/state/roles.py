@@ -57,6 +57,8 @@ class Follower:
         matched_index: the log equals the leader's up to here.
         deadline_ms: when the node becomes a candidate, unless a message of a leader arrives before.
         contact_ms: when the leader's last message arrived.
+        lease_end_ms: until then the leader may serve reads by lease because of this node's answers.
+        is_leader_gone: the leader's process has probably ended, and no message of it arrived since that was reported.
         is_needed: a candidate counts this node among the voters and has a shorter log, so that it cannot win without
             this node, although by its own log this node is not a voter.
         owes_acknowledgement: the leader has no acknowledgement yet that everything up to `matched_index` is durable.
@@ -71,6 +73,10 @@ class Follower:
     matched_index: int
     deadline_ms: int
     contact_ms: int
+    # Never decreases. At most one shortest election timeout after `contact_ms`.
+    lease_end_ms: int = 0
+    # Only while a leader is known.
+    is_leader_gone: bool = False
     is_needed: bool = False
     # Only while a leader is known and `persisted_index < matched_index`.
     owes_acknowledgement: bool = False
@@ -113,6 +119,8 @@ class Leader:
         preferred_pause_ms: the pause after a failed transfer to a preferred leader; 0: none has failed.
         progress: its view of each follower.
         heartbeat_due_ms, round: the next heartbeat, and the number of the last one.
+        lease_wanted_until_ms: until then rounds renew the lease, because reads by lease were requested.
+        renews_lease: the last round does.
         round_times: when the latest rounds began, from which the lease is computed.
         is_lease_void: a follower was asked to campaign in this term, which may be elected without waiting for a
             timeout.
@@ -131,7 +139,11 @@ class Leader:
     progress: dict[str, Progress] = field(default_factory=dict)
     heartbeat_due_ms: int = 0
     round: int = 0
-    # Consecutive rounds, the last one is `round`; at most 64 are kept.
+    lease_wanted_until_ms: int = 0
+    # The same for all heartbeats of a round, also for those that are sent again with another commit index.
+    renews_lease: bool = False
+    # Consecutive rounds that renew the lease, the last one is `round`; at most 64 are kept. Empty if the last round
+    # does not: a follower may have received only that one, so no earlier round counts any more.
     round_times: deque[tuple[int, int]] = field(default_factory=deque)
     # Never reset in a term: the target of a transfer may campaign at any time, without waiting for a timeout.
     is_lease_void: bool = False

@@ -14,6 +14,7 @@ from dledger.core.events import (
     ChangeMembership,
     Event,
     MembershipAction,
+    PeerGone,
     PeerUnreachable,
     Received,
     Tick,
@@ -198,6 +199,11 @@ class SimProcess:
     def lose_connection(self, peer: str) -> None:
         """Report a broken connection to a peer."""
         self._inbox.append(PeerUnreachable(peer))
+        self._ask_turn()
+
+    def report_end(self, peer: str) -> None:
+        """Report that the process of a peer has probably ended."""
+        self._inbox.append(PeerGone(peer))
         self._ask_turn()
 
     def propose(self, operation: Operation, answer: Callable[[OperationOutcome, str | None], None]) -> None:

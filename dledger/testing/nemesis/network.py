@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import TYPE_CHECKING, Protocol
+
+from dledger.testing.faults import Fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from random import Random
 
     from dledger.testing.machine.machine import SimMachine
     from dledger.testing.world import World
@@ -46,6 +48,8 @@ class NetworkNemesis:
         self._world = world
         self._machines = machines
         self._random = random
+        # Its own generator, so that runs without such reports are as before.
+        self._end_random = Random(f"{world.options.seed}/reports of ended processes")
         self._timer = timer
 
     def isolate(self, alone: str) -> None:
@@ -140,13 +144,19 @@ class NetworkNemesis:
         return [(source, target) for source in node_ids for target in node_ids if source != target]
 
     def _cut(self, links: list[Link]) -> None:
-        """Cut links for a while; some nodes get a connection error, others only time out."""
+        """Cut links for a while; some nodes get a connection error, others only time out.
+
+        In some runs the other side is also reported as ended, as if a firewall refused new connections to it.
+        """
         network = self._world.network
         for source, target in links:
             network.block(source, target)
             process = self._machines[source].process
             if process is not None and self._random.random() < 0.5:
                 process.lose_connection(target)
+            if process is not None and self._end_random.random() < self._world.options.false_end_share:
+                self._world.counts.add(Fault.END_REPORTED_WRONGLY)
+                process.report_end(target)
         self._timer.later(_CUT_MAX_US, self._open, links)
 
     def _open(self, links: list[Link]) -> None:

@@ -9,7 +9,7 @@ from dataclasses import fields
 from typing import Any
 
 from dledger.core.config import RaftConfig
-from dledger.core.events import ChangeMembership, MembershipAction, PeerUnreachable, TransferLeadership
+from dledger.core.events import ChangeMembership, MembershipAction, PeerGone, PeerUnreachable, TransferLeadership
 from dledger.core.state.roles import Leader
 from dledger.testing.script.cluster import Cluster
 from dledger.testing.script.machine import Settings
@@ -232,6 +232,13 @@ def disconnect(cluster: Cluster, words: list[str]) -> None:
     source, _, target = parse_link(words[0])
     cluster.links.drop(link_filter(words[0]))
     cluster.machine(source).feed(PeerUnreachable(target))
+
+
+@action("gone")
+def gone(cluster: Cluster, words: list[str]) -> None:
+    """`gone 1->2`: 1 learns that the process of 2 has probably ended, whether that is true or not."""
+    source, _, target = parse_link(words[0])
+    cluster.machine(source).feed(PeerGone(target))
 
 
 @action("in-flight")

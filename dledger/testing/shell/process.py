@@ -96,7 +96,8 @@ class NodeProcess:
         node, server = self.node, RpcServer(self.loop)
         await node.start()
         self.life = Life(self.node_id, node, node.open())
-        LeaseWatch(node, self._step_ms, lambda: int(self.loop.now_s() * 1000), self._world.violate)
+        world = self._world
+        LeaseWatch(node, self._step_ms, lambda: int(self.loop.now_s() * 1000), world.violate, world.lease_rounds)
         for served in log_services(node):
             served.add(served.servicer, cast("grpc.aio.Server", server))
         await server.start(self.node_id, CLIENT_PORT)

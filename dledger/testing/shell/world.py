@@ -35,6 +35,7 @@ class ShellWorld:
         violation: the first violation; it is not raised in code of the product, which must not catch it.
         left: tasks of ended processes; their coroutines are closed only after the run, because their objects must not
             be freed during another process's step.
+        lease_rounds: of `LeaseWatch`.
     """
 
     options: ShellOptions
@@ -47,6 +48,7 @@ class ShellWorld:
     trace: Trace
     violation: Exception | None = None
     left: list[asyncio.Task[Any]] = field(default_factory=list)
+    lease_rounds: dict[tuple[str, int, int], bool] = field(default_factory=dict)
 
     def violate(self, error: Exception) -> None:
         """Record a violation; the run ends after the current event."""

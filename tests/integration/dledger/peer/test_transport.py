@@ -29,6 +29,7 @@ from dledger.core.messages import (
     VoteRequest,
     VoteResponse,
 )
+from dledger.errors import DLedgerError
 from dledger.peer.connection import SILENCE_TIMEOUT_MS
 from dledger.peer.frames import FRAME_HEAD, encode_hello
 from dledger.peer.handshake import Handshake
@@ -47,12 +48,16 @@ class Recorder:
     def __init__(self) -> None:
         self.reads: list[tuple[str, list[Message]]] = []
         self.unreachable: list[str] = []
+        self.gone: list[str] = []
 
     def on_messages(self, sender: str, messages: list[Message]) -> None:
         self.reads.append((sender, messages))
 
     def on_unreachable(self, peer: str) -> None:
         self.unreachable.append(peer)
+
+    def on_gone(self, peer: str) -> None:
+        self.gone.append(peer)
 
     def on_failed(self, error: Exception) -> None:
         raise AssertionError("nothing here stops a node") from error
@@ -187,6 +192,34 @@ def test_lost_peer_is_reported_once_and_found_again(run: Run, configs: Configs, 
         assert received_again.messages == [("n0", Heartbeat(1, -1, 2))]
         await n0.stop()
         await n1.stop()
+
+    run(main())
+
+
+def test_peer_is_gone_once_its_host_refuses_connections_and_no_connection_is_left(
+    run: Run, configs: Configs, eventually: Eventually
+) -> None:
+    async def main() -> None:
+        n0, received = await started(configs["n0"])
+        n1, _ = await started(configs["n1"])
+        await eventually(lambda: n0.is_connected_to("n1") and n1.is_connected_to("n0"))
+        # Before n1 listened, n0 may have dialed it.
+        received.gone.clear()
+
+        # The port refuses connections, but those of n1 to n0 are open: n1 lives, and its messages still arrive.
+        n1._port.close()
+        for connection in n0._links["n1"].connections():
+            if connection.is_dialled:
+                connection.close(DLedgerError("the test ends it"))
+        dialer = n0._links["n1"]._dialers[0]
+        attempts_count = dialer.attempts_count
+        await eventually(lambda: dialer.attempts_count > attempts_count + 2)
+        gone_while_it_lives = list(received.gone)
+
+        await n1.stop()
+        await eventually(lambda: "n1" in received.gone)
+        assert "n1" not in gone_while_it_lives
+        await n0.stop()
 
     run(main())
 

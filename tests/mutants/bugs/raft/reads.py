@@ -3,14 +3,16 @@
 import dledger.core.election
 import dledger.core.raft
 import dledger.core.reads
+import dledger.core.replication
 from dledger.core.events import ReadReady, ReadRefused
 from dledger.core.state import membership
-from dledger.core.state.roles import PendingRead
+from dledger.core.state.roles import Follower, PendingRead
 from dledger.types import NO_INDEX, Role
 from tests.mutants.mutant import Mutant, Scenario, Seeds, Tests
 from tests.mutants.shapes import with_leases, with_readers
 
 READS = "tests/unit/dledger/core/test_reads.py::"
+GONE = "tests/unit/dledger/core/test_gone_leaders.py::"
 
 
 def read_is_served_without_a_quorum_round(patch):
@@ -112,6 +114,31 @@ def node_votes_right_after_its_start(patch):
     patch.setattr(dledger.core.election, "has_live_leader", has_live_leader)
 
 
+def follower_of_a_gone_leader_ignores_its_lease(patch):
+    """The leader may live: a firewall may refuse connections to it."""
+    original = dledger.core.election.has_live_leader
+
+    def has_live_leader(state):
+        if isinstance(state.role_state, Follower) and state.role_state.is_leader_gone:
+            return state.now_ms < state.quiet_until_ms
+        return original(state)
+
+    patch.setattr(dledger.core.election, "has_live_leader", has_live_leader)
+
+
+def rounds_without_a_lease_renew_it(patch):
+    original = dledger.core.replication.broadcast_heartbeat
+
+    def broadcast_heartbeat(state):
+        round_times = state.leader.round_times.copy()
+        original(state)
+        if not state.leader.renews_lease:
+            state.leader.round_times = round_times
+            round_times.append((state.leader.round, state.now_ms))
+
+    patch.setattr(dledger.core.replication, "broadcast_heartbeat", broadcast_heartbeat)
+
+
 MUTANTS = (
     Mutant(
         read_is_served_without_a_quorum_round,
@@ -172,5 +199,15 @@ MUTANTS = (
         node_votes_right_after_its_start,
         "linearizable reads",
         Scenario("lease-and-voters-that-restart"),
+    ),
+    Mutant(
+        follower_of_a_gone_leader_ignores_its_lease,
+        "linearizable reads",
+        Tests(GONE + "test_follower_that_renewed_a_lease_grants_no_pre_vote_and_no_vote_before_its_end"),
+    ),
+    Mutant(
+        rounds_without_a_lease_renew_it,
+        "linearizable reads",
+        Tests(READS + "test_round_without_a_lease_ends_that_of_earlier_rounds"),
     ),
 )

@@ -225,8 +225,7 @@ def test_a_follower_without_a_leader_refuses_reads(group):
 
 def test_a_lease_serves_reads_without_a_round_and_ends_before_another_node_can_be_elected(group):
     cluster = group(THREE)
-    leader = cluster.campaign("a")
-    cluster.tick(100)
+    leader = leader_with_lease(cluster)
     cluster.isolate("a")
     role_state = leader.raft.state.leader
     begun_ms = max(ms for number, ms in role_state.round_times if number <= role_state.progress["b"].round)
@@ -236,7 +235,72 @@ def test_a_lease_serves_reads_without_a_round_and_ends_before_another_node_can_b
 
     leader.step(Tick(begun_ms + lease_ms_of(cluster.config)))
     leader.step(ReadIndex(2, is_lease_allowed=True))
-    assert leader.seen(ReadReady) == [ReadReady(1, 0)]
+    assert leader.seen(ReadReady)[-1] == ReadReady(1, 0)
+
+
+def leader_with_lease(cluster):
+    """Return the leader, after a round that renews the lease: the round of a first read that allows it."""
+    leader = cluster.campaign("a")
+    leader.step(ReadIndex(-1, is_lease_allowed=True))
+    cluster.tick(100)
+    assert leader.seen(ReadReady) == [ReadReady(-1, 0)]
+    return leader
+
+
+def test_first_read_that_allows_a_lease_takes_a_round_and_the_next_one_none(group):
+    cluster = group(THREE)
+    leader = cluster.campaign("a")
+    cluster.tick(100)
+
+    assert ReadReady(1, 0) not in leader.step(ReadIndex(1, is_lease_allowed=True))
+    cluster.deliver()
+
+    assert leader.step(ReadIndex(2, is_lease_allowed=True)) == [ReadReady(2, 0)]
+
+
+def test_leader_renews_no_lease_once_no_read_has_asked_for_it_for_five_election_timeouts(group):
+    cluster = group(THREE)
+    leader = leader_with_lease(cluster)
+    lease_end_ms = cluster["b"].raft.state.follower.lease_end_ms
+
+    cluster.tick(5 * cluster.config.max_election_timeout_ms)
+    renewed_end_ms = cluster["b"].raft.state.follower.lease_end_ms
+    cluster.tick(1_000)
+
+    assert renewed_end_ms > lease_end_ms
+    assert cluster["b"].raft.state.follower.lease_end_ms == renewed_end_ms
+    assert ReadReady(9, 0) not in leader.step(ReadIndex(9, is_lease_allowed=True))
+
+
+def test_round_without_a_lease_ends_that_of_earlier_rounds(group):
+    """A follower may have received only the later round, after which it may vote for another node at any time."""
+    cluster = group(THREE)
+    leader = leader_with_lease(cluster)
+    leader.raft.state.leader.lease_wanted_until_ms = 0
+    cluster.tick(100)
+
+    effects = leader.step(ReadIndex(1, is_lease_allowed=True))
+
+    assert ReadReady(1, 0) not in effects
+
+
+def test_heartbeats_of_one_round_agree_on_the_lease(group):
+    """Also those that are sent again with another commit index, after a read has asked for a lease."""
+    cluster = group(THREE)
+    leader = cluster.campaign("a")
+    cluster.tick(100)
+    number = leader.raft.state.leader.round
+    leader.raft.state.leader.lease_wanted_until_ms = cluster.now_ms + 10_000
+
+    leader.step(Propose(1, 1))
+    cluster.deliver()
+    for _ in range(2):
+        # A commit index is sent by itself if no push has carried it for a tick.
+        cluster.now_ms += 1
+        leader.step(Tick(cluster.now_ms))
+    again = [message for _, message in leader.outbox if isinstance(message, Heartbeat) and message.round == number]
+
+    assert [heartbeat.renews_lease for heartbeat in again] == [False, False]
 
 
 def test_no_lease_before_the_no_op_commits(group):

@@ -290,7 +290,7 @@ def with_members(*members: Member) -> ResetLog:
 FULL: list[Message] = [
     VoteRequest(4, True, 2, 3, is_transfer=True, voter_incarnation=4, life=5, group_id=6),
     VoteResponse(1, True, True, is_founding=True, life=5),
-    Heartbeat(1, 2, 3, is_founding=True, group_id=5),
+    Heartbeat(1, 2, 3, is_founding=True, group_id=5, renews_lease=False),
     HeartbeatResponse(1, 2, incarnation=3, is_healthy=False, is_unmatched=True),
     replace(PUSH, is_founding=True, group_id=5, acknowledged_by=7),
     PushAccepted(1, 2, incarnation=3),
