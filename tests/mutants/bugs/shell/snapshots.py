@@ -155,9 +155,17 @@ def saves_follow_each_other_while_entries_wait_to_be_applied(patch):
     patch.setattr(Applier, "catch_up", lambda _self: None)
 
 
-def save_deletes_a_snapshot_that_is_being_sent(patch):
+def no_snapshot_is_sent_during_a_save(patch):
     original = StateMachineRunner.read_chunk
-    patch.setattr(StateMachineRunner, "read_chunk", lambda *arguments: original(*arguments) or None)
+
+    def read_chunk(self, *arguments):
+        return original(self, *arguments) if self._is_saved.is_set() else None
+
+    patch.setattr(StateMachineRunner, "read_chunk", read_chunk)
+
+
+def snapshot_counts_before_the_core_knows_it(patch):
+    patch.setattr(StateMachineRunner, "snapshot", property(lambda self: self._applier.snapshot))
 
 
 def installation_begins_with_the_newest_snapshot_at_each_attempt(patch):
@@ -213,11 +221,17 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        save_deletes_a_snapshot_that_is_being_sent,
+        no_snapshot_is_sent_during_a_save,
         "liveness",
         Tests(
-            f"{NODE}/test_state_machine_runner.py::test_while_a_snapshot_is_saved_nothing_else_touches_the_snapshots"
+            f"{NODE}/test_state_machine_runner.py::"
+            "test_while_a_snapshot_is_saved_nothing_else_changes_the_snapshots_and_older_ones_are_sent"
         ),
+    ),
+    Mutant(
+        snapshot_counts_before_the_core_knows_it,
+        "deleted entries are in a snapshot that can be sent",
+        Tests(f"{NODE}/test_state_machine_runner.py::test_no_snapshot_counts_before_the_core_knows_it"),
     ),
     Mutant(installation_begins_with_the_newest_snapshot_at_each_attempt, "liveness", Tests(KEPT)),
     Mutant(
