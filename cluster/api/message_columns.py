@@ -10,8 +10,8 @@ import struct
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, cast
 
-from cluster.v1 import broker_pb2 as pb
 from commitlog.record.properties import RawProperties
+from commitlog.record.record import Record
 from commitlog.record.unique_keys import find_keys
 from store.access.message_store import PUT_MESSAGES_MAX
 from store.errors import IllegalMessage, IllegalRequest
@@ -20,7 +20,7 @@ from store.model.message_columns import MessageColumns
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from commitlog.record.record import Record
+    from cluster.v1 import broker_pb2 as pb
     from store.model.message import Host, StoredMessage
     from store.model.message_columns import Numbers
 
@@ -111,31 +111,32 @@ def records_of(messages: Sequence[StoredMessage]) -> bytes:
     return b"".join([each.view[each.position : each.position + each.size] for each in records])
 
 
-def columns_of(messages: Sequence[StoredMessage]) -> pb.MessageColumns:
-    """Return messages in columns."""
+def fill_columns(columns: pb.MessageColumns, messages: Sequence[StoredMessage]) -> None:
+    """Add messages to the empty columns of a response; to copy them from other columns would cost as much again."""
+    columns.SetInParent()
+    if not messages:
+        return
     records = cast("Sequence[Record]", messages)
-    columns = pb.MessageColumns(
-        queue_offsets=[each.queue_offset for each in records],
-        physical_offsets=[each.physical_offset for each in records],
-        bodies=[each.body for each in records],
-        store_timestamps=[each.store_timestamp for each in records],
-        born_timestamps=[each.born_timestamp for each in records],
-        born_hosts=[encode_host(each.born_host) for each in records],
-        store_hosts=[encode_host(each.store_host) for each in records],
-    )
+    fields = Record.field_columns(records)
+    columns.queue_offsets.extend(fields.queue_offset)
+    columns.physical_offsets.extend(fields.physical_offset)
+    columns.bodies.extend([each.body for each in records])
+    columns.store_timestamps.extend(fields.store_timestamp)
+    columns.born_timestamps.extend(fields.born_timestamp)
+    columns.born_hosts.extend(fields.born_host)
+    columns.store_hosts.extend(fields.store_host)
     properties = [each.properties_raw for each in records]
     if any(properties):
         columns.properties.extend(properties)
     for target, values in (
-        (columns.queue_ids, [each.queue_id for each in records]),
-        (columns.flags, [each.flag for each in records]),
-        (columns.sys_flags, [each.sys_flag for each in records]),
-        (columns.reconsume_times, [each.reconsume_times for each in records]),
-        (columns.prepared_transaction_offsets, [each.prepared_transaction_offset for each in records]),
+        (columns.queue_ids, fields.queue_id),
+        (columns.flags, fields.flag),
+        (columns.sys_flags, fields.sys_flag),
+        (columns.reconsume_times, fields.reconsume_times),
+        (columns.prepared_transaction_offsets, fields.prepared_transaction_offset),
     ):
         if any(values):
             target.extend(values)
-    return columns
 
 
 @lru_cache(maxsize=4096)

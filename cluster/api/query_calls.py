@@ -6,7 +6,7 @@ import struct
 from typing import TYPE_CHECKING, Final
 
 from cluster.api.answers import damaged_to_pb, skipped_to_pb
-from cluster.api.message_columns import columns_of, records_of
+from cluster.api.message_columns import fill_columns, records_of
 from cluster.process.cooperative import run_cooperatively
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.v1 import broker_pb2 as pb
@@ -182,7 +182,9 @@ def _read_cursor(cursor: bytes, queue_ids: Sequence[int]) -> tuple[int, int]:
 def _query_response(messages: Sequence[StoredMessage], form: int) -> pb.QueryResponse:
     if form == pb.MESSAGE_FORM_RECORDS:
         return pb.QueryResponse(records=records_of(messages))
-    return pb.QueryResponse(columns=columns_of(messages))
+    response = pb.QueryResponse()
+    fill_columns(response.columns, messages)
+    return response
 
 
 def _time_response(
@@ -191,6 +193,6 @@ def _time_response(
     if form == pb.MESSAGE_FORM_RECORDS:
         response.records = records_of(messages)
     else:
-        response.columns.CopyFrom(columns_of(messages))
+        fill_columns(response.columns, messages)
     response.cursor = cursor
     return response

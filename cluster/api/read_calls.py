@@ -30,7 +30,7 @@ import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cluster.api.answers import read_mode_of, refusal, skipped_to_pb
-from cluster.api.message_columns import check_lengths, columns_of, records_of
+from cluster.api.message_columns import check_lengths, fill_columns, records_of
 from cluster.broker.queue_watch import QueueWatch
 from cluster.process.cooperative import Pace
 from cluster.v1 import broker_pb2 as pb
@@ -186,7 +186,7 @@ class ReadCalls:
         if form == pb.MESSAGE_FORM_RECORDS:
             response.records = records_of(messages)
         else:
-            response.columns.CopyFrom(columns_of(messages))
+            fill_columns(response.columns, messages)
 
     # ------------------------------------------------------------------------------------------------- Subscribe
 
