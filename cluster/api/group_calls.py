@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, cast
 
 from cluster.api.answers import DONE, refusal
@@ -22,7 +23,7 @@ from store.maintenance.background import monotonic_ms
 from store.model.message import QueueKey
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from cluster.broker.core import BrokerCore
     from cluster.protocol.topic_config import TopicConfig
@@ -162,28 +163,32 @@ class GroupCalls:
         self._core.check_leading()
         # A new leader may not have applied offsets committed at the previous leader.
         await self._core.confirm()
-        return await run_cooperatively(_fetch_response(self._kept(request), has_topics=not request.topic))
+        found = await run_cooperatively(self._kept(request))
+        return await run_cooperatively(_fetch_response(found, has_topics=not request.topic))
 
-    def _kept(self, request: pb.FetchOffsetRequest) -> Iterator[QueueOffset | None]:
-        """Yield the requested offsets, with None between them.
+    def _kept(self, request: pb.FetchOffsetRequest) -> Steps[list[QueueOffset]]:
+        """Return the requested offsets.
 
         Raises:
             RequestFailed: UNKNOWN_TOPIC.
         """
-        state = self._core.replica.state
+        state, found = self._core.replica.state, []
         if request.queue_ids:
             self._core.known_topic(request.topic)
             for each in request.queue_ids:
+                yield
                 kept = state.offset(request.group, request.topic, each)
-                yield kept or QueueOffset(request.topic, each, NO_OFFSET)
-            return
+                found.append(kept or QueueOffset(request.topic, each, NO_OFFSET))
+            return found
         by_topic: dict[str, list[QueueOffset]] = {}
         for kept in tuple(state.offsets(request.group)):
-            yield None
+            yield
             if request.topic in ("", kept.topic):
                 by_topic.setdefault(kept.topic, []).append(kept)
         for topic in sorted(by_topic):
-            yield from sorted(by_topic[topic], key=_queue_id)
+            yield
+            found += sorted(by_topic[topic], key=attrgetter("queue_id"))
+        return found
 
     # ------------------------------------------------------------------------------------------------------ locks
 
@@ -254,21 +259,15 @@ class GroupCalls:
                 self._locks.unlock_all(stay.group, stay.client_id)
 
 
-def _queue_id(offset: QueueOffset) -> int:
-    return offset.queue_id
-
-
-def _fetch_response(found: Iterator[QueueOffset | None], *, has_topics: bool) -> Steps[pb.FetchOffsetResponse]:
-    """Return a response with these offsets; None is only a step."""
+def _fetch_response(found: Sequence[QueueOffset], *, has_topics: bool) -> Steps[pb.FetchOffsetResponse]:
     response = pb.FetchOffsetResponse()
     for each in found:
         yield
-        if each is not None:
-            if has_topics:
-                response.topics.append(each.topic)
-            response.queue_ids.append(each.queue_id)
-            response.offsets.append(each.offset)
-            response.reset_counts.append(each.reset_count)
+        if has_topics:
+            response.topics.append(each.topic)
+        response.queue_ids.append(each.queue_id)
+        response.offsets.append(each.offset)
+        response.reset_counts.append(each.reset_count)
     return response
 
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from cluster.broker.core import BrokerCore
 
 # One response is read and encoded in one iteration of the loop, which takes 8 microseconds a message.
-# Decoding a message takes some 12 us: no response may block the event loop for long.
+# A message takes some 5 us: no response may block the event loop for long.
 COUNT_MAX: Final = 1_024
 SIZE_BYTES_MAX: Final = 4 << 20
 WAIT_MS_MAX: Final = 30_000

@@ -43,6 +43,11 @@ class _Group:
         self.names: dict[str, None] = {}  # directories; a dictionary keeps their order
         self.small: list[tuple[QueueKey, UnitTail, str, int]] = []  # each with its directory and the begin of its file
 
+    @property
+    def count(self) -> int:
+        """The number of files that are written, or will be."""
+        return len(self.files) + len(self.small)
+
 
 class UnitWriter:
     """Writes the tails of one store's queues. One thread at a time, except `forget`.
@@ -69,13 +74,8 @@ class UnitWriter:
         # Directories that this process has synced: a killed process may have left names that are not durable.
         self._named: set[str] = set()
 
-    @property
-    def group_tails_max(self) -> int:
-        """The number of tails that `write` takes at most."""
-        return min(GROUP_TAILS_MAX, self._open_files_max)
-
     def write(self, tails: Sequence[tuple[QueueKey, UnitTail]]) -> None:
-        """Write the tails of at most `group_tails_max` queues to files, durably.
+        """Write tails to files, durably, in groups of no more files than may stay open.
 
         Raises:
             store.errors.DiskFull: some may be written; call it again with the same tails.
@@ -83,6 +83,9 @@ class UnitWriter:
         """
         group = _Group()
         for key, tail in tails:
+            if group.count >= self._open_files_max:
+                self._finish(group)
+                group = _Group()
             directory = f"{self._root}/{key.topic}/{key.queue_id}"
             begin = self._small_in(directory, tail)
             if begin is None:
@@ -272,7 +275,7 @@ class UnitsTicket(DerivedFilesTicket):
             store.errors.StorageFailed: the store must stop; the ticket must not be retried.
         """
         begin = self._written_count
-        end = begin + min(queues_max, self._writer.group_tails_max)
+        end = begin + queues_max
         try:
             self._writer.write(self._tails[begin:end])
             self._written_count = min(end, len(self._tails))
