@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from dledger.peer.origin import Origin
     from dledger.pending.waiters import Waiters
     from dledger.security.peers import PeerSecurity
+    from dledger.types import SnapshotInfo
     from store.fs.ports import Files
     from store.fs.storage_thread import Worker
 
@@ -107,24 +108,24 @@ def compose(setup: NodeSetup, opened: NodeFiles, waiters: Waiters) -> NodeParts:
     Raises:
         dledger.node.state_machine.StateLost, StateMachineFailed: the node must not start.
     """
-    config, metrics, host, store = setup.config, setup.metrics, setup.host, opened.store
-    now_s, peer_directories = host.now_s, opened.peer_directories
+    config, metrics, host, store, now_s = setup.config, setup.metrics, setup.host, opened.store, setup.host.now_s
     worker = host.new_worker(f"storage-{config.self_id}")
     event_batches = EventBatches(metrics, waiters, store, now_s=now_s)
     transport = PeerTransport(
-        config, event_batches, setup.origin, peer_directories, random=host.random, security=setup.peer_security
+        config, event_batches, setup.origin, opened.peer_directories, random=host.random, security=setup.peer_security
     )
     group = NodeGroup(
         config,
         peers=transport,
         inbox=event_batches,
         requests=waiters.requests,
-        known_peers=peer_directories,
+        known_peers=opened.peer_directories,
         now_s=now_s,
     )
     answers = AppendAnswers(waiters, term_at=store.term_at, now_s=now_s)
-    machine = _machine_of(setup, opened, event_batches, answers)
-    raft = _raft_of(setup, opened, machine)
+    applier = _applier_of(setup, opened)
+    machine = None if applier is None else _machine_of(setup, opened, applier, event_batches, answers)
+    raft = _raft_of(setup, opened, None if applier is None else applier.snapshot)
     leadership = NodeLeadership(raft, transport, group)
     observer = NodeObserver(
         config.self_id, metrics, waiters, group=group, answers=answers, leaders=leadership, machine=machine
@@ -175,23 +176,27 @@ def _jobs_of(config: NodeConfig, driver: Driver, retention: NodeRetention, check
     return tuple(jobs)
 
 
-def _machine_of(
-    setup: NodeSetup, opened: NodeFiles, event_batches: EventBatches, answers: AppendAnswers
-) -> StateMachineRunner | None:
+def _applier_of(setup: NodeSetup, opened: NodeFiles) -> Applier | None:
     if setup.state_machine is None:
         return None
-    config = setup.config
+    assert opened.snapshots is not None
+    return Applier(setup.state_machine, opened.store, opened.snapshots, setup.config.snapshot_threshold)
+
+
+def _machine_of(
+    setup: NodeSetup, opened: NodeFiles, applier: Applier, event_batches: EventBatches, answers: AppendAnswers
+) -> StateMachineRunner:
     assert opened.snapshots is not None
     return StateMachineRunner(
-        Applier(setup.state_machine, opened.store, opened.snapshots, config.snapshot_threshold),
+        applier,
         opened.snapshots,
-        worker=setup.host.new_worker(f"snapshot-{config.self_id}"),
+        worker=setup.host.new_worker(f"snapshot-{setup.config.self_id}"),
         steps=event_batches,
         answers=answers,
     )
 
 
-def _raft_of(setup: NodeSetup, opened: NodeFiles, machine: StateMachineRunner | None) -> Raft:
+def _raft_of(setup: NodeSetup, opened: NodeFiles, snapshot: SnapshotInfo | None) -> Raft:
     make = Raft if setup.trace is None else partial(TracedRaft, setup.trace)
     config, store = setup.config, opened.store
     return make(
@@ -203,8 +208,8 @@ def _raft_of(setup: NodeSetup, opened: NodeFiles, machine: StateMachineRunner | 
         fit=store.fit,
         draw=setup.host.random.randrange,
         now_ms=core_ms(),
-        snapshot=None if machine is None else machine.snapshot,
-        incoming=None if machine is None else machine.incoming,
+        snapshot=snapshot,
+        incoming=None if opened.snapshots is None else opened.snapshots.incoming(),
         commit_floor=store.recovered_checkpoint.commit_floor,
         is_flush_sync=config.is_flush_sync,
     )

@@ -96,10 +96,6 @@ class CommittedEntriesSink(Protocol):
 class SnapshotRequests(Protocol):
     """The snapshots of the state machine."""
 
-    @property
-    def snapshot_index(self) -> int:
-        """The last entry in the newest snapshot; -1 without one."""
-
     def request_snapshot(self) -> None:
         """Request a snapshot, which is saved in the background."""
 
@@ -110,6 +106,10 @@ class Core(Protocol):
     @property
     def retention_floor(self) -> int:
         """The first index that the group needs."""
+
+    @property
+    def snapshot_index(self) -> int:
+        """The last entry in the newest snapshot that the core knows; -1 without one."""
 
     @property
     def is_disk_stalled(self) -> bool:

@@ -129,7 +129,7 @@ class RetentionFloor:
 
     Args:
         core: knows what the group needs.
-        snapshots: of the state machine; None without one.
+        snapshots: requests one of the state machine; None without a state machine.
         keep_from: returns the first index that the owner needs; None: it needs none.
     """
 
@@ -141,13 +141,13 @@ class RetentionFloor:
     def index(self) -> int:
         """Return the first index that must be kept."""
         core, snapshots = self._core, self._snapshots
-        floor = core.retention_floor if snapshots is None else min(core.retention_floor, snapshots.snapshot_index + 1)
+        floor = core.retention_floor if snapshots is None else min(core.retention_floor, core.snapshot_index + 1)
         return floor if self._keep_from is None else min(floor, self._keep_from())
 
     def held_back(self) -> None:
         """Request a snapshot when a missing snapshot is the only reason old files cannot be deleted."""
         snapshots = self._snapshots
-        if snapshots is not None and snapshots.snapshot_index + 1 == self.index():
+        if snapshots is not None and self._core.snapshot_index + 1 == self.index():
             snapshots.request_snapshot()
 
 

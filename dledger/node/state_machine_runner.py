@@ -13,13 +13,12 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-from dledger.types import NO_INDEX, SnapshotInfo
-
 if TYPE_CHECKING:
     from dledger.driver.driver import Driver
     from dledger.node.ports import Answers, DriverSteps
     from dledger.node.state_machine import Applier
     from dledger.storage.snapshot_store import SnapshotStore
+    from dledger.types import SnapshotInfo
     from store.fs.storage_thread import Worker
 
 
@@ -50,8 +49,6 @@ class StateMachineRunner:
         self._worker = worker
         # The half-open range of indexes for whose results appends may wait; empty if both are equal.
         self._expected_begin = self._expected_end = 0
-        # Known to the core, too. That of the applier may be newer: it changes in the worker, before `_saved` reports.
-        self._snapshot = applier.snapshot
         # At most one step is scheduled, and none while a snapshot is being saved: `_saved` schedules the next one.
         self._is_step_due = False
         # Cleared in the loop before a save, set by the worker after it. While it is cleared, applier and snapshot store
@@ -67,25 +64,6 @@ class StateMachineRunner:
     def applied_index(self) -> int:
         """The last index applied to the state; -1: none."""
         return self._applier.applied_index
-
-    @property
-    def snapshot(self) -> SnapshotInfo | None:
-        """The newest valid snapshot that the core knows, too."""
-        return self._snapshot
-
-    @property
-    def incoming(self) -> tuple[SnapshotInfo, int] | None:
-        """A partly received snapshot at the start of the node, and the number of its received bytes."""
-        return self._snapshots.incoming()
-
-    @property
-    def snapshot_index(self) -> int:
-        """The last entry in `snapshot`; -1 without one.
-
-        Entries after it must be kept, even if a newer snapshot has them: a leader whose core does not know that one
-        could not send these entries to a follower in any form.
-        """
-        return NO_INDEX if self.snapshot is None else self.snapshot.index
 
     async def stop(self) -> None:
         """Wait for the end of a running save."""
@@ -126,8 +104,6 @@ class StateMachineRunner:
         # A save rarely runs at this time; both write files of the same directory.
         self._worker.drain()
         self._applier.on_reset(begin_index, snapshot_index)
-        if not self._applier.is_loading:
-            self._snapshot = self._applier.snapshot
         # Even without entries to apply, because readers may wait for entries in the snapshot.
         self._step_soon()
 
@@ -156,13 +132,10 @@ class StateMachineRunner:
     def _step(self, _driver: Driver) -> None:
         """Apply a piece and report it, and save a snapshot if one is due; or load a piece of a received snapshot."""
         self._is_step_due = False
-        was_loading = self._applier.is_loading
         self._applier.step()
         if self._applier.is_loading:
             self._ask_step()
             return
-        if was_loading:
-            self._snapshot = self._applier.snapshot
         self._answers.on_applied(self.applied_index, self.take)
         if self._applier.is_snapshot_due:
             self._is_saved.clear()
@@ -179,9 +152,8 @@ class StateMachineRunner:
         def report(driver: Driver) -> None:
             if error is not None:
                 raise error
-            self._snapshot = self._applier.snapshot
-            if self._snapshot is not None:
-                driver.snapshot_saved(self._snapshot)
+            if self._applier.snapshot is not None:
+                driver.snapshot_saved(self._applier.snapshot)
             self._applier.catch_up()
             asked, self._asked_meanwhile = self._asked_meanwhile, None
             if asked is not None:

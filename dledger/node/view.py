@@ -63,13 +63,13 @@ class NodeView:
 
     @property
     def snapshot(self) -> SnapshotInfo | None:
-        """Its newest good snapshot."""
-        return None if self._machine is None else self._machine.snapshot
+        """The newest good snapshot of the state machine that the core knows."""
+        return self._raft.snapshot
 
     @property
     def snapshot_index(self) -> int:
-        """Last entry in its newest snapshot; -1 without one."""
-        return NO_INDEX if self._machine is None else self._machine.snapshot_index
+        """Last entry in `snapshot`; -1 without one."""
+        return self._raft.snapshot_index
 
     def status(self) -> NodeStatus:
         """Return the status of the node; loop thread only."""

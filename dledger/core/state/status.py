@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from dledger.core.state import voting_rights
 from dledger.core.state.roles import Leader
-from dledger.types import HardState, Membership, MembershipEntry, Role
+from dledger.types import NO_INDEX, HardState, Membership, MembershipEntry, Role
 
 if TYPE_CHECKING:
     from dledger.core.state.consensus import State
+    from dledger.types import SnapshotInfo
 
 
 class RaftStatus:
@@ -131,6 +132,20 @@ class RaftStatus:
     def is_disk_stalling(self) -> bool:
         """Whether the disk stalls now."""
         return self.state.is_disk_stalling
+
+    @property
+    def snapshot(self) -> SnapshotInfo | None:
+        """The snapshot that a follower gets if it lacks deleted entries; None without one."""
+        return self.state.snapshot
+
+    @property
+    def snapshot_index(self) -> int:
+        """The last entry in `snapshot`; -1 without one.
+
+        A state machine's log is kept after it, even if a newer snapshot is saved already: until the core knows that
+        one, it could not send the entries before it to a follower in any form.
+        """
+        return NO_INDEX if self.state.snapshot is None else self.state.snapshot.index
 
     @property
     def retention_floor(self) -> int:

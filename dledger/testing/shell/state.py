@@ -176,9 +176,9 @@ class StateChecks:
 
     def _look_at_install(self, life: Life) -> None:
         """Count installs whose leader changed before the snapshot was complete."""
-        machine = life.node._machine  # noqa: SLF001 - as above
-        assert machine is not None, "it was checked"
-        if machine.incoming is None:
+        snapshots = life.node._files.snapshots  # noqa: SLF001 - as above
+        assert snapshots is not None, "the node has a state machine"
+        if snapshots.incoming() is None:
             life.install_term = None
         elif life.install_term is None:
             life.install_term = life.node.term

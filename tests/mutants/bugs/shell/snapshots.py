@@ -165,7 +165,11 @@ def no_snapshot_is_sent_during_a_save(patch):
 
 
 def snapshot_counts_before_the_core_knows_it(patch):
-    patch.setattr(StateMachineRunner, "snapshot", property(lambda self: self._applier.snapshot))
+    def index(self):
+        saved = self._snapshots._applier.snapshot
+        return min(self._core.retention_floor, NO_INDEX if saved is None else saved.index + 1)
+
+    patch.setattr(RetentionFloor, "index", index)
 
 
 def installation_begins_with_the_newest_snapshot_at_each_attempt(patch):

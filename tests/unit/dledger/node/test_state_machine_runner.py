@@ -6,6 +6,7 @@ from collections import deque
 from types import SimpleNamespace
 
 from dledger.entries.store import EntryStore, EntryStoreConfig
+from dledger.node.retention import RetentionFloor
 from dledger.node.state_machine import Applier
 from dledger.node.state_machine_runner import StateMachineRunner
 from dledger.storage.snapshot_store import SnapshotStore
@@ -129,12 +130,11 @@ def test_snapshots_are_saved_in_a_thread_and_reported_to_the_driver(machine):
             await asyncio.sleep(0)
             await host.turn_all()
         assert host.driver.saved == [2, 5, 8]
-        assert host.machine.snapshot_index == 8
         assert host.state.applied == [b"%d" % number for number in range(10)]
         await host.machine.stop()
 
         again = Host(machine, threshold=3)
-        assert (again.machine.applied_index, again.machine.snapshot_index) == (8, 8)
+        assert (again.machine.applied_index, again.machine._applier.snapshot.index) == (8, 8)
         await again.machine.stop()
 
     run(main())
@@ -148,6 +148,8 @@ def test_no_snapshot_counts_before_the_core_knows_it(machine):
 
     async def main():
         host = Host(machine, threshold=1000)
+        core = SimpleNamespace(retention_floor=100, snapshot_index=-1)
+        floor = RetentionFloor(core, host.machine, None)
         host.append(b"a", b"b")
         host.machine.committed(1)
         await host.turn_all()
@@ -156,10 +158,11 @@ def test_no_snapshot_counts_before_the_core_knows_it(machine):
         # Saved by the worker; the report is the next step.
         await until(lambda: host.steps)
         assert host.machine._applier.snapshot.index == 1
-        assert (host.driver.saved, host.machine.snapshot_index) == ([], -1)
+        assert (host.driver.saved, floor.index()) == ([], 0)
 
         host.steps.popleft()(host.driver)
-        assert (host.driver.saved, host.machine.snapshot_index) == ([1], 1)
+        [core.snapshot_index] = host.driver.saved
+        assert floor.index() == 2
         await host.machine.stop()
 
     run(main())
@@ -170,7 +173,7 @@ def test_requested_snapshot_contains_all_applied_entries(machine):
         host = Host(machine, threshold=1000)
         host.machine.request_snapshot()
         await host.turn_all()
-        assert host.machine.snapshot is None, "nothing was applied"
+        assert not host.driver.saved, "nothing was applied"
         host.append(b"a", b"b")
         host.machine.committed(1)
         host.machine.request_snapshot()
@@ -183,7 +186,7 @@ def test_requested_snapshot_contains_all_applied_entries(machine):
         host.append(b"c")
         host.machine.committed(2)
         await host.turn_all()
-        assert host.driver.saved[0] == host.machine.snapshot.index - 1 == 1
+        assert host.driver.saved == [1, 2]
         assert host.machine.applied_index == 2
         assert host.state.applied == [b"a", b"b", b"c"]
         await host.machine.stop()
