@@ -152,7 +152,7 @@ class Aside:
         self._files.make_directory(data.directory)
         self._names = self._files.list_directory(self._data_path)
 
-    def settle(self) -> None:
+    def sync_renames(self) -> None:
         """Make the renames of an interrupted `prepare` or `take` durable.
 
         Each start calls this: files that it has read must survive a later power cut.

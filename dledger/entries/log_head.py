@@ -252,7 +252,7 @@ def complete(
         store.errors.StorageFailed: a file cannot be removed, written or synced.
     """
     head = head_file.load()
-    aside.settle()
+    aside.sync_renames()
     if head is None or not head.is_reset:
         aside.remove_remnant()
     if head is None:

@@ -134,7 +134,7 @@ class MappedFileQueue:
         if file is not None:
             self._drop(file)
 
-    def take_up(self, files: Sequence[File]) -> None:
+    def use_files(self, files: Sequence[File]) -> None:
         """Use these files of the directory, which must be all files, complete, in order, without a gap."""
         assert not self._mapped_files
         self._has_new_name = self._is_sparse

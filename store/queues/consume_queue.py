@@ -121,7 +121,7 @@ class ConsumeQueue:
         self._queue.remove_cut_short()
         return notes
 
-    def take_up(self, files: Sequence[File], seen: ScannedQueue, *, is_kept: bool) -> None:
+    def load_scanned(self, files: Sequence[File], seen: ScannedQueue, *, is_kept: bool) -> None:
         """Use files that are valid according to their metadata; the result is that of `load`.
 
         Args:
@@ -129,7 +129,7 @@ class ConsumeQueue:
             seen: the state of the queue from the metadata.
             is_kept: keep the metadata for a following `truncate`.
         """
-        self._queue.take_up(files)
+        self._queue.use_files(files)
         self.is_begun = bool(files)
         self._units.begin_offset = self.min_offset = seen.begin_offset
         self.max_offset = seen.max_offset
@@ -251,7 +251,7 @@ class ConsumeQueue:
         while True:
             # Checked before any are added, because each attempt on a full disk would add more.
             if self._units.pending_bytes() >= _BLANKS_PENDING_BYTES_MAX:
-                self._units.settle(self.max_offset)
+                self._units.write_pending(self.max_offset)
             if self.max_offset >= queue_offset:
                 return
             count = min(_CHUNK_COUNT, queue_offset - self.max_offset)
@@ -261,7 +261,7 @@ class ConsumeQueue:
     def overwrite(self, queue_offset: int, unit: bytes) -> None:
         """Replace a wrong unit."""
         assert self.begin_offset <= queue_offset < self.max_offset, (queue_offset, self.max_offset)
-        self._units.settle(self.max_offset)
+        self._units.write_pending(self.max_offset)
         self._units.newest = None
         self._queue.write(queue_offset * UNIT_SIZE, unit)
         self._first_place = -1
@@ -287,7 +287,7 @@ class ConsumeQueue:
             else:
                 self._empty()
             return
-        self._units.settle(self.max_offset)
+        self._units.write_pending(self.max_offset)
         holder = self._queue.find(queue_offset * UNIT_SIZE)
         data_end = 0 if holder is None else self._units.data_end(holder, queue_offset * UNIT_SIZE)
         self._queue.truncate(queue_offset * UNIT_SIZE, data_end, is_durable=is_durable)
@@ -344,7 +344,7 @@ class ConsumeQueue:
                 needed to detect a torn last unit.
             is_durable: see `truncate_at`.
         """
-        self._units.settle(self.max_offset)
+        self._units.write_pending(self.max_offset)
         if not self._queue.mapped_files:
             return
         end = self._units.sound_end(physical_offset)

@@ -295,7 +295,7 @@ class ConsumeQueues:
         for queue in self._queues.values():
             queue.remove_all()
         self._queues.clear()
-        self._pending.settled.clear()
+        self._pending.written_directly.clear()
         self._dispatched = Dispatched()
         self._progress.truncate(self._dispatched)
 
@@ -321,12 +321,12 @@ class ConsumeQueues:
         if pending.is_writing:
             return None
         tails = pending.begin_writing(pages_min * _PAGE_SIZE_BYTES)
-        settled, pending.settled = pending.settled, set()
-        if not tails and not settled and (not pending.is_empty or self._dispatched == self.flushed):
+        written_directly, pending.written_directly = pending.written_directly, set()
+        if not tails and not written_directly and (not pending.is_empty or self._dispatched == self.flushed):
             pending.end_writing(is_written=True)
             return None
         files, directories = [], []
-        for key in settled:
+        for key in written_directly:
             queue = self._queues[key].files
             files += queue.take_dirty()
             if queue.take_new_name():

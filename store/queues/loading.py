@@ -90,7 +90,7 @@ class QueueLoading:
         seen = scanned_queue(files, self._file_size)
         if seen is not None:
             found = [self._pool.resting(f"{directory}/{file.name}", file.size) for file in files]
-            queue.take_up(found, seen, is_kept=self._is_truncated_next)
+            queue.load_scanned(found, seen, is_kept=self._is_truncated_next)
             return []
         try:
             return queue.load()

@@ -84,17 +84,17 @@ class PendingUnits:
         lock: held while the tail of one queue is written, or taken.
         size_bytes: of the tails being filled.
         is_disturbed: the owner took a tail from those being written.
-        settled: queues whose files the owner has written directly and not synced yet.
+        written_directly: queues whose files the owner has written directly and not synced yet.
         when_dropped: called with the directory of a queue whose files are removed.
     """
 
-    __slots__ = ("_filling", "_writing", "is_disturbed", "lock", "settled", "size_bytes", "when_dropped")
+    __slots__ = ("_filling", "_writing", "is_disturbed", "lock", "size_bytes", "when_dropped", "written_directly")
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.size_bytes = 0
         self.is_disturbed = False
-        self.settled: set[QueueKey] = set()
+        self.written_directly: set[QueueKey] = set()
         self.when_dropped: Callable[[str], None] = _no_listener
         # One tail for each queue with new units since the last flush began. It begins where the queue's tail in
         # `_writing` ends, or else where its files end. Changed by the owner's thread only.
@@ -174,7 +174,7 @@ class PendingUnits:
         tails = self.tails_of(key)
         if not tails:
             return ()
-        self.settled.add(key)
+        self.written_directly.add(key)
         with self.lock:
             for tail in tails:
                 tail.is_taken = True

@@ -91,7 +91,7 @@ class QueueUnits:
         assert file is not None, (self._key, queue_offset)
         return file
 
-    def settle(self, max_offset: int) -> None:
+    def write_pending(self, max_offset: int) -> None:
         """Write all pending units to files now, for rare operations that need them there.
 
         Args:

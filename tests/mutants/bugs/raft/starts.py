@@ -75,7 +75,7 @@ def _without_syncs_of_directories(patch, owner, method):
 
 
 def rename_of_a_killed_process_is_not_made_durable(patch):
-    patch.setattr(Aside, "settle", lambda self: None)
+    patch.setattr(Aside, "sync_renames", lambda self: None)
 
 
 def membership_of_a_killed_process_is_not_made_durable(patch):
