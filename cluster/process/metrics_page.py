@@ -20,9 +20,9 @@ from prometheus_client.exposition import choose_encoder
 from cluster.process.loop_thread import LoopThread
 from cluster.process.page_metrics import CROWDED, HANDSHAKE, SILENT, PageMetrics
 from cluster.process.tasks import end_tasks
-from dledger.listening_sockets import accept_all, open_listeners
 from dledger.security.errors import CertificateRevoked
 from dledger.security.revoked import CurrentRevoked, nothing_revoked
+from dledger.sockets import accept_all, open_listeners
 
 if TYPE_CHECKING:
     import socket

@@ -11,7 +11,6 @@ asyncio before Python 3.12 joins them).
 from __future__ import annotations
 
 import asyncio
-import socket
 from typing import TYPE_CHECKING, Protocol, cast
 
 from dledger.errors import DLedgerError, ResponseCode
@@ -22,6 +21,7 @@ from dledger.peer.frames import BadFrame, Hello, decode_hello, encode_hello
 from dledger.peer.handshake import Handshake, PeerRefused
 from dledger.peer.proven import kind_of
 from dledger.security.peers import PeerKind
+from dledger.sockets import SilenceLimits, detect_silence
 from dledger.types import NO_GROUP
 from store.errors import StoreError
 
@@ -31,9 +31,7 @@ if TYPE_CHECKING:
 # A connection whose other side does not read, or on which nothing at all arrives, is closed after this time:
 # several election timeouts, so that a busy peer keeps it, and a few redials, so that a repaired network is used soon.
 SILENCE_TIMEOUT_MS = 4_000
-_KEEPALIVE_IDLE_S = 2
-_KEEPALIVE_INTERVAL_S = 1
-_KEEPALIVE_COUNT = 3
+_SILENCE_LIMITS = SilenceLimits(idle_s=2, interval_s=1, probes_count=3, unread_ms=SILENCE_TIMEOUT_MS)
 # A push that is smaller is joined with its head on secured connections, where each part costs a record of its own.
 _JOINED_SIZE_BYTES_MAX = 16 * 1024
 # Both sides send the greeting first; a side that takes longer is not a node, or a stopped one.
@@ -173,7 +171,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         """Set up the socket, and greet if this end dialled."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=self._buffer_size_bytes_max, low=self._buffer_size_bytes_max // 2)
-        _watch_for_silence(self._transport.get_extra_info("socket"))
+        detect_silence(self._transport.get_extra_info("socket"), _SILENCE_LIMITS)
         self.kind = kind_of(self._transport)
         self.generation = self._handshake.security.generation_of(self.kind)
         timeout = PeerRefused(ResponseCode.NETWORK_ERROR, f"no greeting within {HELLO_TIMEOUT_S} s")
@@ -278,20 +276,3 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._error = refused
         self._transport.close()
         return False
-
-
-def _watch_for_silence(connection: socket.socket) -> None:
-    """Enable keep-alive, so that the kernel ends a connection whose other side vanished (half-open)."""
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    options = {
-        "TCP_KEEPIDLE": _KEEPALIVE_IDLE_S,
-        "TCP_KEEPINTVL": _KEEPALIVE_INTERVAL_S,
-        "TCP_KEEPCNT": _KEEPALIVE_COUNT,
-        "TCP_USER_TIMEOUT": SILENCE_TIMEOUT_MS,
-    }
-    for name, value in options.items():
-        # Not every system has all of these options; where one is missing, the system's longer timeouts apply.
-        option = getattr(socket, name, None)
-        if option is not None:
-            connection.setsockopt(socket.IPPROTO_TCP, option, value)

@@ -17,12 +17,12 @@ import socket
 from typing import TYPE_CHECKING, Final
 
 from dledger.errors import DLedgerError
-from dledger.listening_sockets import accept_all, open_listeners
 from dledger.peer import connection as peer_connection
 from dledger.peer.dialing import SHUTDOWN_TIMEOUT_S
 from dledger.peer.refusals import Refusal, Refusals
 from dledger.peer.unverified_peers import UnverifiedPeers
 from dledger.security.peers import PeerKind
+from dledger.sockets import accept_all, open_listeners
 
 if TYPE_CHECKING:
     from collections.abc import Callable

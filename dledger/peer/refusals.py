@@ -1,4 +1,4 @@
-"""Counts and logs the connections that a peer port refuses.
+"""Logs the connections that a peer port refuses, and those that fail.
 
 Any process can cause any number of refusals: they are counted, and a log line is written at most once in some seconds.
 """
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 _LOG_INTERVAL_S: Final = 5.0
 _REASON_LENGTH_MAX: Final = 300
+# Different log lines that are kept in memory, so that they are not repeated.
+_FAILURES_MAX: Final = 256
 
 logger = logging.getLogger(__name__)
 
@@ -61,3 +63,28 @@ class Refusals:
             self._silent_count,
         )
         self._logged_at, self._silent_count = now_s, 0
+
+
+class Failures:
+    """The failures of connections with peers, each logged once until its peer connects.
+
+    So a node that is down for a day does not fill the disk with log lines.
+
+    Attributes:
+        noted: peer and text of what was logged since the peer connected last; at most 256.
+    """
+
+    def __init__(self) -> None:
+        self.noted: set[tuple[str, str]] = set()
+
+    def note(self, peer_id: str, text: str) -> None:
+        """Log a failure, unless it was logged since the peer connected last."""
+        failure = (peer_id, text)
+        if failure in self.noted or len(self.noted) >= _FAILURES_MAX:
+            return
+        self.noted.add(failure)
+        logger.warning("peer_not_connected peer=%r reason=%r", peer_id, text)
+
+    def forget(self, peer_id: str) -> None:
+        """Log later failures of a peer again: it has connected."""
+        self.noted = {each for each in self.noted if each[0] != peer_id}

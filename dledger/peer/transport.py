@@ -38,7 +38,7 @@ from dledger.peer.frames import BadFrame
 from dledger.peer.handshake import ForeignIdentity, Handshake, LateGreeting, PeerRefused, StaleDirectory
 from dledger.peer.link import GreetAgain, PeerLink, slot_of
 from dledger.peer.listening import PeerPort
-from dledger.peer.refusals import Refusal
+from dledger.peer.refusals import Failures, Refusal
 from dledger.peer.slots import ARRIVES_IN, DIALLED_BULK, DIALLED_CONTROL, SLOT_OF
 from dledger.peer.unverified_peers import LargeFrames, UnverifiedPeers
 from dledger.security.peers import PLAIN_PEERS, PeerKind
@@ -70,8 +70,6 @@ _PROOF_S = 5.0
 # After a change of certificates the connections that began with the old ones are closed, so that an authority that was
 # removed is soon not trusted any more. One at a time: if the files of another node do not fit, the rest still works.
 _RENEW_INTERVAL_S = 10.0
-# Different log lines that are kept in memory, so that they are not repeated.
-_WARNED_MAX = 256
 
 
 class PeerListener(Protocol):
@@ -132,8 +130,7 @@ class PeerTransport:
         self._ending: dict[asyncio.Task[None], None] = {}
         self._unverified = UnverifiedPeers()
         self._large_frames = LargeFrames()
-        # Peer and text of what was logged since the peer connected last; at most `_WARNED_MAX`.
-        self._warned: set[tuple[str, str]] = set()
+        self._failures = Failures()
         self._port = PeerPort(config, security, self._accept)
         self._non_member_timer: asyncio.TimerHandle | None = None
         # Set once, by `abort`: the listener is not called from then on.
@@ -273,7 +270,7 @@ class PeerTransport:
         link.last_message_at = self._loop.time()
         link.client_address = connection.client_address
         link.put(connection)
-        self._warned = {each for each in self._warned if each[0] != peer_id}
+        self._failures.forget(peer_id)
         logger.info("peer_connected peer=%s dialled=%s bulk=%s", peer_id, connection.is_dialled, connection.is_bulk)
 
     def on_bootstrap(self, connection: PeerConnection, transport: asyncio.Transport) -> None:
@@ -322,7 +319,11 @@ class PeerTransport:
             self._port.refusals.note(Refusal.IDENTITY, connection.host, str(error))
             if not connection.is_greeted:
                 return
-        self._log_failure(peer_id, connection, error)
+        if not isinstance(error, GreetAgain):
+            side = "we dialled" if connection.is_dialled else "it dialled"
+            is_refused = isinstance(error, PeerRefused) and not isinstance(error, LateGreeting)
+            kind = "refused" if is_refused else type(error).__name__
+            self._failures.note(peer_id, f"{kind} ({side}): {error}")
         if isinstance(error, StaleDirectory):
             self._listener.on_failed(error)
             return
@@ -441,23 +442,7 @@ class PeerTransport:
             self._listener.on_unreachable(peer_id)
 
     def _on_dial_failed(self, peer_id: str, error: DLedgerError) -> None:
-        self._log_once(peer_id, str(error))
+        self._failures.note(peer_id, str(error))
         link = self._links.get(peer_id)
         if isinstance(error, DialRefused) and link is not None and link.is_member and not link.connections():
             self._listener.on_gone(peer_id)
-
-    def _log_failure(self, peer_id: str, connection: PeerConnection, error: DLedgerError) -> None:
-        if isinstance(error, GreetAgain):
-            return
-        side = "we dialled" if connection.is_dialled else "it dialled"
-        is_refused = isinstance(error, PeerRefused) and not isinstance(error, LateGreeting)
-        kind = "refused" if is_refused else type(error).__name__
-        self._log_once(peer_id, f"{kind} ({side}): {error}")
-
-    def _log_once(self, peer_id: str, text: str) -> None:
-        """Log a text once until the peer connects, so that a node that is down for a day does not fill the disk."""
-        warning = (peer_id, text)
-        if warning in self._warned or len(self._warned) >= _WARNED_MAX:
-            return
-        self._warned.add(warning)
-        logger.warning("peer_not_connected peer=%r reason=%r", peer_id, text)

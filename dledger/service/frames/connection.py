@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
@@ -35,6 +34,7 @@ from dledger.frames.codec import (
 from dledger.service.frames.context import CallEnded, FrameContext, auth_of
 from dledger.service.frames.limits import Closed
 from dledger.service.frames.progress import ProgressWatch, Seen
+from dledger.sockets import SilenceLimits, detect_silence
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -48,7 +48,7 @@ _UNSENT_SIZE_BYTES_MAX: Final = 64 << 10
 # Smaller answers are joined: each part of a write costs more than the copy.
 _JOINED_SIZE_BYTES_MAX: Final = 32 << 10
 # A dead machine is detected within half a minute, as by gRPC. Answers that are not read have a shorter limit.
-_KEEPALIVE: Final = {"TCP_KEEPIDLE": 20, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 2, "TCP_USER_TIMEOUT": 60_000}
+_SILENCE_LIMITS: Final = SilenceLimits(idle_s=20, interval_s=5, probes_count=2, unread_ms=60_000)
 _OK: Final = 0
 _DEADLINE: Final = grpc.StatusCode.DEADLINE_EXCEEDED
 _NUMBERS: Final = {code: code.value[0] for code in grpc.StatusCode}
@@ -148,7 +148,7 @@ class FrameConnection(asyncio.Protocol):
         self._transport = made = cast("asyncio.Transport", transport)
         # Answers are written whole; with 0 the end of the wait means that nothing is left.
         made.set_write_buffer_limits(high=_UNSENT_SIZE_BYTES_MAX, low=0)
-        _watch_for_silence(made.get_extra_info("socket"))
+        detect_silence(made.get_extra_info("socket"), _SILENCE_LIMITS)
         host, port, *_ = made.get_extra_info("peername") or ("", 0)
         host = str(host).partition("%")[0].removeprefix("::ffff:")
         self._context = FrameContext(host, port, auth_of(made.get_extra_info("ssl_object")))
@@ -421,13 +421,3 @@ class FrameConnection(asyncio.Protocol):
             self._transport.abort()
         elif self.opening is not None:
             self.opening.cancel()
-
-
-def _watch_for_silence(connection: socket.socket) -> None:
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _KEEPALIVE.items():
-        # Not every system has all of these options.
-        option = getattr(socket, name, None)
-        if option is not None:
-            connection.setsockopt(socket.IPPROTO_TCP, option, value)

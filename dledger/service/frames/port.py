@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final
 
 from dledger.errors import DLedgerError
 from dledger.frames.codec import encode_methods
-from dledger.listening_sockets import accept_all, open_listeners
 from dledger.peer.unverified_peers import UnverifiedPeers
 from dledger.security.server_port import PortContexts
 from dledger.security.settings import PLAIN
@@ -26,6 +25,7 @@ from dledger.service.frames.connection import FrameConnection, FramedMethod
 from dledger.service.frames.limits import Closed, FrameCounts, FrameLimits
 from dledger.service.open_connections import peer_of
 from dledger.service.unread_answers import UnreadAnswers
+from dledger.sockets import accept_all, open_listeners
 
 if TYPE_CHECKING:
     import socket

@@ -77,7 +77,7 @@ async def running_node(config, origin):
 
 
 def has_complained(transport, words):
-    return any(words in text for _, text in transport._warned)
+    return any(words in text for _, text in transport._failures.noted)
 
 
 async def all_answers(connection):
@@ -155,7 +155,9 @@ def test_nodes_with_different_origins_never_connect_and_both_log_why(run, config
             for transport, peer_id in ((n0, "n1"), (n1, "n0")):
                 transport.set_members({peer_id: configs[peer_id].self_address})
             for transport in (n0, n1):
-                await eventually(lambda transport=transport: any("b'other'" in text for _, text in transport._warned))
+                await eventually(
+                    lambda transport=transport: any("b'other'" in text for _, text in transport._failures.noted)
+                )
             assert not n0.is_connected_to("n1")
             assert not n1.is_connected_to("n0")
 

@@ -1,14 +1,14 @@
-"""Listening sockets whose owner accepts by itself, to decide about a connection before the event loop reads of it.
+"""Listening sockets whose owner accepts by itself, and the options of connections.
 
-The event loop's own servers report a connection only after its TLS handshake has ended, so the number of handshakes
-could not be bounded.
+An owner that accepts decides about a connection before the event loop reads of it. The event loop's own servers report
+a connection only after its TLS handshake has ended, so the number of handshakes could not be bounded.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 _BACKLOG: Final = 128
 # After a failed accept: descriptors are lacking, and every attempt would fail at once.
 _PAUSE_S: Final = 0.2
+# In the order of `SilenceLimits`.
+_SILENCE_OPTIONS: Final = ("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT", "TCP_USER_TIMEOUT")
 
 
 async def open_listeners(host: str, port: int) -> list[socket.socket]:
@@ -70,3 +72,30 @@ async def accept_all(
             accept(accepted, str(name[0]))
     finally:
         listener.close()
+
+
+class SilenceLimits(NamedTuple):
+    """After which silence the kernel ends a connection, because the other side vanished.
+
+    Attributes:
+        idle_s: without a packet, until the first probe.
+        interval_s: between two probes.
+        probes_count: without an answer, after which the connection ends.
+        unread_ms: until sent data must be acknowledged.
+    """
+
+    idle_s: int
+    interval_s: int
+    probes_count: int
+    unread_ms: int
+
+
+def detect_silence(connection: socket.socket, limits: SilenceLimits) -> None:
+    """Enable keep-alive on a connection of TCP, and send small data at once."""
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in zip(_SILENCE_OPTIONS, limits, strict=True):
+        # Not every system has all of these options; where one is missing, the system's longer timeouts apply.
+        option = getattr(socket, name, None)
+        if option is not None:
+            connection.setsockopt(socket.IPPROTO_TCP, option, value)
