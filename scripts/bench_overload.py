@@ -11,8 +11,10 @@ second. All of them share the cores of this machine, so the figures are compared
 | polite | ten times the peak is due; a refused request is repeated at the time that the refusal names |
 | rude | the same, and a refused request is replaced at once by the next one |
 
+The clients call by gRPC, or with --frames by the frame port.
+
 Example:
-    python scripts/bench_overload.py --seconds 10
+    python scripts/bench_overload.py --seconds 10 --frames
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import grpc.aio
@@ -46,12 +48,17 @@ from cluster.v1 import broker_pb2 as pb
 from commitlog.plain.store import PlainStoreConfig
 from dledger.authentication.tokens import api_token, digest_of_api_token
 from dledger.authentication.verifier import Verifier
+from dledger.client.aio.frame_link import FrameLink
 from dledger.config import Address
 from dledger.errors import repeat_after_s
 from dledger.event_loop import new_event_loop
 from dledger.security.channels import open_aio_channel
 from dledger.security.settings import PLAIN
+from dledger.service.frames.port import FramePort
 from store.fs.linux.files import OsFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 PUT = "/cluster.v1.BrokerService/Put"
 HEAVY = ("h0", "h1")
@@ -77,12 +84,13 @@ def request_of(bodies: int, size_bytes: int) -> bytes:
 # ------------------------------------------------------------------------------------------------------- the broker
 
 
-async def serve(port: int, folder: str, pending_messages_max: int) -> None:
+async def serve(port: int, frame_port: int, folder: str, pending_messages_max: int) -> None:
     """Serve until standard input ends."""
     address = Address("127.0.0.1", port)
+    frames = FramePort(Address("127.0.0.1", frame_port))
     replica = StandaloneReplica.open(OsFiles(), StandaloneConfig(folder, "b", str(address), PlainStoreConfig()))
     options = BrokerOptions("b", auto_create_topic_enable=True, pending_messages_max=pending_messages_max)
-    async with Broker(replica, options, address) as broker:
+    async with Broker(replica, options, address, frames=frames) as broker:
         verifier = Verifier(b"s" * 16, 8_192, b"k" * 32, b"v" * 32)
         for name in (MODEST, *HEAVY):
             await broker.core.change(SetUser(UserSettings(name, is_super=True, verifier=verifier)))
@@ -110,14 +118,71 @@ class Sent:
         return {"counts": dict(self.counts), "served_ms": self.served_ms, "refused_ms": self.refused_ms}
 
 
+class GrpcCalls:
+    """Calls on one connection of gRPC."""
+
+    def __init__(self, port: int, user: str) -> None:
+        self._channel = open_aio_channel(f"127.0.0.1:{port}", PLAIN, (("grpc.use_local_subchannel_pool", 1),))
+        self._call: Any = self._channel.unary_unary(PUT)
+        self._metadata = (("authorization", f"Bearer {token_of(user)}"),)
+
+    async def put(self, request: bytes) -> tuple[grpc.StatusCode, bytes]:
+        """Return the status, with the response or its details."""
+        try:
+            return grpc.StatusCode.OK, await self._call(request, metadata=self._metadata)
+        except grpc.aio.AioRpcError as error:
+            return error.code(), (error.details() or "").encode()
+
+    async def close(self) -> None:
+        """End the connection."""
+        await self._channel.close()
+
+
+class FrameCalls:
+    """Calls on one connection of frames."""
+
+    def __init__(self, link: FrameLink) -> None:
+        self._link = link
+        self._waiting: dict[int, asyncio.Future[tuple[grpc.StatusCode, bytes]]] = {}
+        link.attach(self)
+
+    @classmethod
+    async def open(cls, port: int, user: str) -> FrameCalls:
+        """Connect."""
+        loop = asyncio.get_running_loop()
+        _, link = await loop.create_connection(lambda: FrameLink(lambda: token_of(user)), "127.0.0.1", port)
+        await link.greeted
+        return cls(link)
+
+    def put(self, request: bytes) -> asyncio.Future[tuple[grpc.StatusCode, bytes]]:
+        """Return the future of the status, with the response or its details."""
+        ended: asyncio.Future[tuple[grpc.StatusCode, bytes]] = asyncio.get_running_loop().create_future()
+        self._waiting[self._link.call(self, self._link.methods[PUT], request)] = ended
+        return ended
+
+    def on_answer(self, call_id: int, code: grpc.StatusCode, payload: bytes) -> None:
+        """End a call."""
+        self._waiting.pop(call_id).set_result((code, payload))
+
+    def on_closing(self) -> None:
+        """Do nothing: no connection becomes too old."""
+
+    def on_lost(self, details: str) -> None:
+        """End all calls."""
+        for ended in self._waiting.values():
+            ended.set_result((grpc.StatusCode.UNAVAILABLE, details.encode()))
+        self._waiting.clear()
+
+    async def close(self) -> None:
+        """End the connection."""
+        await self._link.close()
+
+
 class Client:
     """One user with several connections."""
 
-    def __init__(self, port: int, user: str, request: bytes, connections: int) -> None:
-        options = (("grpc.use_local_subchannel_pool", 1),)
-        self._channels = [open_aio_channel(f"127.0.0.1:{port}", PLAIN, options) for _ in range(connections)]
-        self._calls: list[Any] = [channel.unary_unary(PUT) for channel in self._channels]
-        self._metadata = (("authorization", f"Bearer {token_of(user)}"),)
+    def __init__(self, connections: Sequence[GrpcCalls | FrameCalls], request: bytes) -> None:
+        self._connections = connections
         self._request = request
         self._count = 0
         self.sent = Sent()
@@ -125,12 +190,12 @@ class Client:
     async def put(self, due_s: float) -> float:
         """Put once; return 0, or after how many seconds to repeat it: it was refused."""
         self._count += 1
-        call = self._calls[self._count % len(self._calls)]
-        try:
-            data = await call(self._request, metadata=self._metadata)
-            text = "" if data.find(DONE.SerializeToString()) >= 0 else pb.PutResponse.FromString(data).answer.message
-        except grpc.aio.AioRpcError as error:
-            text = error.details() or error.code().name
+        code, data = await self._connections[self._count % len(self._connections)].put(self._request)
+        text = ""
+        if code is not grpc.StatusCode.OK:
+            text = data.decode() or code.name
+        elif DONE.SerializeToString() not in data:
+            text = pb.PutResponse.FromString(data).answer.message
         taken_ms = (time.perf_counter() - due_s) * 1e3
         if not text:
             self.sent.counts["served"] += 1
@@ -143,8 +208,8 @@ class Client:
 
     async def close(self) -> None:
         """Close the connections."""
-        for channel in self._channels:
-            await channel.close()
+        for connection in self._connections:
+            await connection.close()
 
 
 async def closed_loop(client: Client, calls: int, end_s: float) -> None:
@@ -189,7 +254,12 @@ async def run_client(plan: dict[str, object]) -> Sent:
     """Run one client of a phase."""
     modest = plan["user"] == MODEST
     request = request_of(1, 1024) if modest else request_of(int(str(plan["bodies"])), 1024)
-    client = Client(int(str(plan["port"])), str(plan["user"]), request, 1 if modest else CONNECTIONS)
+    port, user = int(str(plan["port"])), str(plan["user"])
+    connections: list[GrpcCalls | FrameCalls] = [
+        await FrameCalls.open(port, user) if plan["frames"] else GrpcCalls(port, user)
+        for _ in range(1 if modest else CONNECTIONS)
+    ]
+    client = Client(connections, request)
     await client.put(time.perf_counter())
     client.sent = Sent()
     end_s = time.perf_counter() + float(str(plan["seconds"]))
@@ -215,8 +285,8 @@ def quantile(values: list[float], part: float) -> float:
 class Bench:
     """Phases against one broker."""
 
-    def __init__(self, port: int, pid: int, seconds: float, bodies: int) -> None:
-        self._fixed = {"port": port, "seconds": seconds, "bodies": bodies}
+    def __init__(self, port: int, pid: int, seconds: float, bodies: int, *, frames: bool) -> None:
+        self._fixed = {"port": port, "seconds": seconds, "bodies": bodies, "frames": frames}
         self._pid = pid
         self._seconds = seconds
 
@@ -266,25 +336,28 @@ def main() -> None:
     parser.add_argument("--bodies", type=int, default=1, help="messages of 1 KiB in one put of a heavy user")
     parser.add_argument("--pending", type=int, default=20_000, help="pending messages of all users")
     parser.add_argument("--folder", default=None, help="parent of the folder of the store")
-    parser.add_argument("--serve", nargs=2, metavar=("PORT", "FOLDER"), help=argparse.SUPPRESS)
+    parser.add_argument("--frames", action="store_true", help="call by frames instead of gRPC")
+    parser.add_argument("--serve", nargs=3, metavar=("PORT", "FRAME_PORT", "FOLDER"), help=argparse.SUPPRESS)
     parser.add_argument("--client", help=argparse.SUPPRESS)
     options = parser.parse_args()
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         if options.serve:
-            runner.run(serve(int(options.serve[0]), options.serve[1], options.pending))
+            port, frame_port, folder = options.serve
+            runner.run(serve(int(port), int(frame_port), folder, options.pending))
             return
         if options.client:
             print(json.dumps(runner.run(run_client(json.loads(options.client))).as_object()))
             return
-    (port,) = choose_ports(1, None)
+    port, frame_port = choose_ports(2, None)
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         command = [sys.executable, __file__, "--pending", str(options.pending)]
-        command += ["--serve", str(port), str(Path(folder) / "store")]
+        command += ["--serve", str(port), str(frame_port), str(Path(folder) / "store")]
         broker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         try:
             assert broker.stdout is not None
             assert broker.stdout.readline() == b"ready\n", "the broker did not start"
-            Bench(port, broker.pid, options.seconds, options.bodies).run()
+            used = frame_port if options.frames else port
+            Bench(used, broker.pid, options.seconds, options.bodies, frames=options.frames).run()
         finally:
             assert broker.stdin is not None
             broker.stdin.close()

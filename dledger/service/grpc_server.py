@@ -20,7 +20,7 @@ from dledger.security.server_port import add_server_port
 from dledger.security.settings import PLAIN
 from dledger.service.connections_by_address import ConnectionsByAddress
 from dledger.service.fair_shares import FairShares
-from dledger.service.frames.connection import FramedMethod
+from dledger.service.frames.ports import FramedMethod
 from dledger.service.guarded_method import CallBounds, Guard
 from dledger.service.open_connections import close_connections
 from dledger.service.request_bounds import STANDARD_BOUNDS

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import grpc
 
@@ -31,17 +31,16 @@ from dledger.frames.codec import (
     encode_frame,
     encode_greeting,
 )
+from dledger.service.call_gate import holder
 from dledger.service.frames.context import CallEnded, FrameContext, auth_of
 from dledger.service.frames.limits import Closed
 from dledger.service.frames.progress import ProgressWatch, Seen
 from dledger.sockets import SilenceLimits, detect_silence
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-
     from dledger.errors import DLedgerError
-    from dledger.service.frames.limits import FrameLimits
-    from dledger.service.guarded_method import Context, GuardedMethod
+    from dledger.service.frames.ports import FramedMethod, Port
+    from dledger.service.guarded_method import Context
 
 # Answers that are not sent beyond this size: the client does not read.
 _UNSENT_SIZE_BYTES_MAX: Final = 64 << 10
@@ -54,45 +53,6 @@ _DEADLINE: Final = grpc.StatusCode.DEADLINE_EXCEEDED
 _NUMBERS: Final = {code: code.value[0] for code in grpc.StatusCode}
 
 logger = logging.getLogger(__name__)
-
-
-class FramedMethod(NamedTuple):
-    """A method that frames may call.
-
-    Attributes:
-        guarded: its checks; the same object guards it on gRPC.
-        behaviour: of the servicer; the same as on gRPC.
-    """
-
-    guarded: GuardedMethod
-    behaviour: Callable[[Any, Context], Awaitable[Any]]
-
-
-class _Port(Protocol):
-    """The port of a connection: it has the limits of all connections together."""
-
-    limits: FrameLimits
-    methods: Sequence[FramedMethod]
-    methods_frame: bytes
-    call_bytes: int
-
-    def on_greeted(self, connection: FrameConnection) -> None:
-        """The client speaks the protocol."""
-
-    def on_begun(self, size_bytes: int) -> None:
-        """A call began, with a request of this size."""
-
-    def on_ended(self, size_bytes: int) -> None:
-        """It ended."""
-
-    def on_partial(self) -> None:
-        """A large frame is not complete."""
-
-    def on_unsent(self, connection: FrameConnection, size_bytes: int) -> None:
-        """Answers wait because the client does not read; may close a connection. Negative: they are sent."""
-
-    def on_closed(self, connection: FrameConnection, reason: Closed | None) -> None:
-        """The connection has ended; None: the client ended it."""
 
 
 class _Running(NamedTuple):
@@ -109,12 +69,17 @@ class FrameConnection(asyncio.Protocol):
     Args:
         owner: the port.
         client: the key by which connections are counted: an address, or a network of IPv6.
+
+    Attributes:
+        client: as given.
+        peer: the address and port of the other end.
+        opening: the task that makes the connection; ends with it.
+        holder: of the last answered call's shares, its user or else its address; first the client.
     """
 
-    def __init__(self, owner: _Port, client: str) -> None:
-        self.client = client
+    def __init__(self, owner: Port, client: str) -> None:
+        self.client = self.holder = client
         self.peer = ""
-        # The task that makes the connection; ends with it.
         self.opening: asyncio.Task[None] | None = None
         self._owner = owner
         self._limits = owner.limits
@@ -125,7 +90,9 @@ class FrameConnection(asyncio.Protocol):
         self._reader = ClientFrameReader.of_server()
         self._calls: dict[int, _Running] = {}
         self._call_bytes = 0
+        # The rest of what was read; while it is not empty, nothing more is read.
         self._waiting: deque[ClientFrame] = deque()
+        self._has_asked_turn = False
         self._is_reading = True
         self._answers: list[bytes] = []
         self._is_flushing = False
@@ -171,9 +138,10 @@ class FrameConnection(asyncio.Protocol):
                 self._waiting += frames
                 return
             for at, frame in enumerate(frames):
-                if self._is_held():
+                if self._is_held() or not self._owner.turns.may_begin():
                     self._waiting += frames[at:]
                     self._hold()
+                    self._ask_turn()
                     break
                 self._take(frame)
         except BadClientFrame as error:
@@ -334,6 +302,7 @@ class FrameConnection(asyncio.Protocol):
         """Answer one call: the edge of the services, where every error becomes a status."""
         try:
             response = await method.guarded.answer(method.behaviour, cast("Context", context), request)
+            self.holder = holder() or self.holder
             status, payload = _OK, response.SerializeToString()
         except CallEnded as ended:
             status, payload = _NUMBERS[ended.code], ended.details.encode()
@@ -393,18 +362,36 @@ class FrameConnection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _release(self) -> None:
-        """Process frames that wait, as far as the bounds permit; then read again."""
-        if self._transport is None or self._reason is not None:
-            return
-        try:
-            while self._waiting and not self._is_held():
-                self._take(self._waiting.popleft())
-        except BadClientFrame as error:
-            self._end(Closed.PROTOCOL, str(error))
-            return
-        if not self._waiting and not self._is_held() and not self._is_reading:
+        """Have frames that wait processed, as far as the bounds permit; read again if there are none."""
+        if self._waiting:
+            self._ask_turn()
+        elif self._is_usable() and not self._is_held() and not self._is_reading:
+            assert self._transport is not None
             self._is_reading = True
             self._transport.resume_reading()
+
+    def _ask_turn(self) -> None:
+        if not self._has_asked_turn and self._is_usable() and not self._is_held():
+            self._has_asked_turn = True
+            self._owner.turns.wait(self)
+
+    def begin_next(self) -> bool:
+        """Process the next frame that waits; return whether another one may be processed now."""
+        self._has_asked_turn = False
+        if not self._is_usable() or self._is_held():
+            return False
+        try:
+            self._take(self._waiting.popleft())
+        except BadClientFrame as error:
+            self._end(Closed.PROTOCOL, str(error))
+            return False
+        self._has_asked_turn = bool(self._waiting) and not self._is_held()
+        if not self._waiting:
+            self._release()
+        return self._has_asked_turn
+
+    def _is_usable(self) -> bool:
+        return self._transport is not None and self._reason is None
 
     def _count_unsent(self, size_bytes: int) -> None:
         if size_bytes:

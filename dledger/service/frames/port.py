@@ -21,8 +21,9 @@ from dledger.peer.unverified_peers import UnverifiedPeers
 from dledger.security.server_port import PortContexts
 from dledger.security.settings import PLAIN
 from dledger.service.client_addresses import address_of_peer, client_of_address
-from dledger.service.frames.connection import FrameConnection, FramedMethod
+from dledger.service.frames.connection import FrameConnection
 from dledger.service.frames.limits import Closed, FrameCounts, FrameLimits
+from dledger.service.frames.turns import FairTurns
 from dledger.service.open_connections import peer_of
 from dledger.service.unread_answers import UnreadAnswers
 from dledger.sockets import accept_all, open_listeners
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from dledger.config import Address
     from dledger.security.server_port import PortSecurity
+    from dledger.service.frames.ports import FramedMethod
     from dledger.service.open_connections import OtherEnd
 
 _LOOK_INTERVAL_S: Final = 1.0
@@ -68,6 +70,7 @@ class FramePort:
         methods: that may be called; their order is their number.
         methods_frame: lists them.
         call_bytes: of all requests in flight.
+        turns: of the connections; from `start` on.
     """
 
     def __init__(self, address: Address, security: PortSecurity = PLAIN, limits: FrameLimits | None = None) -> None:
@@ -101,6 +104,7 @@ class FramePort:
             dledger.security.errors.CertificateFault: the certificates cannot be used.
         """
         loop = asyncio.get_running_loop()
+        self.turns = FairTurns(loop.time)
         self.methods = tuple(methods)
         self.methods_frame = encode_methods([each.guarded.path for each in methods])
         self._contexts = PortContexts(self._security)

@@ -121,3 +121,26 @@ def test_frames_wait_while_a_connection_has_all_its_calls_in_flight() -> None:
                 assert (await frames.next()).call_id == number
 
     run(scenario())
+
+
+def test_call_of_one_connection_overtakes_the_many_that_wait_on_another() -> None:
+    async def scenario() -> None:
+        count = 1_000
+        async with (
+            serving(calls_max=2 * count) as served,
+            raw_frames(served.address) as many,
+            raw_frames(served.address) as one,
+        ):
+            for number in range(1, count + 1):
+                many.call(number, STATUS, b"")
+            one.send(encode_frame(TOKEN, b"one"))
+            one.call(1, STATUS, b"")
+            await one.next()
+            for _ in range(count):
+                await many.next()
+            tokens = [note[2] for note in served.gate.take() if note[0] == "admit"]
+            assert len(tokens) == count + 1
+            # It arrived after all of them, in the iteration that begins the first or in the next one.
+            assert tokens.index("Bearer one") < count // 2
+
+    run(scenario())
