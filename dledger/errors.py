@@ -102,6 +102,24 @@ class CallRefused(DLedgerError):
         return ResponseCode.ACCESS_DENIED if self.is_authenticated else ResponseCode.NOT_AUTHENTICATED
 
 
+class AccessUnknown(CallRefused):
+    """This node may not know the caller or its rights yet. Nothing was done; ask the leader, or repeat the request.
+
+    Users and rights are replicated: a follower, or a node that has just started, learns of a change later.
+    """
+
+    # By it a client knows this refusal from others with the same status of gRPC.
+    PREFIX: Final = "access not known yet: "
+
+    def __init__(self, text: str) -> None:
+        super().__init__(f"{self.PREFIX}{text}", is_authenticated=False)
+
+    @property
+    def code(self) -> ResponseCode:
+        """The code in answers that have one: retriable, and nothing was done."""
+        return ResponseCode.LEADER_NOT_READY
+
+
 class RepeatLater(CallRefused):
     """The caller has taken as much as it may. Nothing was done; repeat the request after `wait_s`.
 

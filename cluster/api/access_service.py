@@ -47,6 +47,7 @@ class AccessService(access_pb2_grpc.AccessServiceServicer):
             lambda: core.replica.state.access,
             lambda: wall_clock_ms() // _MS_PER_S,
             is_closed=is_closed,
+            is_current=core.is_current,
             audit=_unrecorded if audit is None else audit.login,
         )
 

@@ -2,7 +2,8 @@
 
 The calls refuse malformed messages, unknown users, wrong passwords, expired exchanges, and logins from an address with
 too many failures: NOT_AUTHENTICATED, with the same text for every cause that depends on user and password, delayed by
-0.1 to 0.5 s. No part of a password or a token is logged.
+0.1 to 0.5 s. A node that may lack the newest users and passwords refuses all of these causes with LEADER_NOT_READY
+instead: the client asks another node. No part of a password or a token is logged.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class LoginCalls:
         wall_clock_s: seconds since 1970.
         clock_s: seconds of a monotonic clock.
         is_closed: whether the broker refuses calls until its first user exists.
+        is_current: returns whether this node has all acknowledged changes of users and passwords.
         audit: gets user, peer, and the cause of a failure, for the audit log; empty: the user logged in.
     """
 
@@ -50,6 +52,7 @@ class LoginCalls:
         clock_s: Callable[[], float] = time.monotonic,
         *,
         is_closed: bool = False,
+        is_current: Callable[[], bool] = lambda: True,
         audit: Callable[[str, str, str], None],
     ) -> None:
         self._access = access
@@ -58,13 +61,15 @@ class LoginCalls:
         self._exchanges = ExchangeTable()
         self._failures = LoginFailures()
         self._is_closed = is_closed
+        self._is_current = is_current
         self._audit = audit
 
     async def start(self, request: pb.StartLoginRequest, peer: str) -> pb.StartLoginResponse:
         """Return the server's first message.
 
         Raises:
-            RequestFailed: NOT_AUTHENTICATED, ACCESS_CONTROL_OFF; LEADER_NOT_READY before the first user exists.
+            RequestFailed: NOT_AUTHENTICATED, ACCESS_CONTROL_OFF; LEADER_NOT_READY before the first user exists, or if
+                another node must be asked.
         """
         access = self._access()
         if self._is_closed and not access.rules.is_enforced:
@@ -85,7 +90,7 @@ class LoginCalls:
         """Return the server's last message, and a token.
 
         Raises:
-            RequestFailed: NOT_AUTHENTICATED.
+            RequestFailed: NOT_AUTHENTICATED; LEADER_NOT_READY: ask another node.
         """
         access, address = self._access(), self._check_failures(peer)
         exchange = self._exchanges.take(nonce_of(request.client_final), self._clock_s())
@@ -122,6 +127,8 @@ class LoginCalls:
         logger.warning("login_refused user=%s address=%s cause=%r", user, address, error.cause)
         self._audit(user, peer, error.cause)
         await asyncio.sleep(delay_s)
+        if not self._is_current():
+            return RequestFailed(Reason.LEADER_NOT_READY, f"{error}, or this node does not know the change yet")
         return RequestFailed(Reason.NOT_AUTHENTICATED, str(error))
 
 

@@ -85,6 +85,11 @@ class BrokerCore:
             known = f"{status.leader_id} leads" if status.leader_id else "no leader is known"
             raise RequestFailed(Reason.NOT_LEADER, f"node {self.options.self_id} does not lead; {known}")
 
+    def is_current(self) -> bool:
+        """Return whether this node leads and has applied everything acknowledged before; other nodes lag."""
+        status = self.replica.status()
+        return status.is_leading and status.is_serving_puts
+
     async def check_current(self) -> None:
         """Wait until this node is confirmed as leader and has applied everything acknowledged before.
 

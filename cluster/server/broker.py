@@ -129,7 +129,13 @@ class Broker:
         is_closed = first_user is not None
         self._access_service = AccessService(self.core, calls, is_closed=is_closed)
         self._gate: CallGate = AccessGate(
-            lambda: replica.state.access, scope, options.broker, is_closed=is_closed, audit=calls, revoked=revoked
+            lambda: replica.state.access,
+            scope,
+            options.broker,
+            is_closed=is_closed,
+            is_current=self.core.is_current,
+            audit=calls,
+            revoked=revoked,
         )
         if not options.quotas.is_unlimited:
             self._gate = QuotaGate(

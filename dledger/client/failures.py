@@ -1,7 +1,7 @@
 """Classifies a failed gRPC call: whether the request was sent.
 
 A failed call may have been executed by the node, with only the answer lost. So a failure means "outcome unknown", with
-four exceptions that prove that nothing was done:
+five exceptions that prove that nothing was done:
 
 - *No connection could be made.* gRPC picks a connection before it writes; without one the call ends with UNAVAILABLE
   and one of the texts below, which no other failure has. A call that had a connection and lost it
@@ -9,6 +9,7 @@ four exceptions that prove that nothing was done:
   off (`CHANNEL_OPTIONS`), so the text never hides an earlier attempt. If a future version of gRPC changes the texts,
   the client reports more outcomes as unknown, which is safe.
 - *The server begins no more calls on a connection of frames*: it says so (`dledger.frames.codec.NOT_BEGUN`).
+- *A node of a broker does not know the caller yet*: it says so (`dledger.errors.AccessUnknown`); others may.
 - *UNIMPLEMENTED*: the server has no such method, so nothing ran.
 - *The gate refused it*: UNAUTHENTICATED, PERMISSION_DENIED, and RESOURCE_EXHAUSTED with the text of a quota or a share.
   A server has no other use for the first two, and refuses before it does anything.
@@ -21,7 +22,7 @@ import re
 import grpc
 
 from dledger.client.outcomes import AppendUnknown, Refused
-from dledger.errors import Overloaded, OverQuota, ResponseCode
+from dledger.errors import AccessUnknown, Overloaded, OverQuota, ResponseCode
 from dledger.frames.codec import NOT_BEGUN
 from dledger.v1.log_pb2 import StatusResponse
 
@@ -70,10 +71,12 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
 
 
 def never_left(code: grpc.StatusCode, details: str) -> bool:
-    """Return whether a call that ended like this has certainly not reached a node."""
+    """Return whether a node has certainly not begun a call that ended like this; another node may serve it."""
     if code is grpc.StatusCode.UNIMPLEMENTED:
         return True
-    return code is grpc.StatusCode.UNAVAILABLE and details.startswith((*_NEVER_CONNECTED, NOT_BEGUN))
+    return code is grpc.StatusCode.UNAVAILABLE and details.startswith(
+        (*_NEVER_CONNECTED, NOT_BEGUN, AccessUnknown.PREFIX)
+    )
 
 
 def describe(address: str, code: grpc.StatusCode, details: str, service: str = "LogService") -> str:
@@ -82,7 +85,7 @@ def describe(address: str, code: grpc.StatusCode, details: str, service: str = "
         return f"{address} did not answer in time"
     if code is grpc.StatusCode.UNIMPLEMENTED:
         return f"{address} answers gRPC but has no {service}: is this the node's client_address?"
-    if never_left(code, details):
+    if never_left(code, details) and not details.startswith(AccessUnknown.PREFIX):
         return f"{address} is not reachable ({_reason(details)})"
     return f"{address}: {code.name} {details}".rstrip()
 

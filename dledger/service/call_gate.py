@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import grpc
 import grpc.aio
 
-from dledger.errors import RepeatLater
+from dledger.errors import AccessUnknown, RepeatLater
 from dledger.service.client_addresses import address_of_peer, client_of_address
 
 if TYPE_CHECKING:
@@ -181,4 +181,6 @@ async def end_refused(refused: CallRefused, context: Context) -> None:
     if isinstance(refused, RepeatLater):
         pushback = ((_PUSHBACK, str(ceil(refused.wait_s * 1000))),)
         await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(refused), pushback)
+    if isinstance(refused, AccessUnknown):
+        code = grpc.StatusCode.UNAVAILABLE
     await context.abort(code, str(refused))

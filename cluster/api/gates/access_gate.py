@@ -9,6 +9,9 @@
 | a certificate that was revoked, whatever else | none: UNAUTHENTICATED, also for public methods |
 | anything else | none: UNAUTHENTICATED, except for methods that are public |
 
+On a node that is not known to have the newest users and rights (a follower, a new leader), a refusal that depends on
+them is UNAVAILABLE instead: the client asks another node, or repeats the call.
+
 A call looks up its user once, and again after a change of access control; rights are checked for every request. If a
 right is revoked during a stream, the stream ends with its next request or response.
 
@@ -26,7 +29,7 @@ from cluster.api.gates.call_audit import RecordedCall
 from cluster.api.gates.callers import Caller, identity_of_call
 from cluster.api.rights import RIGHTS, Audience, MethodRights
 from dledger.authentication.tokens import SESSION_PREFIX, TokenRefused, digest_of_api_token, read_session_token
-from dledger.errors import CallRefused
+from dledger.errors import AccessUnknown, CallRefused
 from dledger.security.errors import NoIdentity
 from dledger.security.identity import IdentityKind
 from dledger.security.revoked import CurrentRevoked, nothing_revoked
@@ -58,6 +61,7 @@ class AccessGate:
         group: of the broker, in certificates of its users.
         clock_s: seconds since 1970.
         is_closed: whether all calls are refused while there is no user; otherwise all are admitted.
+        is_current: returns whether this node has all acknowledged changes of users and rights.
         audit: records calls; None: nothing is recorded.
         revoked: returns the certificates that are refused now; another object after a change.
     """
@@ -70,6 +74,7 @@ class AccessGate:
         clock_s: Callable[[], int] = lambda: int(time.time()),  # noqa: TID251  (expiries are times of day)
         *,
         is_closed: bool = False,
+        is_current: Callable[[], bool] = lambda: True,
         audit: CallAudit | None = None,
         revoked: CurrentRevoked = nothing_revoked,
     ) -> None:
@@ -79,19 +84,25 @@ class AccessGate:
         self.group = group
         self.clock_s = clock_s
         self.is_closed = is_closed
+        self.is_current = is_current
         self.audit = audit
 
     def is_open(self, row: MethodRights, access: AccessState) -> bool:
         """Return whether callers need no credentials for a method now.
 
         Raises:
-            CallRefused: none are valid: the first user does not exist yet.
+            AccessUnknown: none are valid: the first user does not exist yet.
         """
         if row.audience is Audience.PUBLIC or access.rules.is_enforced:
             return row.audience is Audience.PUBLIC
         if self.is_closed:
-            raise _not_authenticated("a broker with a user: the first one does not exist yet, try again later")
+            # It is created soon after the first election, and a node that starts reads it from the log.
+            raise AccessUnknown("the first user of this broker does not exist yet. Nothing was done, try again later")
         return True
+
+    def refusal(self, refused: CallRefused) -> CallRefused:
+        """Return the refusal of a call because of users or rights: it is final only if this node has the newest."""
+        return refused if self.is_current() else AccessUnknown(str(refused))
 
     def admit(self, method: str, context: Context) -> CallAdmission:
         """Return the rights of a call.
@@ -171,7 +182,9 @@ class CallAdmission(RecordedCall):
             return
         lacking = self._row.lacking(self._user, request, self._gate.scope, access.rules, self._address)
         if lacking is not None:
-            raise CallRefused(f"user {self._user!r} lacks {lacking}. Nothing was done", is_authenticated=True)
+            raise self._gate.refusal(
+                CallRefused(f"user {self._user!r} lacks {lacking}. Nothing was done", is_authenticated=True)
+            )
 
     def _look_up(self, access: AccessState) -> None:
         """Set the user of the call.
@@ -202,15 +215,16 @@ class CallAdmission(RecordedCall):
             digest = digest_of_api_token(token)
             user = None if digest is None else access.user_of_token(digest, now_s)
             if user is None:
-                raise _not_authenticated("a token that exists and is valid")
+                raise self._gate.refusal(_not_authenticated("a token that exists and is valid"))
             # Looked up again each second, so that its expiry counts.
             return user, now_s + 1
         try:
             session = read_session_token(token, access.token_keys, now_s)
         except TokenRefused as error:
-            raise CallRefused(str(error), is_authenticated=False) from error
+            raise self._gate.refusal(CallRefused(str(error), is_authenticated=False)) from error
         if not access.has_epoch(session.user, session.epoch):
-            raise _not_authenticated("a session after the last change of its user, log in again")
+            refused = _not_authenticated("a session after the last change of its user, log in again")
+            raise self._gate.refusal(refused)
         return session.user, session.expires_s
 
     def _user_of_certificate(self, access: AccessState) -> str:
@@ -224,7 +238,7 @@ class CallAdmission(RecordedCall):
         if self._is_node:
             return identity.uri
         if not is_ours or user is None or not user.settings.is_enabled:
-            raise _not_authenticated("a certificate of an enabled user of this broker")
+            raise self._gate.refusal(_not_authenticated("a certificate of an enabled user of this broker"))
         return identity.name
 
 

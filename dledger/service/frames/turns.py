@@ -20,7 +20,7 @@ _BEGINS_MIN, _BEGINS_MAX = 8, 1024
 _BEGINS_AT_FIRST: Final = 64
 
 
-class Caller(Protocol):
+class TurnTaker(Protocol):
     """A connection that has frames to process."""
 
     holder: str
@@ -47,7 +47,7 @@ class FairTurns:
         self._is_scheduled = False
         self._began_s = 0.0
         # By holder, in the order of their turns; each connection once, in the order of its turns.
-        self._waiting: dict[str, deque[Caller]] = {}
+        self._waiting: dict[str, deque[TurnTaker]] = {}
 
     def may_begin(self) -> bool:
         """Return whether a call that has just arrived may begin at once; then it counts as begun."""
@@ -57,13 +57,13 @@ class FairTurns:
         self._schedule()
         return True
 
-    def wait(self, caller: Caller) -> None:
+    def wait(self, connection: TurnTaker) -> None:
         """Call `begin_next` of a connection when it is its turn; it must not wait already."""
-        waiting = self._waiting.get(caller.holder)
+        waiting = self._waiting.get(connection.holder)
         if waiting is None:
-            self._waiting[caller.holder] = deque((caller,))
+            self._waiting[connection.holder] = deque((connection,))
         else:
-            waiting.append(caller)
+            waiting.append(connection)
         self._schedule()
 
     def _schedule(self) -> None:
@@ -83,13 +83,13 @@ class FairTurns:
         self._left = self._begins_max
         while self._left and self._waiting:
             holder = next(iter(self._waiting))
-            callers = self._waiting.pop(holder)
-            caller = callers.popleft()
+            connections = self._waiting.pop(holder)
+            connection = connections.popleft()
             self._left -= 1
-            if caller.begin_next():
-                callers.append(caller)
-            if callers:
-                self._waiting[holder] = callers
+            if connection.begin_next():
+                connections.append(connection)
+            if connections:
+                self._waiting[holder] = connections
         if self._waiting:
             self._schedule()
             self._began_s = now_s

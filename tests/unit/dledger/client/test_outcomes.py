@@ -10,12 +10,12 @@ import pytest
 
 from dledger.client import AppendUnknown, NotAppended, ReadFailed
 from dledger.client.endpoints import refusal_without_leader
-from dledger.client.failures import answer_of_failure, describe, failure_of_append
+from dledger.client.failures import answer_of_failure, describe, failure_of_append, never_left
 from dledger.client.limits import REQUEST_ENTRIES_MAX, REQUEST_SIZE_BYTES_MAX, check_bodies
 from dledger.client.outcomes import Appended, Refused, name_of, places_of, raise_outcome
 from dledger.client.retry import Backoff, is_worth_trying
 from dledger.entries.format.entry import MAX_BODY_BYTES
-from dledger.errors import Overloaded, OverQuota, RepeatLater, ResponseCode, outcome_of
+from dledger.errors import AccessUnknown, Overloaded, OverQuota, RepeatLater, ResponseCode, outcome_of
 from dledger.v1.log_pb2 import AppendResponse
 from store.errors import Certainty
 
@@ -174,3 +174,14 @@ def test_pauses_grow_and_are_reset_by_a_success() -> None:
 
     assert pauses[0] < 0.04 < pauses[-1] <= 0.12
     assert backoff.next_s() < 0.04
+
+
+def test_call_of_a_caller_that_a_node_does_not_know_yet_may_be_repeated_elsewhere() -> None:
+    details = str(AccessUnknown("expected a token that exists"))
+
+    outcome = failure_of_append("h:1", grpc.StatusCode.UNAVAILABLE, details)
+
+    assert isinstance(outcome, Refused)
+    assert never_left(grpc.StatusCode.UNAVAILABLE, details)
+    assert not never_left(grpc.StatusCode.UNAVAILABLE, "Socket closed")
+    assert str(outcome).endswith(f"h:1: UNAVAILABLE {details}")

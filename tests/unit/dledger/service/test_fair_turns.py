@@ -34,7 +34,7 @@ class Connection:
 
 
 async def all_begin(begun: list[str], count: int) -> list[int]:
-    """Return how many calls each iteration of the loop began until there are `count`."""
+    """Return the number of calls that each iteration of the loop began, until there are `count`."""
     counts = []
     while len(begun) < count:
         before = len(begun)

@@ -116,7 +116,7 @@ def test_the_first_user_enables_access_control_from_the_start(shop, monkeypatch:
 
     async def scenario() -> None:
         async with shop.open() as stub, Client(shop) as admin:
-            with pytest.raises(grpc.aio.AioRpcError, match=r"credentials|first one does not exist"):
+            with pytest.raises(grpc.aio.AioRpcError, match=r"credentials|first user of this broker"):
                 await stub.Status(broker_pb2.BrokerStatusRequest())
             await until(lambda: shop.replica.state.access.rules.is_enforced)
             assert not (await admin.login("admin", "correct horse")).answer.code
