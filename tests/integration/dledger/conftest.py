@@ -25,7 +25,12 @@ if TYPE_CHECKING:
     from dledger.pending.appends import AppendResult
     from store.fs.ports import Files
 
-_RETRIABLE = (ResponseCode.NOT_LEADER, ResponseCode.LEADER_TRANSFERRING, ResponseCode.LEADER_NOT_READY)
+_RETRIABLE = (
+    ResponseCode.NOT_LEADER,
+    ResponseCode.LEADER_TRANSFERRING,
+    ResponseCode.LEADER_NOT_READY,
+    ResponseCode.TERM_CHANGED,
+)
 
 Condition = Callable[[], object]
 

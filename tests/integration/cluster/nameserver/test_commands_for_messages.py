@@ -11,6 +11,7 @@ from cluster.cli.app import app
 from cluster.v1.nameserver_pb2 import BrokerNode, RegisterRequest
 from cluster.v1.nameserver_pb2_grpc import NameServerStub
 from tests.support.brokers.process import BrokerProcess
+from tests.support.waiting import wait_until
 
 TOPIC = "orders"
 SMALL = {"mapped_file_size": 4 << 20, "max_hash_slot_num": 1_000, "max_index_num": 4_000}
@@ -174,8 +175,9 @@ def test_the_name_server_with_the_newest_leader_has_precedence(name_server):
         with grpc.insecure_channel(server.address) as channel:
             NameServerStub(channel).Register(request)
     for order in (servers, servers[::-1]):
-        text = run("topic", "list", "--name-servers", ",".join(each.address for each in order), code=1)
-        assert "127.0.0.1:2 is not reachable" in text
+        command = ("topic", "list", "--name-servers", ",".join(each.address for each in order))
+        # A name server that does not answer in time is not waited for, so the other one is believed.
+        wait_until(lambda command=command: "127.0.0.1:2 is not reachable" in run(*command, code=1), "both answer")
 
 
 def test_brokers_of_another_cluster_are_changed_only_when_they_are_asked_for(server, brokers):
