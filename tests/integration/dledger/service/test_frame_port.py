@@ -6,7 +6,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from dledger.frames.codec import TOKEN, encode_frame
+from dledger.frames.codec import CALL, TOKEN, encode_frame
 from dledger.v1 import log_pb2
 from tests.support.network.frame_client import raw_frames
 from tests.support.network.framed_log import APPEND, STATUS, serving
@@ -131,16 +131,18 @@ def test_call_of_one_connection_overtakes_the_many_that_wait_on_another() -> Non
             raw_frames(served.address) as many,
             raw_frames(served.address) as one,
         ):
-            for number in range(1, count + 1):
-                many.call(number, STATUS, b"")
-            one.send(encode_frame(TOKEN, b"one"))
-            one.call(1, STATUS, b"")
+            of_many, of_one = served.port._connections
+            calls = [
+                encode_frame(CALL, detail=many.methods[STATUS], call_id=1 + n, number=60_000) for n in range(count)
+            ]
+            # As if both had arrived before the event loop read the first of them.
+            of_many.data_received(b"".join(calls))
+            of_one.data_received(encode_frame(TOKEN, b"one") + calls[0])
             await one.next()
             for _ in range(count):
                 await many.next()
             tokens = [note[2] for note in served.gate.take() if note[0] == "admit"]
             assert len(tokens) == count + 1
-            # It arrived after all of them, in the iteration that begins the first or in the next one.
             assert tokens.index("Bearer one") < count // 2
 
     run(scenario())

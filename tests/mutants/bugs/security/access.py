@@ -3,7 +3,7 @@
 import cluster.access.rules
 from cluster.access.model import Policy
 from cluster.access.rules import AccessRules, SubjectRules
-from cluster.api.gates.access_gate import CallAdmission
+from cluster.api.gates.access_gate import AccessGate, CallAdmission
 from cluster.state.access_state import AccessState
 from dledger.authentication import scram
 from tests.mutants.mutant import Mutant, Tests
@@ -12,6 +12,7 @@ RULES = "tests/unit/cluster/access/test_rules.py::"
 STATE = "tests/unit/cluster/state/test_access_state.py::"
 SCRAM = "tests/unit/dledger/authentication/test_scram.py::"
 GATE = "tests/integration/cluster/api/access/test_access_control.py::"
+LAGGING = "tests/integration/cluster/api/access/test_lagging_nodes.py::"
 CLOSED = "a right is granted by a policy alone"
 
 
@@ -23,6 +24,10 @@ def allow_wins_over_a_deny(patch):
         return allows(self, user, resource_type, name, actions, address)
 
     patch.setattr(AccessRules, "allows", allowed)
+
+
+def node_that_lags_refuses_finally(patch):
+    patch.setattr(AccessGate, "refusal", lambda _self, refused: refused)
 
 
 def most_general_policy_alone_counts(patch):
@@ -128,5 +133,10 @@ MUTANTS = (
         unknown_user_gets_another_salt_each_time,
         "a login shows no names",
         Tests(SCRAM + "test_an_unknown_user_looks_like_a_known_one"),
+    ),
+    Mutant(
+        node_that_lags_refuses_finally,
+        "a user that exists is served",
+        Tests(LAGGING + "test_producer_repeats_what_a_node_refuses_that_does_not_know_its_user_yet"),
     ),
 )

@@ -8,6 +8,7 @@ from cluster.access.quotas import Quotas
 from cluster.api.gates.quota_gate import QuotaAdmission
 from dledger.service.connections_by_address import ConnectionsByAddress
 from dledger.service.fair_shares import FairShares
+from dledger.service.frames.turns import FairTurns
 from dledger.service.guarded_method import Guard
 from dledger.service.unread_answers import UnreadAnswers
 from tests.mutants.mutant import Mutant, Tests
@@ -20,6 +21,8 @@ QUOTA_GATE = "tests/integration/cluster/api/access/test_quotas.py::"
 AT_ONCE = "tests/integration/dledger/service/test_calls_at_once.py::"
 BOUNDS = "tests/integration/dledger/peer/test_connections_bound.py::"
 SHARES = "tests/unit/dledger/service/test_fair_shares.py::"
+FRAMES = "tests/integration/dledger/service/test_frame_port.py::"
+TURNS = "tests/unit/dledger/service/test_fair_turns.py::"
 BOUNDED = "one client takes a bounded share"
 
 
@@ -53,6 +56,20 @@ def new_connections_of_an_address_replace_old_ones(patch):
 
 def streams_of_a_client_fill_one_connection(patch):
     patch.setattr(dledger.client.connections, "STREAMS_PER_CONNECTION_MAX", 1 << 20)
+
+
+def calls_by_frames_begin_in_the_order_of_their_arrival(patch):
+    patch.setattr(FairTurns, "may_begin", lambda _self: True)
+
+
+def connections_of_the_frame_port_alternate_whoever_uses_them(patch):
+    original = FairTurns.wait
+
+    def wait(self, connection):
+        connection.holder = id(connection)
+        original(self, connection)
+
+    patch.setattr(FairTurns, "wait", wait)
 
 
 def refused_requests_use_the_quota(patch):
@@ -161,5 +178,15 @@ MUTANTS = (
         streams_of_a_client_fill_one_connection,
         BOUNDED,
         Tests(CONNECTIONS + "test_connection_carries_a_bounded_number_of_streams"),
+    ),
+    Mutant(
+        calls_by_frames_begin_in_the_order_of_their_arrival,
+        BOUNDED,
+        Tests(FRAMES + "test_call_of_one_connection_overtakes_the_many_that_wait_on_another"),
+    ),
+    Mutant(
+        connections_of_the_frame_port_alternate_whoever_uses_them,
+        BOUNDED,
+        Tests(TURNS + "test_users_alternate_however_many_connections_and_calls_they_have"),
     ),
 )
