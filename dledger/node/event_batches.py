@@ -13,6 +13,7 @@ import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
 from dledger.core.events import Event, PeerGone, PeerUnreachable, Received, Tick
+from dledger.core.messages import Heartbeat, HeartbeatResponse
 from dledger.driver.event_batch import process_batch
 from dledger.node.status import position_after
 from dledger.pending.proposals import ProposalQueue
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
     from dledger.pending.waiters import Waiters
 
 _TICK_S = 0.01
+# While nothing but heartbeats arrives: each tick wakes the process, and what is due then, heartbeats and the ends of
+# timeouts, is due every 100 ms or later.
+_IDLE_TICK_S = 0.05
+_HEARTBEATS = (Heartbeat, HeartbeatResponse)
 # Up to this duration a sync on the loop causes no noticeable delay (see `dledger.driver.syncer`).
 _LIGHT_APPENDS_MAX = 8
 _LIGHT_SIZE_BYTES_MAX = 256 * 1024
@@ -61,6 +66,11 @@ class EventBatches:
         self._proposals = ProposalQueue()
         # Whether a batch is scheduled. A tick may run a batch first; the scheduled one then has only later events.
         self._is_batch_due = False
+        # Whether anything but ticks and heartbeats was processed since the last tick, and whether the next tick is that
+        # of an idle node. After the last event two more ticks follow quickly: the second one tells followers of a
+        # commit that no push did.
+        self._is_active = True
+        self._is_idle = False
         # The next call of each job, by its action.
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
 
@@ -74,7 +84,8 @@ class EventBatches:
         """
         self._driver = driver
         self._report_failure = on_failed
-        for job in (Job("tick", _TICK_S, self._tick), *jobs):
+        self._schedule_tick(_TICK_S)
+        for job in jobs:
             self._every(job.interval_s, job.action)
 
     def soon(self, step: Callable[[Driver], None]) -> None:
@@ -134,6 +145,7 @@ class EventBatches:
     def on_synced(self, ticket: EntriesTicket, duration_s: float) -> None:
         """Report a finished sync to the driver."""
         self._metrics.fsync_latency_s.observe(duration_s)
+        self._note_activity()
         self._run(lambda driver: driver.synced(ticket, core_ms()))
         if self._proposals:
             # A sync may commit entries, after which waiting proposals are due.
@@ -153,6 +165,8 @@ class EventBatches:
         """Pass all collected events and due proposals to the driver."""
         self._inbox += self._waiters.reads.next_questions(self._now_s())
         events, self._inbox = self._inbox, []
+        if not self._is_active and (self._proposals or not all(map(_is_usual, events))):
+            self._note_activity()
         size_bytes = 0
 
         def next_batch(commit_index: int) -> list[Proposal]:
@@ -192,12 +206,34 @@ class EventBatches:
 
         self._timers[action] = self._loop.call_later(interval_s, fire)
 
+    def _note_activity(self) -> None:
+        """Let the next two ticks follow quickly."""
+        self._is_active = True
+        if self._is_idle and self._driver is not None:
+            self._is_idle = False
+            self._timers[self._tick].cancel()
+            self._schedule_tick(_TICK_S)
+
+    def _schedule_tick(self, delay_s: float) -> None:
+        def fire() -> None:
+            self._is_idle = not self._is_active
+            self._is_active = False
+            self._schedule_tick(_IDLE_TICK_S if self._is_idle else _TICK_S)
+            self._run(lambda _: self._tick())
+
+        self._timers[self._tick] = self._loop.call_later(delay_s, fire)
+
     def _tick(self) -> None:
         self._waiters.expire(self._now_s())
         self._inbox.append(Tick(core_ms()))
         # Batches in flight may never be committed: no proposal waits for them longer than a tick.
         self._proposals.forget_in_flight()
         self._run_batch()
+
+
+def _is_usual(event: Event) -> bool:
+    """Return whether an idle node gets such events."""
+    return isinstance(event, Tick) or (isinstance(event, Received) and isinstance(event.message, _HEARTBEATS))
 
 
 def core_ms() -> int:
