@@ -67,8 +67,8 @@ class EventBatches:
         # Whether a batch is scheduled. A tick may run a batch first; the scheduled one then has only later events.
         self._is_batch_due = False
         # Whether anything but ticks and heartbeats was processed since the last tick, and whether the next tick is that
-        # of an idle node. After the last event two more ticks follow quickly: the second one tells followers of a
-        # commit that no push did.
+        # of an idle node. After the last event two more ticks follow quickly: the second one sends followers a
+        # commit index that no push carried.
         self._is_active = True
         self._is_idle = False
         # The next call of each job, by its action.

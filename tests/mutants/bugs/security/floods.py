@@ -62,7 +62,7 @@ def calls_by_frames_begin_in_the_order_of_their_arrival(patch):
     patch.setattr(FairTurns, "may_begin", lambda _self: True)
 
 
-def connections_of_the_frame_port_alternate_whoever_uses_them(patch):
+def connections_of_the_frame_port_alternate_instead_of_users(patch):
     original = FairTurns.wait
 
     def wait(self, connection):
@@ -185,7 +185,7 @@ MUTANTS = (
         Tests(FRAMES + "test_call_of_one_connection_overtakes_the_many_that_wait_on_another"),
     ),
     Mutant(
-        connections_of_the_frame_port_alternate_whoever_uses_them,
+        connections_of_the_frame_port_alternate_instead_of_users,
         BOUNDED,
         Tests(TURNS + "test_users_alternate_however_many_connections_and_calls_they_have"),
     ),
