@@ -2,8 +2,8 @@
 
 The calls refuse malformed messages, unknown users, wrong passwords, expired exchanges, and logins from an address with
 too many failures: NOT_AUTHENTICATED, with the same text for every cause that depends on user and password, delayed by
-0.1 to 0.5 s. A node that may lack the newest users and passwords refuses all of these causes with LEADER_NOT_READY
-instead: the client asks another node. No part of a password or a token is logged.
+0.1 to 0.5 s. A node that may lack the newest users and passwords answers LEADER_NOT_READY instead for all but too many
+failures: the client asks another node. No part of a password or a token is logged.
 """
 
 from __future__ import annotations

@@ -97,8 +97,8 @@ class BrokerCore:
             RequestFailed: NOT_LEADER.
             StoreError, DLedgerError: see `Replica.confirm`.
         """
-        self.check_leading()
-        if not self.replica.status().is_serving_puts:
+        if not self.is_current():
+            self.check_leading()
             await self.confirm()
 
     async def confirm(self, mode: ReadMode = ReadMode.LINEARIZABLE) -> None:

@@ -22,7 +22,6 @@ from cluster.protocol.route_table import (
     UnknownBroker,
 )
 from dledger.errors import (
-    AccessUnknown,
     CallRefused,
     DLedgerError,
     OverQuota,
@@ -339,9 +338,7 @@ def failure_of(error: DLedgerError | StoreError) -> RequestFailed:
         return failure_of_code(error.code, error.message)
     if isinstance(error, RepeatLater):
         return RequestFailed(Reason.OVER_QUOTA if isinstance(error, OverQuota) else Reason.OVERLOADED, str(error))
-    if isinstance(error, AccessUnknown):
-        return RequestFailed(Reason.LEADER_NOT_READY, str(error))
     if isinstance(error, CallRefused):
-        return RequestFailed(Reason.ACCESS_DENIED if error.is_authenticated else Reason.NOT_AUTHENTICATED, str(error))
+        return RequestFailed(reason_of_code(error.code), str(error))
     reason = next(_REASONS[kind] for kind in type(error).__mro__ if kind in _REASONS)
     return RequestFailed(reason, str(error))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cluster.api.audited import AUDITED, Recorded, resources_of
 from cluster.api.gates.callers import caller_of_certificate, refuse_revoked
 from cluster.audit.record import ADMITTED, OK, UNKNOWN, AuditRecord, RecordKind
-from cluster.protocol.errors import Reason, failure_of
+from cluster.protocol.errors import Reason
 from dledger.errors import CallRefused, ResponseCode
 from dledger.security.revoked import NOTHING_REVOKED, CurrentRevoked, Revoked, nothing_revoked
 from dledger.service.call_gate import EVERYTHING, AllRights
@@ -72,8 +72,8 @@ class CallAudit:
 
     def refused(self, method: str, request: Message | None, caller: Caller, refused: CallRefused) -> None:
         """Record that access control refused a call, or a request of one."""
-        result = failure_of(refused).reason or Reason.ACCESS_DENIED
-        record = self._record(RecordKind.REFUSAL, method, request, caller, result.name)._replace(detail=str(refused))
+        result = refused.code.name
+        record = self._record(RecordKind.REFUSAL, method, request, caller, result)._replace(detail=str(refused))
         self._log.add_refusal(record, client_of_address(address_of_peer(caller.peer)))
 
     def login(self, user: str, peer: str, cause: str) -> None:

@@ -365,33 +365,29 @@ class FrameConnection(asyncio.Protocol):
         """Have frames that wait processed, as far as the bounds permit; read again if there are none."""
         if self._waiting:
             self._ask_turn()
-        elif self._is_usable() and not self._is_held() and not self._is_reading:
-            assert self._transport is not None
+        elif self._transport is not None and self._may_take() and not self._is_reading:
             self._is_reading = True
             self._transport.resume_reading()
 
     def _ask_turn(self) -> None:
-        if not self._has_asked_turn and self._is_usable() and not self._is_held():
+        if not self._has_asked_turn and self._may_take():
             self._has_asked_turn = True
             self._owner.turns.wait(self)
 
-    def begin_next(self) -> bool:
-        """Process the next frame that waits; return whether another one may be processed now."""
+    def begin_next(self) -> None:
+        """Process the next frame that waits: it is this connection's turn."""
         self._has_asked_turn = False
-        if not self._is_usable() or self._is_held():
-            return False
+        if not self._may_take():
+            return
         try:
             self._take(self._waiting.popleft())
         except BadClientFrame as error:
             self._end(Closed.PROTOCOL, str(error))
-            return False
-        self._has_asked_turn = bool(self._waiting) and not self._is_held()
-        if not self._waiting:
-            self._release()
-        return self._has_asked_turn
+            return
+        self._release()
 
-    def _is_usable(self) -> bool:
-        return self._transport is not None and self._reason is None
+    def _may_take(self) -> bool:
+        return self._transport is not None and self._reason is None and not self._is_held()
 
     def _count_unsent(self, size_bytes: int) -> None:
         if size_bytes:

@@ -25,8 +25,8 @@ class TurnTaker(Protocol):
 
     holder: str
 
-    def begin_next(self) -> bool:
-        """Begin the next call; return whether another one may begin now."""
+    def begin_next(self) -> None:
+        """Begin the next call, and wait for another turn if more may begin."""
 
 
 class FairTurns:
@@ -85,11 +85,10 @@ class FairTurns:
             holder = next(iter(self._waiting))
             connections = self._waiting.pop(holder)
             connection = connections.popleft()
-            self._left -= 1
-            if connection.begin_next():
-                connections.append(connection)
             if connections:
                 self._waiting[holder] = connections
+            self._left -= 1
+            connection.begin_next()
         if self._waiting:
             self._schedule()
             self._began_s = now_s

@@ -78,12 +78,12 @@ def test_login_at_a_node_that_lags_has_one_answer_for_every_cause(shop, lag) -> 
         async with shop.open(), Client(shop) as client:
             await first_administrator(shop)
             lag[0] = True
-            answers = [(await client.login(*each)).answer for each in (("admin", "wrong"), ("nobody", "wrong"))]
+            answers = [(await client.login(*each)).answer for each in (("admin", "wrong"), ("unknown", "wrong"))]
             assert answers[0].reason == "LEADER_NOT_READY"
             assert answers[0] == answers[1]
             assert not (await client.login("admin", "correct horse")).answer.code
             lag[0] = False
-            assert (await client.login("nobody", "wrong")).answer.reason == "NOT_AUTHENTICATED"
+            assert (await client.login("unknown", "wrong")).answer.reason == "NOT_AUTHENTICATED"
 
     run(scenario)
 
