@@ -49,6 +49,15 @@ def retry(state: State, peer: str, progress: Progress) -> None:
         continue_installation(state, peer, progress)
 
 
+def on_snapshot_saved(state: State, snapshot: SnapshotInfo) -> None:
+    """Record a snapshot of this node's own state, unless a received one is newer.
+
+    A save that ended shortly before a reset is reported after it; its snapshot ends before the new log begins.
+    """
+    if state.snapshot is None or snapshot.index >= state.snapshot.index:
+        state.snapshot = snapshot
+
+
 def on_snapshot_gone(state: State, peer: str, snapshot: SnapshotInfo) -> None:
     """Send the newest one at the next attempt, after a pause: that one could be deleted soon, too."""
     if state.role is not Role.LEADER:

@@ -187,7 +187,7 @@ class Raft(RaftStatus):
             case PeerGone():
                 election.on_peer_gone(state, event.peer)
             case SnapshotSaved():
-                state.snapshot = event.snapshot
+                catch_up.on_snapshot_saved(state, event.snapshot)
             case SentSnapshotGone():
                 catch_up.on_snapshot_gone(state, event.peer, event.snapshot)
             case SnapshotStored():

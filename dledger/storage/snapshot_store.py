@@ -51,10 +51,10 @@ class SnapshotDamaged(StoreError):
 
 
 class SnapshotGone(StoreError):
-    """A snapshot that is to be read was deleted, because there are newer ones."""
+    """A snapshot that is to be read was deleted or replaced, because there are newer ones."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(f"{path}: deleted, because there are newer snapshots. Request the newest one")
+        super().__init__(f"{path}: deleted or replaced, because there are newer snapshots. Request the newest one")
         self.path = path
 
 
@@ -67,7 +67,8 @@ class SnapshotStore:
     def __init__(self, files: Files, directory: str) -> None:
         self._files = files
         self._directory = directory
-        # Held for what a save and `read_chunk` both access: the next three attributes. Never during a write or a sync.
+        # Held for what a save and `read_chunk` both access: the next three attributes. A save holds it during no
+        # operation on files, because `read_chunk` runs in the event loop.
         self._lock = Lock()
         # Newest first, each of another index; at most `SNAPSHOTS_MAX` after each save.
         self._snapshots: list[SnapshotInfo] = []
@@ -150,7 +151,7 @@ class SnapshotStore:
 
         Raises:
             SnapshotDamaged: it is no longer among `snapshots`; the log decides whether an older one can be used.
-            SnapshotGone: it was deleted.
+            SnapshotGone: it was deleted or replaced.
             store.errors.StorageFailed: the file cannot be opened.
         """
         file = self._open_checked(info)
@@ -166,7 +167,11 @@ class SnapshotStore:
         file = self._files.open(path)
         fault = check(file.view(), info)
         if fault is not None:
+            found = read_header(file.view())
             file.close()
+            if isinstance(found, SnapshotInfo) and found != info:
+                # A save of the same index has renamed its file, and not yet recorded it.
+                raise SnapshotGone(path)
             self._snapshots.remove(info)
             self._damaged.append(SnapshotDamaged(path, fault))
             raise self._damaged[-1]
@@ -292,8 +297,8 @@ class SnapshotStore:
     def _take_in(self, name: str, info: SnapshotInfo) -> None:
         """Rename a complete and synced file durably; delete damaged ones, and the oldest beyond three."""
         path = self._path_of(info.index)
+        self._files.rename(f"{self._directory}/{name}", path)
         with self._lock:
-            self._files.rename(f"{self._directory}/{name}", path)
             # A receiver of a snapshot that was saved again begins with the new one.
             for sent in [sent for sent in self._sending if sent.index == info.index]:
                 self._sending.pop(sent).close()

@@ -59,7 +59,6 @@ class ShellStateMachine:
 
     Attributes:
         is_loaded: a snapshot was loaded since the last check.
-        is_loading: some pieces of a snapshot were loaded, but not all.
     """
 
     def __init__(
@@ -72,7 +71,7 @@ class ShellStateMachine:
         take_save_time: Callable[[], None],
         on_loaded: Callable[[], None],
     ) -> None:
-        self.is_loaded = self.is_loading = False
+        self.is_loaded = False
         self._pieces_count = pieces_count
         self._machine = SimStateMachine()
         self._spend = spend
@@ -116,12 +115,11 @@ class ShellStateMachine:
     def snapshot_load(self, content: bytes) -> None:
         """Replace the state by the one that `snapshot_save` returned."""
         self._machine.snapshot_load(content)
-        self.is_loaded, self.is_loading = True, False
+        self.is_loaded = True
         self._on_loaded()
 
     def snapshot_loading(self, content: bytes) -> Iterator[None]:
         """Load a snapshot in several pieces, of which only the last changes the state."""
-        self.is_loading = True
         for _ in range(self._pieces_count - 1):
             yield
         self.snapshot_load(content)
@@ -169,7 +167,7 @@ class StateChecks:
             life.deleted_files_count = deleted_files_count
             self.add(StateWork.HEAD_DELETED)
         begin_index, snapshot_index = life.store.begin_index, -1 if node.snapshot is None else node.snapshot.index
-        if snapshot_index < begin_index - 1 and not machine.is_loading:
+        if snapshot_index < begin_index - 1:
             text = f"{life.node_id} has the snapshot {snapshot_index} and a log that begins at {begin_index}"
             raise Violation("a restart finds its state", text)
         self._look_at_install(life)

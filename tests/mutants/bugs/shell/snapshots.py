@@ -16,6 +16,10 @@ from tests.mutants.bugs.shell.general import FAILED, READ, STUCK
 from tests.mutants.mutant import Mutant, ShellSeeds, Tests
 
 NODE = "tests/unit/dledger/node"
+RECEIVED = (
+    "tests/unit/dledger/core/test_catch_up.py::"
+    "test_save_that_is_reported_after_a_reset_does_not_replace_the_received_snapshot"
+)
 KEPT = (
     "tests/unit/dledger/core/test_catch_up.py::"
     "test_installation_keeps_its_snapshot_while_newer_ones_are_saved_until_it_is_gone"
@@ -186,6 +190,13 @@ def request_of_a_snapshot_before_the_first_entry_is_dropped(patch):
     patch.setattr(Applier, "request_snapshot", request_snapshot)
 
 
+def report_of_an_old_save_replaces_the_received_snapshot(patch):
+    def on_snapshot_saved(state, snapshot):
+        state.snapshot = snapshot
+
+    patch.setattr(catch_up, "on_snapshot_saved", on_snapshot_saved)
+
+
 MUTANTS = (
     Mutant(
         restart_applies_the_last_entry_of_the_snapshot_again,
@@ -236,6 +247,11 @@ MUTANTS = (
         snapshot_counts_before_the_core_knows_it,
         "deleted entries are in a snapshot that can be sent",
         Tests(f"{NODE}/test_state_machine_runner.py::test_no_snapshot_counts_before_the_core_knows_it"),
+    ),
+    Mutant(
+        report_of_an_old_save_replaces_the_received_snapshot,
+        "deleted entries are in a snapshot that can be sent",
+        Tests(RECEIVED),
     ),
     Mutant(installation_begins_with_the_newest_snapshot_at_each_attempt, "liveness", Tests(KEPT)),
     Mutant(

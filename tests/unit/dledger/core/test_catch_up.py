@@ -109,6 +109,32 @@ def test_node_that_started_from_a_snapshot_can_send_it(group):
     assert cluster["c"].raft.state.snapshot == snapshot
 
 
+def test_save_that_is_reported_after_a_reset_does_not_replace_the_received_snapshot(group):
+    """Found by simulation (shell, seed 10001 with damaged snapshots): the node had no snapshot to send any more."""
+    received = SnapshotInfo(index=17, term=1, size_bytes=2_500, checksum=7)
+    cluster, _ = lagging(group, snapshot=received)
+    cluster.heal()
+    cluster.tick(1_500)
+    follower = cluster["c"]
+
+    follower.step(SnapshotSaved(SnapshotInfo(index=4, term=1, size_bytes=2_500, checksum=7)))
+
+    assert follower.raft.snapshot == received
+
+
+@pytest.mark.parametrize("index", [17, 20])
+def test_save_of_the_received_state_or_a_later_one_replaces_the_received_snapshot(group, index):
+    cluster, _ = lagging(group, snapshot=SnapshotInfo(index=17, term=1, size_bytes=2_500, checksum=7))
+    cluster.heal()
+    cluster.tick(1_500)
+    follower = cluster["c"]
+    saved = SnapshotInfo(index, term=1, size_bytes=2_600, checksum=8)
+
+    follower.step(SnapshotSaved(saved))
+
+    assert follower.raft.snapshot == saved
+
+
 def test_snapshot_that_ends_before_the_log_begins_is_not_sent(group):
     cluster, _ = lagging(group, snapshot=SnapshotInfo(index=3, term=1, size_bytes=10, checksum=7))
     cluster.heal()

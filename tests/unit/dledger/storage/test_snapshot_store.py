@@ -210,6 +210,52 @@ def test_chunks_of_older_snapshots_are_read_while_one_is_saved(store):
     assert store.load(saved) == b"newnewnew"
 
 
+class FilesWithReader(OsFiles):
+    """Calls `read` in another thread before and after each rename, removal and sync of a directory."""
+
+    def __init__(self, reader):
+        super().__init__()
+        self.read = None
+        self._reader = reader
+
+    def _read(self):
+        if self.read is not None:
+            self._reader.submit(self.read).result(PATIENCE_S)
+
+    def rename(self, path, new_path):
+        self._read()
+        super().rename(path, new_path)
+        self._read()
+
+    def remove(self, path):
+        self._read()
+        super().remove(path)
+        self._read()
+
+    def sync_directory(self, path):
+        self._read()
+        super().sync_directory(path)
+        self._read()
+
+
+@pytest.mark.parametrize(("index", "are_left"), [(3, (True, True, False)), (4, (False, True, True))])
+def test_file_operations_of_a_save_delay_no_reader(tmp_path, index, are_left):
+    """Found by simulation (shell): a reader, which is the event loop, waited for the rename."""
+    with ThreadPoolExecutor(1) as reader:
+        files = FilesWithReader(reader)
+        store = SnapshotStore.open(files, f"{tmp_path}/n0")
+        older = [store.save(index, 1, b"old") for index in range(1, 4)]
+        seen = []
+        files.read = lambda: seen.append(tuple(store.read_chunk(info, 0, 100) is not None for info in older))
+
+        saved = store.save(index, 1, b"new")
+
+    assert list(dict.fromkeys(seen)) == [(True, True, True), are_left]
+    assert store.damaged == ()
+    assert store.load(saved) == b"new"
+    store.close()
+
+
 def test_snapshot_in_transfer_starts_again_when_it_is_saved_again(store, open_store):
     info, target = store.save(1, 7, STATE), open_store("n1")
     send(store, target, info, until=3000)
