@@ -1,7 +1,8 @@
 """One byte of a store is changed: it is never served or pushed, and no guarantee is violated.
 
 Every byte of every file, in several patterns, before the store is opened and while it is open. The short form flips one
-bit of each byte and sets the byte to 0 and to 0xff; `make bit-flips` runs the long form with every bit.
+bit of each byte and sets the byte to 0 and to 0xff, and inside of long bodies, which one checksum covers, it changes one
+byte in seven; `make bit-flips` runs the long form with every bit of every byte.
 """
 
 import os
@@ -12,6 +13,7 @@ import pytest
 
 from commitlog.record.system_records import MessageEntryCodec
 from dledger.entries.format.codec import RAW_ENTRY_CODEC
+from dledger.entries.format.entry import HEADER_SIZE
 from dledger.entries.membership_file import MembershipFile, drop_unheld
 from dledger.entries.push_check import check_payload
 from dledger.entries.store import EntryStore
@@ -30,6 +32,11 @@ INCARNATION = 77
 KINDS = ("data", "index", "currterm", "checkpoint", "loghead", "membership")
 # The membership file is padded with spaces after its text; one byte in this many is changed.
 FILLER_STRIDE = 1 if IS_LONG else 211
+# Inside of a body that is longer than its ends, one byte in this many is changed.
+BODY_STRIDE = 1 if IS_LONG else 7
+# Bytes at both ends of a body that are all changed; of a message those before and after its own body.
+BODY_ENDS = 16
+MESSAGE_ENDS = 128
 
 
 def message_codec():
@@ -69,6 +76,14 @@ class SmallStore:
         self.hard_state = HardState(7, "n1")
         work.kill()
         self.disk = work.disk
+        self.inner_positions = self._inner_positions()
+
+    def _inner_positions(self):
+        """Return the positions in the log of all bytes inside of bodies, far from their ends."""
+        store, _, _ = open_damaged(killed(self.disk).disk, self.codec)
+        bodies = [(entry.position + HEADER_SIZE, entry.position + entry.size) for entry in map(store.get, self.log)]
+        ends = BODY_ENDS if self.codec is RAW_ENTRY_CODEC else MESSAGE_ENDS
+        return {at for begin, end in bodies for at in range(begin + ends, end - ends)}
 
     def places(self, kind):
         """Yield (directory, name, position, new byte) for each way to change one byte of the files of a kind."""
@@ -76,8 +91,11 @@ class SmallStore:
             for name, inode in sorted(directory.cached.items()):
                 if kind in (name, path.rpartition("/")[2]):
                     text_end = len(inode.cache.rstrip(b" "))
+                    log_begin = int(name) if kind == "data" else None
                     for position, byte in enumerate(inode.cache):
-                        if position <= text_end or position % FILLER_STRIDE == 0:
+                        is_inner = log_begin is not None and log_begin + position in self.inner_positions
+                        stride = FILLER_STRIDE if position > text_end else BODY_STRIDE if is_inner else 1
+                        if position % stride == 0:
                             yield from ((path, name, position, value) for value in patterns(position, byte))
 
 
