@@ -32,6 +32,8 @@ _NEVER_CONNECTED = (
     "DNS resolution failed",
     "empty address list",
 )
+# A node that was reached says that it did not begin the call.
+_NOT_BEGUN = (NOT_BEGUN, AccessUnknown.PREFIX)
 
 _BAD_CERTIFICATE = re.compile("CERTIFICATE_VERIFY_FAILED: ([^:]+)")
 _TLS_REASONS = (
@@ -74,9 +76,7 @@ def never_left(code: grpc.StatusCode, details: str) -> bool:
     """Return whether a node has certainly not begun a call that ended like this; another node may serve it."""
     if code is grpc.StatusCode.UNIMPLEMENTED:
         return True
-    return code is grpc.StatusCode.UNAVAILABLE and details.startswith(
-        (*_NEVER_CONNECTED, NOT_BEGUN, AccessUnknown.PREFIX)
-    )
+    return code is grpc.StatusCode.UNAVAILABLE and details.startswith((*_NEVER_CONNECTED, *_NOT_BEGUN))
 
 
 def describe(address: str, code: grpc.StatusCode, details: str, service: str = "LogService") -> str:
@@ -85,7 +85,7 @@ def describe(address: str, code: grpc.StatusCode, details: str, service: str = "
         return f"{address} did not answer in time"
     if code is grpc.StatusCode.UNIMPLEMENTED:
         return f"{address} answers gRPC but has no {service}: is this the node's client_address?"
-    if never_left(code, details) and not details.startswith(AccessUnknown.PREFIX):
+    if code is grpc.StatusCode.UNAVAILABLE and details.startswith(_NEVER_CONNECTED):
         return f"{address} is not reachable ({_reason(details)})"
     return f"{address}: {code.name} {details}".rstrip()
 

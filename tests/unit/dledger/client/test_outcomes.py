@@ -16,6 +16,7 @@ from dledger.client.outcomes import Appended, Refused, name_of, places_of, raise
 from dledger.client.retry import Backoff, is_worth_trying
 from dledger.entries.format.entry import MAX_BODY_BYTES
 from dledger.errors import AccessUnknown, Overloaded, OverQuota, RepeatLater, ResponseCode, outcome_of
+from dledger.frames.codec import NOT_BEGUN
 from dledger.v1.log_pb2 import AppendResponse
 from store.errors import Certainty
 
@@ -125,6 +126,12 @@ def test_node_that_refuses_the_client_is_not_asked_again() -> None:
 
 def test_unreachable_node_is_reported_in_plain_words() -> None:
     assert "node is not reachable (Connection refused)" == describe("node", grpc.StatusCode.UNAVAILABLE, REFUSED)
+
+
+@pytest.mark.parametrize("text", [NOT_BEGUN, f"{AccessUnknown.PREFIX}user ann"])
+def test_node_that_did_not_begin_the_call_is_not_called_unreachable(text: str) -> None:
+    assert f"node: UNAVAILABLE {text}" == describe("node", grpc.StatusCode.UNAVAILABLE, text)
+    assert never_left(grpc.StatusCode.UNAVAILABLE, text)
 
 
 @pytest.mark.parametrize("code", list(ResponseCode))
