@@ -1,8 +1,8 @@
 """One byte of a store is changed: it is never served or pushed, and no guarantee is violated.
 
 Every byte of every file, in several patterns, before the store is opened and while it is open. The short form flips one
-bit of each byte and sets the byte to 0 and to 0xff, and inside of long bodies, which one checksum covers, it changes one
-byte in seven; `make bit-flips` runs the long form with every bit of every byte.
+bit of each byte and sets the byte to 0 and to 0xff. Inside of long bodies, which one checksum covers, it changes one
+byte in seven. `make bit-flips` runs the long form with every bit of every byte.
 """
 
 import os
