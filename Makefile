@@ -5,7 +5,7 @@
 PYTHON ?= python3
 # make demo: the input file; empty = the sources of Python's standard library.
 INPUT ?=
-# make sim: the number of simulated runs, and the seed of the first.
+# make sim, sim-shell: the number of simulated runs, and the seed of the first.
 SEEDS ?= 5000
 SEED ?= 1
 # make sim-long: run for this number of hours; the ledger gets a line for each batch of runs.
@@ -64,7 +64,7 @@ export PYTHONDONTWRITEBYTECODE :=
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check lint format type contracts proto verify-proto advisories spark waiting computing unit scenarios sim sim-long sim-coverage crashpoints bit-flips stalls mutants mutants-blind chaos \
+.PHONY: help setup demo test check lint format type contracts proto verify-proto advisories spark waiting computing unit scenarios sim sim-shell sim-long sim-coverage crashpoints bit-flips stalls mutants mutants-blind chaos \
 	fuzz interop bench bench-spark docs wheel wheel-client lock audit \
 	cluster-up cluster-down cluster-status clean distclean
 
@@ -156,6 +156,9 @@ scenarios: $(READY) ## The scripts of tests/scenarios, and random ones (SEEDS=50
 
 sim: $(READY) ## Simulated runs of three and five nodes with faults of every kind; a table (SEEDS=5000 SEED=1)
 	@$(BIN)/python -m dledger.testing --seed $(SEED) --seeds $(SEEDS) --jobs $(WORKERS) --table
+
+sim-shell: $(READY) ## Simulated runs of clients, connections and whole nodes with faults; a line for each (SEEDS=500 SEED=1)
+	@$(BIN)/python -m dledger.testing --shell --seed $(SEED) --seeds $(if $(filter file,$(origin SEEDS)),500,$(SEEDS)) --jobs $(WORKERS)
 
 sim-long: $(READY) ## The same with seeds that were never run, for HOURS=1, or SEEDS=n of them; a line a batch in docs/simulation-ledger.txt
 	@$(BIN)/python -m dledger.testing $(LONG) --seeds 1000 --jobs $(WORKERS) --table --ledger $(LEDGER)

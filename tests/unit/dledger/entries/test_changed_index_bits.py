@@ -8,12 +8,14 @@ from random import Random
 
 import pytest
 
+from dledger.entries.index import EntryIndex
 from dledger.entries.store import EntryStore, EntryStoreConfig
 from dledger.testing.disk.disk import SimDisk
 from dledger.testing.disk.files import SimFiles
 from dledger.testing.faults import FaultCounts
 from dledger.types import UNKNOWN_TERM
 from store.errors import CorruptData
+from store.fs.mapped_file_queue import MappedFileQueue
 
 CONFIG = EntryStoreConfig(data_file_size_bytes=4096, index_file_size_bytes=32 * 16)
 # Of a unit of 32 bytes (magic, position, size, index, term): (offset, size) of each field, and some bits of it.
@@ -124,3 +126,15 @@ def test_data_file_whose_last_header_is_damaged_can_be_deleted():
     assert (store.begin_index, store.begin_position, store.begin_prev_term) == (6, 8192, UNKNOWN_TERM)
     assert store.get(6).body == bytes(976)
     store.abandon()
+
+
+def test_units_of_a_file_that_is_gone_are_reported_with_their_place(machine):
+    """Only a removal of files while the log is open can cause it: an opening rebuilds them."""
+    queue = MappedFileQueue(machine.process(), "/n0/index", CONFIG.index_file_size_bytes)
+    index = EntryIndex(queue)
+
+    for read in (lambda: index.fields(17), lambda: index.last_where(17, 18, bool), lambda: index.positions(17, 18)):
+        with pytest.raises(CorruptData, match="the index unit of entry 1[78], found no such file") as raised:
+            read()
+        assert raised.value.path == "/n0/index"
+        assert raised.value.position in (17 * 32, 18 * 32)
