@@ -134,7 +134,7 @@ def test_units_of_a_file_that_is_gone_are_reported_with_their_place(machine):
     index = EntryIndex(queue)
 
     for read in (lambda: index.fields(17), lambda: index.last_where(17, 18, bool), lambda: index.positions(17, 18)):
-        with pytest.raises(CorruptData, match="the index unit of entry 1[78], found no such file") as raised:
+        with pytest.raises(CorruptData, match=r"the index unit of entry 1[78], found no such file") as raised:
             read()
         assert raised.value.path == "/n0/index"
         assert raised.value.position in (17 * 32, 18 * 32)
