@@ -56,7 +56,7 @@ class ReplicatedState:
         self._state = state
         self._queue_ends = queue_ends
         self._applied_index = applied_index
-        # Log offset by index of the snapshot, for snapshots whose save is not confirmed yet.
+        # Smallest log offset by index of the snapshot, for snapshots whose save is not confirmed yet.
         self._tried: dict[int, int] = {}
         # The snapshot of the last `note_snapshot`, compared by identity.
         self._noted: SnapshotInfo | None = None
@@ -89,7 +89,9 @@ class ReplicatedState:
         loaded, queues = self.loaded, self._queue_ends()
         if loaded is not None:
             queues = queues.joined(loaded)
-        self._tried[self._applied_index()] = queues.offset
+        # A snapshot of this index may be durable, but not noted yet: it has the smaller offset.
+        index = self._applied_index()
+        self._tried[index] = min(self._tried.get(index, queues.offset), queues.offset)
         yield encode_queue_ends(queues)
         yield from self._state.snapshot_save()
 

@@ -234,8 +234,8 @@ class PeerTransport:
 
     @property
     def non_members(self) -> list[str]:
-        """Ids of the nodes that are connected, or dialled, but not members."""
-        return [peer_id for peer_id, link in self._links.items() if not link.is_member]
+        """Ids of the nodes that are connected, or dialled, but not members; any thread may read it."""
+        return [peer_id for peer_id, link in list(self._links.items()) if not link.is_member]
 
     @property
     def refused_counts(self) -> Mapping[str, int]:

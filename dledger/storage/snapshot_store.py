@@ -304,7 +304,9 @@ class SnapshotStore:
                 self._sending.pop(sent).close()
             others = [other for other in self._snapshots if other.index != info.index]
             self._snapshots = sorted([info, *others], key=lambda other: other.index, reverse=True)
-            old_paths = [damaged.path for damaged in self._damaged if damaged.path != path]
+            # The file of a damaged snapshot may have been replaced since by a good one.
+            kept_paths = {self._path_of(kept.index) for kept in self._snapshots[:SNAPSHOTS_MAX]}
+            old_paths = [damaged.path for damaged in self._damaged if damaged.path not in kept_paths]
             old_paths += [self._path_of(old.index) for old in self._snapshots[SNAPSHOTS_MAX:]]
             del self._snapshots[SNAPSHOTS_MAX:]
         # Before older ones are deleted. `read_chunk` opens none of those any more.

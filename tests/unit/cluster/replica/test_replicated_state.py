@@ -181,6 +181,14 @@ def test_snapshot_that_is_saved_again_counts_only_once_it_is_saved():
     assert machine.machine.retention_offset(newest) == 2500
 
 
+def test_save_that_begins_again_does_not_raise_the_offset_of_the_saved_one():
+    """Found by review: the second save had not ended, and may never end, when the first one was noted."""
+    machine = Machine()
+    machine.save(10, 1000)
+    machine.save(10, 2000)
+    assert machine.floor(10) == 1000
+
+
 def test_node_that_loaded_a_snapshot_keeps_the_log_after_it():
     machine = Machine()
     machine.save(10, 1000)

@@ -210,6 +210,20 @@ def test_chunks_of_older_snapshots_are_read_while_one_is_saved(store):
     assert store.load(saved) == b"newnewnew"
 
 
+@pytest.mark.parametrize("other_index", [5, 15])
+def test_snapshot_that_replaced_a_damaged_one_is_not_deleted_with_it(store, tmp_path, other_index):
+    damaged = store.save(10, 1, STATE)
+    path = tmp_path / "n0/snapshot" / f"{10:020d}"
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    assert store.read_chunk(damaged, 0, 1) is None
+    replaced = store.save(10, 1, STATE)
+
+    store.save(other_index, 1, b"another")
+
+    assert replaced in store.snapshots
+    assert store.load(replaced) == STATE
+
+
 class FilesWithReader(OsFiles):
     """Calls `read` in another thread before and after each rename, removal and sync of a directory."""
 
