@@ -22,8 +22,8 @@ from commitlog.replicated.put_outcomes import put_outcome
 from dledger.entries.format.entry import HEADER_SIZE
 from dledger.errors import ResponseCode
 from dledger.pending.appends import AppendResult
-from dledger.types import NO_INDEX
-from store.errors import Certainty, CorruptData, IllegalMessage
+from dledger.types import NO_INDEX, NO_TERM
+from store.errors import Certainty, CorruptData, IllegalMessage, StoreStopped
 from store.model.commit_log import PendingPut, Places, PutOutcome, RawLog
 from store.model.message import LOOPBACK, Host, Message
 
@@ -101,7 +101,8 @@ class DLedgerCommitLog:
         self._appended_timestamp = NO_TIMESTAMP
         # Entries that were committed at the last stop are committed, although the restarted node learns it only from a
         # leader.
-        self._saved_commit_index = entries.recovered_checkpoint.committed_index
+        self._saved_commit_index = min(entries.recovered_checkpoint.committed_index, entries.last_index)
+        self._saved_commit_term = self._term_at(self._saved_commit_index)
         # Cache of the last (commit index, position after it).
         self._end = (NO_INDEX, entries.begin_position)
 
@@ -109,8 +110,34 @@ class DLedgerCommitLog:
 
     @property
     def commit_index(self) -> int:
-        """The last readable entry: committed, and in this node's log; less than `begin_index` if there is none."""
-        return min(max(self._node.commit_index, self._saved_commit_index), self._entries.last_index)
+        """The last readable entry: committed, and in this node's log; less than `begin_index` if there is none.
+
+        Raises:
+            store.errors.StoreStopped: another leader truncated entries that were readable; the node must stop.
+        """
+        known = self._node.commit_index
+        if self._saved_commit_index > known:
+            self._check_saved_commit()
+        return min(max(known, self._saved_commit_index), self._entries.last_index)
+
+    def _check_saved_commit(self) -> None:
+        """Check that no leader has truncated the entries that were committed at the last stop.
+
+        The core prevents it where every acknowledged entry is durable. Otherwise a majority may have lost its newest
+        entries in a power cut; queues that have units of them are cut at the next start.
+        """
+        index, term = self._saved_commit_index, self._saved_commit_term
+        if self._entries.begin_index <= index and self._term_at(index) != term:
+            raise StoreStopped(
+                f"entry {index} of term {term} was committed at the last stop, and another leader does not have it: a "
+                "majority of the nodes lost entries that were not synced (flush = async). The queues are repaired from "
+                "the log at the next start"
+            )
+
+    def _term_at(self, index: int) -> int:
+        """Return the term of an entry of this node's log; -1 if the log does not have it."""
+        entries = self._entries
+        return entries.term_at(index) if entries.begin_index <= index <= entries.last_index else NO_TERM
 
     @property
     def begin_offset(self) -> int:

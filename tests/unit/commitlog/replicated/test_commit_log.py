@@ -6,7 +6,7 @@ import pytest
 
 from commitlog.replicated.put_outcomes import put_outcome
 from dledger.errors import Outcome, ResponseCode, outcome_of
-from store.errors import Certainty, CorruptData, IllegalMessage
+from store.errors import Certainty, CorruptData, IllegalMessage, StoreStopped
 from store.model.commit_log import PutStatus
 from store.model.message import LOOPBACK
 from tests.support.records import encode_record
@@ -53,6 +53,54 @@ def test_uncommitted_messages_are_neither_read_nor_scanned(led):
     led.node.commit()
     assert led.log.find(position + 48).body == b"hello"
     assert len(led.scanned()) == 1
+
+
+@pytest.fixture
+def restarted(open_log):
+    """A log with entries 0 to 4, all of term 1 and committed at the last stop, of a node that knows none of it yet."""
+    opened = open_log()
+    opened.node.lead(1)
+    put(opened, *[message(b"%d" % number) for number in range(4)])
+    opened.node.commit()
+    opened.node.flush()
+    opened.close()
+    return open_log()
+
+
+def test_entries_that_were_committed_at_the_last_stop_are_read_at_once(restarted):
+    assert (restarted.node.commit_index, restarted.log.commit_index) == (-1, 4)
+    assert len(restarted.scanned()) == 4
+
+
+@pytest.mark.parametrize("appended", [0, 1, 2, 5])
+def test_truncation_of_entries_that_were_committed_at_the_last_stop_stops_the_store(restarted, appended):
+    """Found by review: after it uncommitted entries of another leader were read and dispatched."""
+    restarted.store.truncate(3)
+    if appended:
+        restarted.store.append([b"x"] * appended, 3, 2)
+
+    with pytest.raises(StoreStopped, match=r"entry 4 of term 1 was committed .* \(flush = async\)"):
+        _ = restarted.log.commit_index
+
+
+def test_truncation_after_the_entries_that_were_committed_at_the_last_stop_is_ordinary(restarted):
+    restarted.store.append([b"x"] * 3, 5, 2)
+    restarted.store.truncate(5)
+    restarted.store.append([b"x"] * 3, 5, 3)
+
+    assert restarted.log.commit_index == 4
+    restarted.node.commit(6)
+    assert restarted.log.commit_index == 6
+
+
+def test_log_that_was_replaced_by_a_later_one_knows_what_its_node_knows(restarted):
+    end = restarted.store.end_position
+    restarted.store.reset(10, end, 3, caught_up_index=10)
+
+    assert restarted.log.commit_index <= 9
+    restarted.store.append([b"x"] * 2, 10, 3)
+    restarted.node.commit(10)
+    assert restarted.log.commit_index == 10
 
 
 def test_leaders_entries_are_skipped_and_hidden(led):
