@@ -14,6 +14,8 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from store.errors import DiskFull
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -82,10 +84,15 @@ class LoadedQueues:
             continue
 
     def _continue(self, end_s: float) -> bool:
-        """Run steps until `end_s`; return whether none is left."""
+        """Run steps until `end_s`; return whether none is left. After an error the phase begins again."""
         steps, self._steps = self._steps, None
-        for _ in steps or ():
-            if monotonic() >= end_s or self._derived.queues.is_full:
-                self._steps = steps
-                return False
+        try:
+            for _ in steps or ():
+                if monotonic() >= end_s or self._derived.queues.is_full:
+                    self._steps = steps
+                    return False
+        except DiskFull:
+            if not self._is_restoring:
+                self._known = None
+            raise
         return True

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from cluster.replica.loaded_queues import LoadedQueues
+from store.errors import OutOfDescriptors
 from store.model.message import QueueKey
 from store.model.queue_ends import QueueEnds
 from tests.support.message_stores import numbered, open_small
@@ -69,6 +70,29 @@ def test_queues_of_a_deleted_range_are_dropped_in_steps(store, following, monkey
     assert steps == COUNT + 1
     assert set(store.messages.derived.queues.next_offsets().values()) == {0}
     assert machine.loaded is not None, "the ends are restored when that range is dispatched"
+
+
+def test_queues_are_all_dropped_though_one_could_not_be_at_first(store, following, monkeypatch):
+    """Found by review: dispatch continued with queues of the deleted range."""
+    loaded_queues, machine, _ = following
+    monkeypatch.setattr(type(store.log), "begin_offset", property(lambda log: log.end_offset))
+    derived, failures = store.messages.derived, [OutOfDescriptors("a queue", "open", 1024)]
+    in_steps = derived.drop_superseded_queues_in_steps
+
+    def failing(loaded):
+        for number, _ in enumerate(in_steps(loaded)):
+            if number == COUNT // 2 and failures:
+                raise failures.pop()
+            yield
+
+    monkeypatch.setattr(derived, "drop_superseded_queues_in_steps", failing)
+    machine.loaded = ends(1 << 40, 7)
+    with pytest.raises(OutOfDescriptors):
+        loaded_queues.step(float("inf"))
+
+    assert loaded_queues.step(float("inf"))
+    assert failures == []
+    assert set(derived.queues.next_offsets().values()) == {0}
 
 
 def test_dispatch_waits_for_a_flush_while_too_much_is_in_memory(store, following, monkeypatch):
