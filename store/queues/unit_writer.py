@@ -176,24 +176,27 @@ class UnitWriter:
                 self._open.popitem(last=False)[1].file.close()
 
     def _write(self, key: QueueKey, tail: UnitTail, group: _Group) -> None:
-        """Write one tail, unless its owner has taken it, and add its files to the group to sync."""
-        with self._pending.lock:
-            if not tail.is_taken:
-                self._write_units(f"{self._root}/{key.topic}/{key.queue_id}", tail, group)
+        """Write one tail, unless its owner takes it, and add its files to the group to sync.
 
-    def _write_units(self, directory: str, tail: UnitTail, group: _Group) -> None:
-        at = tail.begin_offset * UNIT_SIZE
-        # Also for a tail without units.
-        self._file(directory, at - at % self._file_size, group)
-        for queue_offset, units in tail.parts(tail.begin_offset, tail.end_offset):
-            begin = at = queue_offset * UNIT_SIZE
-            end = begin + len(units)
-            while at < end:
-                file = self._file(directory, at - at % self._file_size, group)
-                part_end = min(end, file.end_offset)
-                file.allocate(at, part_end)
-                file.file.write(units[at - begin : part_end - begin], at - file.begin_offset)
-                at = part_end
+        The lock is released before each file, so that the owner does not wait for the sync of the previous one.
+        """
+        directory = f"{self._root}/{key.topic}/{key.queue_id}"
+        at, end = tail.begin_offset * UNIT_SIZE, tail.end_offset * UNIT_SIZE
+        # Once also for a tail without units, which creates a file.
+        for begin in range(at - at % self._file_size, max(end, at + 1), self._file_size):
+            self._sync_before(directory, begin, tail, group)
+            with self._pending.lock:
+                if tail.is_taken:
+                    return
+                self._write_units(directory, begin, tail, group)
+
+    def _write_units(self, directory: str, begin: int, tail: UnitTail, group: _Group) -> None:
+        """Write the units of a tail that belong into the file at `begin`."""
+        file = self._file(directory, begin, group)
+        for queue_offset, units in tail.parts(begin // UNIT_SIZE, file.end_offset // UNIT_SIZE):
+            at = queue_offset * UNIT_SIZE
+            file.allocate(at, at + len(units))
+            file.file.write(units, at - begin)
 
     def _file(self, directory: str, offset: int, group: _Group) -> MappedFile:
         """Return the file that begins at an offset of its queue; it is created if missing."""
@@ -205,7 +208,7 @@ class UnitWriter:
                 # This process has loaded the queues or created the file, and every sync of it since then has succeeded.
                 opened = self._files.open(path, is_cache_trusted=True)
             else:
-                self._make_space_for_name(directory, offset, group)
+                self._make_space_for_name(directory, group)
                 opened = self._files.create(path, self._file_size, is_sparse=True)
                 group.names[directory] = None
             file = self._open[path] = MappedFile(opened, offset, is_allocated=False)
@@ -222,21 +225,30 @@ class UnitWriter:
                 group.names[above] = None
         group.files[path] = file
 
-    def _make_space_for_name(self, directory: str, offset: int, group: _Group) -> None:
-        """Ensure that a file can be created in a directory, and that a crash leaves no gap before it."""
+    def _make_space_for_name(self, directory: str, group: _Group) -> None:
+        """Ensure that a file can be created in a directory."""
         if not self._files.is_directory(directory):
             self._files.make_directory(directory, is_durable=False)
             group.names[directory.rpartition("/")[0]] = None
-        before = f"{directory}/{name_of(offset - self._file_size)}"
-        if offset and self._files.exists(before):
-            # Name and size of a file are synced before the next one is created. Data that may be wrong after a crash is
-            # then only in the last file, or after the durable end.
+
+    def _sync_before(self, directory: str, begin: int, tail: UnitTail, group: _Group) -> None:
+        """Sync name and size of the previous file before the file at `begin` is created.
+
+        Data that may be wrong after a crash is then only in the last file, or after the durable end, and there is no
+        gap.
+        """
+        path, before = (f"{directory}/{name_of(max(offset, 0))}" for offset in (begin, begin - self._file_size))
+        with self._pending.lock:
+            if not begin or tail.is_taken or path in self._open or self._files.exists(path):
+                return
+            if not self._files.exists(before):
+                return
             file = self._open.pop(before, None)
             last = self._files.open(before) if file is None else file.file
-            last.sync()
-            self._files.sync_directory(directory)
-            last.close()
             group.files.pop(before, None)
+        last.sync()
+        self._files.sync_directory(directory)
+        last.close()
 
 
 class UnitsTicket(DerivedFilesTicket):
