@@ -29,18 +29,17 @@ if TYPE_CHECKING:
 
 # Tails written and synced in one step, at most: about 10 ms.
 GROUP_TAILS_MAX: Final = 32
-# A tail up to this size is written together with others, so that the owner, which may wait for it, waits for 1 MiB.
+# A tail up to this size is written together with others; so the lock is held for at most 1 MiB at a time.
 _SMALL_TAIL_BYTES_MAX: Final = 32 << 10
 
 
 class _Group:
-    """Files and directories that are synced together, and small tails that are written together before that."""
+    """Files that are synced together, and small tails that are written together before that."""
 
-    __slots__ = ("files", "names", "small")
+    __slots__ = ("files", "small")
 
     def __init__(self) -> None:
         self.files: dict[str, MappedFile] = {}
-        self.names: dict[str, None] = {}  # directories; a dictionary keeps their order
         self.small: list[tuple[QueueKey, UnitTail, str, int]] = []  # each with its directory and the begin of its file
 
     @property
@@ -60,7 +59,16 @@ class UnitWriter:
         open_files_max: files kept open.
     """
 
-    __slots__ = ("_file_size", "_files", "_named", "_open", "_open_files_max", "_pending", "_root")
+    __slots__ = (
+        "_file_size",
+        "_files",
+        "_open",
+        "_open_files_max",
+        "_pending",
+        "_root",
+        "_synced_directories",
+        "_unsynced_directories",
+    )
 
     def __init__(self, files: Files, root: str, file_size: int, pending: PendingUnits, open_files_max: int) -> None:
         self._files = files
@@ -72,7 +80,10 @@ class UnitWriter:
         # each group.
         self._open: OrderedDict[str, MappedFile] = OrderedDict()
         # Directories that this process has synced: a killed process may have left names that are not durable.
-        self._named: set[str] = set()
+        self._synced_directories: set[str] = set()
+        # Directories with names that may not be durable; a dictionary keeps their order. Kept when a group fails, because
+        # the next one finds these names already there.
+        self._unsynced_directories: dict[str, None] = {}
 
     def write(self, tails: Sequence[tuple[QueueKey, UnitTail]]) -> None:
         """Write tails to files, durably, in groups of no more files than may stay open.
@@ -136,7 +147,7 @@ class UnitWriter:
         return FileWrite(f"{directory}/{name_of(begin)}", position, memoryview(tail.data), allocated_end - position)
 
     def _write_or_close(self, key: QueueKey, tail: UnitTail, group: _Group) -> _Group:
-        """Write one tail, after all files are synced and closed if no descriptor is left; return the group to sync."""
+        """Write one tail and return the group to sync. Without a free descriptor, sync and close all files first."""
         try:
             self._write(key, tail, group)
         except OutOfDescriptors:
@@ -149,15 +160,16 @@ class UnitWriter:
 
     def _sync(self, group: _Group) -> _Group:
         """Make a group durable; return the next one."""
-        names = list(group.names)
+        directories = list(self._unsynced_directories)
         self._files.sync_all([file.file for file in group.files.values()], ())
         try:
-            self._files.sync_all((), names)
+            self._files.sync_all((), directories)
         except OutOfDescriptors:
             self._close_beyond(0)
-            for name in names:
-                self._files.sync_directory(name)
-        self._named.update(names)
+            for directory in directories:
+                self._files.sync_directory(directory)
+        self._synced_directories.update(directories)
+        self._unsynced_directories.clear()
         return _Group()
 
     def forget(self, directory: str) -> None:
@@ -208,9 +220,9 @@ class UnitWriter:
                 # This process has loaded the queues or created the file, and every sync of it since then has succeeded.
                 opened = self._files.open(path, is_cache_trusted=True)
             else:
-                self._make_space_for_name(directory, group)
+                self._ensure_directory(directory)
+                self._unsynced_directories[directory] = None
                 opened = self._files.create(path, self._file_size, is_sparse=True)
-                group.names[directory] = None
             file = self._open[path] = MappedFile(opened, offset, is_allocated=False)
         else:
             self._open.move_to_end(path)
@@ -218,18 +230,19 @@ class UnitWriter:
         return file
 
     def _add(self, path: str, file: MappedFile, directory: str, group: _Group) -> None:
-        """Add a written file to the group, and the names that this process has not synced yet."""
+        """Add a written file to the group, and note the directories that this process has not synced yet."""
         topic = directory.rpartition("/")[0]
         for above in (directory, topic, self._root, self._root.rpartition("/")[0]):
-            if above not in self._named:
-                group.names[above] = None
+            if above not in self._synced_directories:
+                self._unsynced_directories[above] = None
         group.files[path] = file
 
-    def _make_space_for_name(self, directory: str, group: _Group) -> None:
-        """Ensure that a file can be created in a directory."""
+    def _ensure_directory(self, directory: str) -> None:
         if not self._files.is_directory(directory):
+            topic = directory.rpartition("/")[0]
+            # Also the root, which gets the name of a new topic.
+            self._unsynced_directories.update(dict.fromkeys((topic, self._root)))
             self._files.make_directory(directory, is_durable=False)
-            group.names[directory.rpartition("/")[0]] = None
 
     def _sync_before(self, directory: str, begin: int, tail: UnitTail, group: _Group) -> None:
         """Sync name and size of the previous file before the file at `begin` is created.

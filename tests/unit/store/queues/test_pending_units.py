@@ -268,6 +268,56 @@ def test_full_disk_loses_nothing_and_the_next_flush_continues(tmp_path, queues, 
     assert files_of(tmp_path) == built(tmp_path / "again", [messages(0, 65)])
 
 
+class DiskWithoutBlocks(FaultyDisk):
+    """Has room for names, but not for data while `has_blocks` is false; records the directories that are synced."""
+
+    def __init__(self):
+        super().__init__()
+        self.has_blocks = True
+        self.synced = set()
+
+    def create(self, path, size, *, is_sparse=False):
+        return FileWithoutBlocks(self, super().create(path, size, is_sparse=is_sparse))
+
+    def sync_all(self, files, directories):
+        self.synced.update(directories)
+        super().sync_all(files, directories)
+
+
+class FileWithoutBlocks(FaultyFile):
+    def allocate(self, position, size):
+        if not self._disk.has_blocks:
+            raise DiskFull(self.path, size)
+        super().allocate(position, size)
+
+
+@pytest.mark.parametrize("key", [KEY, QueueKey("orders", 7), QueueKey("bills", 0)], ids=["file", "queue", "topic"])
+def test_names_created_before_the_disk_was_full_are_synced_by_the_next_flush(tmp_path, key):
+    disk = DiskWithoutBlocks()
+    queues = ConsumeQueues(disk, str(tmp_path), FILE_SIZE)
+    queues.load()
+    queues.append(batch_of(messages(0, 52)))
+    queues.flush()
+    begin = 52 if key == KEY else 0
+    queues.append(batch_of(messages(begin, begin + 1, key=key, base=5200)))
+    disk.has_blocks = False
+    with pytest.raises(DiskFull):
+        queues.flush()
+
+    disk.has_blocks = True
+    disk.synced.clear()
+    queues.flush()
+    queues.close()
+
+    root = f"{tmp_path}/consumequeue"
+    expected = {f"{root}/{key.topic}/{key.queue_id}"}
+    if key != KEY:
+        expected.add(f"{root}/{key.topic}")
+    if key.topic != KEY.topic:
+        expected.add(root)
+    assert disk.synced >= expected
+
+
 def test_after_a_full_disk_units_are_added_to_those_that_did_not_fit(tmp_path, queues, disk):
     """The error references the failed write, and with it a view of the units, for as long as it is referenced."""
     queues.append(batch_of(messages(0, 20)))
