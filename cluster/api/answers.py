@@ -6,7 +6,6 @@ Not here: the calls (`put_calls`, `read_calls`, `query_calls`, `group_calls`, `t
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from cluster.protocol.errors import failure_of
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
 
     from cluster.broker.core import BrokerCore
     from store.model.dispatch_batch import Skipped
-
-logger = logging.getLogger(__name__)
 
 DONE: Final = answer_pb2.Answer(certainty=answer_pb2.CERTAINTY_DONE)
 _READ_MODES: Final[dict[int, ReadMode]] = {
@@ -64,35 +61,23 @@ def leader_hint(core: BrokerCore) -> log_pb2.LeaderHint:
     return log_pb2.LeaderHint(id=status.leader_id, address=status.leader_address)
 
 
-def skipped_to_pb(core: BrokerCore, topic: str, queue_id: int, skips: Sequence[Skip]) -> list[pb.SkippedMessages]:
+def report_skipped(core: BrokerCore, topic: str, queue_id: int, skips: Sequence[Skip]) -> list[pb.SkippedMessages]:
     """Return the report of skipped messages of a queue; count them, and log damaged ones."""
     for each in skips:
         core.metrics.count_skipped(each.cause, each.end - each.begin)
         if each.record is not None:
-            _log_damaged(topic, queue_id, each.record)
+            core.damage_log.note(topic, queue_id, each.record)
     return list(skipped_to_wire(queue_id, skips))
 
 
-def damaged_to_pb(core: BrokerCore, topic: str, records: Sequence[Skipped]) -> list[pb.SkippedMessages]:
+def report_damaged(core: BrokerCore, topic: str, records: Sequence[Skipped]) -> list[pb.SkippedMessages]:
     """Return the report of damaged records that may have matched a query; count and log them."""
     for each in records:
         core.metrics.count_skipped(SkipCause.DAMAGED, 1)
-        _log_damaged(topic, -1, each)
+        core.damage_log.note(topic, -1, each)
     return list(damaged_to_wire(records))
 
 
 def read_mode_of(mode: int) -> ReadMode:
     """Return the read mode; LINEARIZABLE for an unknown mode of a newer client."""
     return _READ_MODES.get(mode, ReadMode.LINEARIZABLE)
-
-
-def _log_damaged(topic: str, queue_id: int, record: Skipped) -> None:
-    logger.error(
-        "damaged_message_skipped topic=%s queue_id=%d file=%s position=%d expected=%r found=%r",
-        topic,
-        queue_id,
-        record.path,
-        record.position,
-        record.expected,
-        record.found,
-    )

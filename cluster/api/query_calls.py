@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
-from cluster.api.answers import damaged_to_pb, skipped_to_pb
+from cluster.api.answers import report_damaged, report_skipped
 from cluster.api.message_columns import fill_columns, records_of
 from cluster.process.cooperative import run_cooperatively
 from cluster.protocol.errors import Reason, RequestFailed
@@ -60,7 +60,7 @@ class QueryCalls:
         result = self._store.query_by_key(request.topic, request.key, count, request.begin_ms, end_ms)
         response = _query_response(tuple(reversed(result.messages)), request.form)
         response.is_truncated = not result.is_complete
-        response.skipped.extend(damaged_to_pb(self._core, request.topic, result.damaged))
+        response.skipped.extend(report_damaged(self._core, request.topic, result.damaged))
         return response
 
     async def by_id(self, request: pb.QueryByIdRequest) -> pb.QueryResponse:
@@ -76,7 +76,7 @@ class QueryCalls:
             messages: Sequence[StoredMessage] = tuple(reversed(result.messages))
             what = f"topic {request.topic!r} has no message with the UNIQ_KEY {request.unique_key!r}"
             if result.damaged and not messages:
-                damaged_to_pb(self._core, request.topic, result.damaged)
+                report_damaged(self._core, request.topic, result.damaged)
                 first = result.damaged[0]
                 raise CorruptData(first.path, first.position, first.expected, first.found)
         else:
@@ -120,7 +120,7 @@ class QueryCalls:
                 found += meant
                 size_bytes += sum(each.size for each in meant)
                 # Their timestamps are not known: they may be in the range.
-                response.skipped.extend(skipped_to_pb(self._core, request.topic, queue_id, result.skipped))
+                response.skipped.extend(report_skipped(self._core, request.topic, queue_id, result.skipped))
                 is_at_end = result.next_begin_offset <= offset and result.status is not GetStatus.OFFSET_TOO_SMALL
                 offset = result.next_begin_offset
                 if is_at_end or any(each.store_timestamp >= end_ms for each in result.messages):

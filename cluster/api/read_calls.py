@@ -29,7 +29,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cluster.api.answers import read_mode_of, refusal, skipped_to_pb
+from cluster.api.answers import read_mode_of, refusal, report_skipped
 from cluster.api.message_columns import check_lengths, fill_columns, records_of
 from cluster.broker.queue_watch import QueueWatch
 from cluster.process.cooperative import Pace
@@ -174,7 +174,7 @@ class ReadCalls:
 
     def _skipped(self, topic: str, queue_id: int, result: GetResult) -> Iterable[pb.SkippedMessages]:
         """Return the report of skipped messages."""
-        return skipped_to_pb(self._core, topic, queue_id, result.skipped) if result.skipped else ()
+        return report_skipped(self._core, topic, queue_id, result.skipped) if result.skipped else ()
 
     def _fill(self, response: pb.GetResponse | pb.SubscribeResponse, result: GetResult, form: int) -> None:
         messages = result.messages

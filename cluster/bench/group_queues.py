@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cluster.bench.workloads import first_failure
 from cluster.client.broker_calls import BrokerCalls
 from cluster.client.producer.producer import Producer
 from cluster.v1 import broker_pb2 as pb
@@ -105,11 +106,12 @@ async def _puts(producer: AsyncProducer, queues: int, body: bytes, seconds: floa
     """Put messages for `seconds`; return the latency of each put in seconds."""
     due = time.perf_counter()
     puts: list[asyncio.Task[float]] = []
-    async with asyncio.TaskGroup() as group:
-        for number in range(max(int(seconds * PUTS_A_SECOND), 1)):
-            await asyncio.sleep(max(due - time.perf_counter(), 0))
-            puts.append(group.create_task(_put(producer, _place(number, queues), body)))
-            due += 1 / PUTS_A_SECOND
+    with first_failure():
+        async with asyncio.TaskGroup() as group:
+            for number in range(max(int(seconds * PUTS_A_SECOND), 1)):
+                await asyncio.sleep(max(due - time.perf_counter(), 0))
+                puts.append(group.create_task(_put(producer, _place(number, queues), body)))
+                due += 1 / PUTS_A_SECOND
     return [put.result() for put in puts]
 
 

@@ -9,10 +9,15 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from dledger.client import AsyncLogClient, LogClient
 from dledger.event_loop import new_event_loop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # Warm-up in seconds, in which connections are opened and buffers grow.
 WARM_UP_S = 0.5
@@ -92,7 +97,7 @@ def run_workload(workload: Workload, endpoints: str, group: str, seconds: float,
         NotAppended, AppendUnknown: an append failed, so the figures would be invalid.
     """
     # Incompressible, so that no layer can save bytes by compression.
-    bodies = [os.urandom(body_size_bytes)] * workload.batch_entries
+    bodies = [os.urandom(body_size_bytes) for _ in range(workload.batch_entries)]
     recorder = _Recorder(seconds, workload.batch_entries)
     if workload.is_blocking:
         _run_blocking(recorder, endpoints, group, bodies)
@@ -110,10 +115,21 @@ def _run_blocking(recorder: _Recorder, endpoints: str, group: str, bodies: list[
             recorder.record(began, clock())
 
 
+@contextmanager
+def first_failure() -> Iterator[None]:
+    """Raise the first exception of a group; the other callers failed for the same reason."""
+    try:
+        yield
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+
+
 async def _run_callers(recorder: _Recorder, callers: int, endpoints: str, group: str, bodies: list[bytes]) -> None:
-    async with AsyncLogClient(endpoints, group=group) as client, asyncio.TaskGroup() as tasks:
-        for _ in range(callers):
-            tasks.create_task(_call(recorder, client, bodies))
+    async with AsyncLogClient(endpoints, group=group) as client:
+        with first_failure():
+            async with asyncio.TaskGroup() as tasks:
+                for _ in range(callers):
+                    tasks.create_task(_call(recorder, client, bodies))
 
 
 async def _call(recorder: _Recorder, client: AsyncLogClient, bodies: list[bytes]) -> None:

@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from cluster.broker.damage_log import DamageLog
 from cluster.config.quotas import QuotaSettings
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.topic_config import DEFAULT_TOPIC_QUEUES, GroupConfig, TopicConfig
@@ -59,6 +60,7 @@ class BrokerCore:
     """One broker's replica, options and metrics, and the rules for all calls.
 
     Attributes:
+        damage_log: the damaged messages that were logged.
         on_topics_changed: called when a topic was created, changed or deleted here.
         announced: waits until all reachable name servers have the change.
         life_digests: returns the digests by which name servers recognise registrations of this process.
@@ -68,6 +70,7 @@ class BrokerCore:
         self.replica = replica
         self.options = options
         self.metrics = metrics
+        self.damage_log = DamageLog()
         self.on_topics_changed: Callable[[], None] = lambda: None
         self.announced: Callable[[], Awaitable[None]] = _no_announcement
         self.life_digests: tuple[bytes, ...] = ()

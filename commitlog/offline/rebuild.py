@@ -20,7 +20,15 @@ from typing import TYPE_CHECKING
 
 from commitlog.offline.directory import INDEX_NAME, QUEUES_NAME, StoreMode, refuse_too_long
 from commitlog.offline.verify import StoreParts, corrupt_place, tail_finding
-from commitlog.plain.accepted_damage import AcceptedPlace, accept, accept_more
+from commitlog.plain.accepted_damage import (
+    PLACES_MAX,
+    AcceptedDamage,
+    AcceptedPlace,
+    TooMuchDamage,
+    accept,
+    merge,
+    save_accepted,
+)
 from store.dispatch.checkpoint import FILE_SIZE_BYTES as CHECKPOINT_SIZE
 from store.dispatch.checkpoint import StoreCheckpoint, StoreCheckpointFile, read_checkpoint
 from store.dispatch.recovery import DerivedDigests
@@ -160,26 +168,22 @@ class Rebuild:
         """Rebuild queues and index, and replace the old ones.
 
         Raises:
-            LogDamaged: nothing was changed.
-            store.errors.DiskFull, WrongFileSize: nothing was changed.
+            LogDamaged, commitlog.plain.accepted_damage.TooMuchDamage: nothing was changed.
+            store.errors.WrongFileSize: nothing was changed.
+            store.errors.DiskFull: nothing was changed, or only the list of accepted damage is missing.
         """
         refuse_too_long(self._parts.directory.log_files)
         _remove_tree(self._new)
         self._files.make_directory(self._new)
         try:
             self._build()
+            accepted = self._accepted_with_new_ones()
         except BaseException:
             _remove_tree(self._new)
             raise
         swap(self._files, self._root, is_old_kept=self._is_old_kept)
-        accept_more(
-            self._files,
-            self._root,
-            self._parts.accepted,
-            self._newly_accepted,
-            self._parts.directory.begin_offset,
-            time.time_ns() // _NS_PER_MS,
-        )
+        if self._newly_accepted:
+            save_accepted(self._files, self._root, accepted)
         self._write_checkpoint()
         return self._rebuilt
 
@@ -278,6 +282,12 @@ class Rebuild:
         # A missing file has no bytes to compare later.
         if len(content) == skipped.size:
             self._newly_accepted.append(accept(skipped.offset, content, skipped.expected, skipped.found, now_ms=0))
+            if len(self._newly_accepted) > PLACES_MAX:
+                raise TooMuchDamage(self._root, len(self._newly_accepted))
+
+    def _accepted_with_new_ones(self) -> AcceptedDamage:
+        begin, now_ms = self._parts.directory.begin_offset, time.time_ns() // _NS_PER_MS
+        return merge(self._root, self._parts.accepted, self._newly_accepted, begin, now_ms)
 
     def _leave_out(self, skipped: Skipped, finding: Finding) -> None:
         if not self._is_skipping:

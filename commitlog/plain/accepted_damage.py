@@ -12,7 +12,7 @@ Not here: the detection of damage (`commitlog.plain.recovery`, `commitlog.offlin
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from store.fs.ports import Files
 
 FILE_NAME: Final = "accepted-damage"
-# The file stays below 4 MB; a log with more damage must be restored from a backup.
+# The file has at most about 6 MB then; a log with more damage must be restored from a backup.
 PLACES_MAX: Final = 10_000
 _FORMAT: Final = 1
 _TEXT_MAX: Final = 200
@@ -36,7 +36,7 @@ _CHUNK_SIZE_BYTES: Final = 4 << 20
 
 
 class TooMuchDamage(StoreError):
-    """The log is damaged in more places than may be accepted. Nothing was changed."""
+    """The log is damaged in more places than may be accepted. The list was not changed."""
 
     def __init__(self, path: str, count: int) -> None:
         super().__init__(
@@ -84,7 +84,7 @@ class AcceptedDamage:
 
     Args:
         places: any number; of two at the same offset the later one counts.
-        problem: the fault of the file, which is then ignored; None: there is none.
+        problem: why the file was ignored; None: it was readable, or there is none.
     """
 
     __slots__ = ("_offsets", "_places", "problem")
@@ -109,6 +109,11 @@ class AcceptedDamage:
         """
         place = self._places.get(offset)
         return place if place is not None and place.is_same(content) else None
+
+    def overlaps(self, other: AcceptedPlace) -> bool:
+        """Return whether a place of the list and another one have bytes in common."""
+        number = bisect_left(self._offsets, other.end_offset) - 1
+        return number >= 0 and self._places[self._offsets[number]].end_offset > other.offset
 
     def covering(self, offset: int, size: int, file: memoryview, file_begin: int) -> AcceptedPlace | None:
         """Return the first of the places that cover a range; None if a byte of it was not accepted.
@@ -166,13 +171,12 @@ def load_accepted(files: Files, root: str) -> AcceptedDamage:
         return AcceptedDamage(problem=Finding(Area.FILES, path, 0, "a list of accepted damage", found, meaning, remedy))
 
 
-def accept_more(
-    files: Files, root: str, known: AcceptedDamage, places: Sequence[AcceptedPlace], begin_offset: int, now_ms: int
-) -> None:
-    """Add places to the list of a store, durably; without places do nothing.
+def merge(
+    root: str, known: AcceptedDamage, places: Sequence[AcceptedPlace], begin_offset: int, now_ms: int
+) -> AcceptedDamage:
+    """Return the list of a store with more places; old ones that overlap them are replaced.
 
     Args:
-        files: the file system.
         root: the store's directory.
         known: the places accepted before.
         places: the places that an operator accepts now.
@@ -180,18 +184,24 @@ def accept_more(
         now_ms: the wall clock.
 
     Raises:
-        TooMuchDamage: the list would be too long; it is not changed.
+        TooMuchDamage: the list would be too long.
+    """
+    added = AcceptedDamage(replace(place, accepted_at_ms=now_ms) for place in places)
+    kept = [place for place in known.places if place.end_offset > begin_offset and not added.overlaps(place)]
+    merged = AcceptedDamage((*kept, *added.places))
+    if len(merged.places) > PLACES_MAX:
+        raise TooMuchDamage(f"{root}/{FILE_NAME}", len(merged.places))
+    return merged
+
+
+def save_accepted(files: Files, root: str, accepted: AcceptedDamage) -> None:
+    """Replace the list of a store, durably.
+
+    Raises:
         store.errors.DiskFull, StorageFailed: the list is not changed.
     """
-    if not places:
-        return
-    path = f"{root}/{FILE_NAME}"
-    stamped = (replace(place, accepted_at_ms=now_ms) for place in places)
-    kept = [place for place in known.places if place.end_offset > begin_offset]
-    merged = AcceptedDamage((*kept, *stamped)).places
-    if len(merged) > PLACES_MAX:
-        raise TooMuchDamage(path, len(merged))
-    files.replace(path, seal({"format": _FORMAT, "places": [asdict(place) for place in merged]}))
+    places = [asdict(place) for place in accepted.places]
+    files.replace(f"{root}/{FILE_NAME}", seal({"format": _FORMAT, "places": places}))
 
 
 def _places_from(content: Mapping[str, Any]) -> Iterator[AcceptedPlace]:

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from commitlog.plain.accepted_damage import accept_more, load_accepted
+from commitlog.plain.accepted_damage import load_accepted, merge, save_accepted
 from commitlog.plain.commit_log import CommitLogConfig, LastExit, PlainCommitLog
 from commitlog.plain.units_past_end import StoredQueues
 from store.access.message_store import MessageStore
@@ -109,6 +109,7 @@ def open_plain_store(
     Raises:
         store.errors.DirectoryLocked: another process has it open.
         store.errors.ForeignFile, WrongFileSize, MissingFile, CorruptData: see their messages; nothing was lost.
+        commitlog.plain.accepted_damage.TooMuchDamage: more damage than may be accepted; no record was lost.
         store.errors.DiskFull: no space for the recovery; no record was lost.
         store.errors.StorageFailed: a file cannot be opened, written or synced.
     """
@@ -131,7 +132,9 @@ def open_plain_store(
             is_corruption_skipped=config.is_corruption_skipped,
         )
         on_failure.callback(log.abandon, "the store was not opened")
-        accept_more(files, path, last_exit.accepted, log.skipped_places, log.begin_offset, now_ms())
+        if log.skipped_places:
+            accepted = merge(path, last_exit.accepted, log.skipped_places, log.begin_offset, now_ms())
+            save_accepted(files, path, accepted)
         messages = MessageStore.open(files, path, log, config.store, root.last, on_progress)
         on_failure.callback(messages.close)
         lifecycle = StoreLifecycle(messages, log, root, files, config.store, f"{path}/{LOG_DIRECTORY}", clocks)

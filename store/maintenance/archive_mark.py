@@ -60,7 +60,10 @@ def decode_mark(raw: bytes) -> ArchiveMark:
         raise UnreadableMark(str(error)) from error
     if found.get("format") != _FORMAT:
         raise UnreadableMark(f"expected format {_FORMAT}, found {found.get('format')}")
-    return ArchiveMark(found["log"], found["begin"], found["end"])
+    log, begin, end = (found.get(name) for name in ArchiveMark._fields)
+    if not (isinstance(log, str) and isinstance(begin, int) and isinstance(end, int) and 0 <= begin <= end):
+        raise UnreadableMark(f"expected a log and a range of offsets, found {log!r}, {begin!r} to {end!r}")
+    return ArchiveMark(log, begin, end)
 
 
 class ArchiveFloor:

@@ -81,8 +81,8 @@ class UnitWriter:
         self._open: OrderedDict[str, MappedFile] = OrderedDict()
         # Directories that this process has synced: a killed process may have left names that are not durable.
         self._synced_directories: set[str] = set()
-        # Directories with names that may not be durable; a dictionary keeps their order. Kept when a group fails, because
-        # the next one finds these names already there.
+        # Directories with names that may not be durable; a dictionary keeps their order. Kept when a group fails: the
+        # next one finds these names already there.
         self._unsynced_directories: dict[str, None] = {}
 
     def write(self, tails: Sequence[tuple[QueueKey, UnitTail]]) -> None:

@@ -80,11 +80,12 @@ class GrpcNameServer:
 
     async def close(self) -> None:
         """End the connection."""
-        if self._watcher is not None:
-            await end_tasks([self._watcher])
-        if self._channel is not None:
-            await self._channel.close()
-        self._channel = self._watcher = None
+        # Another request may open the next connection while this one is closed.
+        channel, watcher, self._channel, self._watcher = self._channel, self._watcher, None, None
+        if watcher is not None:
+            await end_tasks([watcher])
+        if channel is not None:
+            await channel.close()
 
     async def _answer(self, call: Awaitable[Any]) -> Any:
         try:

@@ -172,7 +172,7 @@ def accepted_damage_is_not_compared(patch):
 
 
 def accepted_damage_is_forgotten(patch):
-    patch.setattr(commitlog.plain.store, "accept_more", lambda *_: None)
+    patch.setattr(commitlog.plain.store, "save_accepted", lambda *_: None)
 
 
 def all_damage_after_an_accepted_place_is_accepted(patch):

@@ -7,13 +7,14 @@ from itertools import pairwise
 import pytest
 from typer.testing import CliRunner
 
+import commitlog.offline.rebuild
 from cluster.cli.app import app
 from commitlog.conversion.divide import LogDirectories, pad_base_log
 from commitlog.plain import accepted_damage
 from commitlog.plain.accepted_damage import FILE_NAME, PLACES_MAX, AcceptedDamage, TooMuchDamage, accept, load_accepted
 from commitlog.plain.recovery import LastExit
 from dledger.entries.config import EntryStoreConfig
-from store.errors import CorruptData, MissingFile, WrongFileSize
+from store.errors import CorruptData, ForeignFile, MissingFile, WrongFileSize
 from store.fs.linux.files import OsFiles
 from store.fs.sealed_json import seal
 from tests.support.message_stores import SMALL, Clock, change_checkpoint, numbered, numbers, open_small
@@ -199,6 +200,30 @@ def test_missing_file_between_others_becomes_zeros_that_are_accepted(root):
     store.close()
 
 
+def test_no_files_are_created_up_to_one_of_another_log_at_a_far_offset(root):
+    stray = log_file(root, 500)
+    stray.write_bytes(bytes(LOG_FILE_SIZE))
+    before = sorted(path.name for path in stray.parent.iterdir())
+
+    for config in (SMALL, SKIPPING):
+        with pytest.raises(MissingFile):
+            open_small(root, config)
+
+    assert sorted(path.name for path in stray.parent.iterdir()) == before
+
+
+@pytest.mark.parametrize("name", ["0", "\u0660" * 20, "1"])
+def test_no_file_is_created_beside_one_with_a_foreign_name(root, name):
+    folder = log_file(root).parent
+    (folder / name).write_bytes(b"notes")
+    before = sorted(path.name for path in folder.iterdir())
+
+    with pytest.raises(ForeignFile):
+        open_small(root, SKIPPING)
+
+    assert sorted(path.name for path in folder.iterdir()) == before
+
+
 def lose_checkpoint(root, how):
     """Remove all evidence of the durable part of the log; "old": of its later files."""
     path = root / "checkpoint"
@@ -369,6 +394,37 @@ def test_plain_store_with_accepted_damage_is_converted(root, damaged):
 
     assert (divide % LOG_FILE_SIZE, has_records) == (0, True)
     assert any("accepted damage" in note for note in notes)
+
+
+def test_place_that_overlaps_a_new_one_is_replaced_by_it():
+    """Each place ends at a valid record; when that is damaged later, the new place contains the old one."""
+    content = memoryview(bytes(range(200)))
+
+    def places(*ranges):
+        return [accept(begin, content[begin:end], "x", "y", 0) for begin, end in ranges]
+
+    known = AcceptedDamage(places((0, 10), (20, 30), (50, 60), (80, 90)))
+    merged = accepted_damage.merge("store", known, places((25, 55), (90, 95)), 15, 7)
+
+    assert [(place.offset, place.end_offset) for place in merged.places] == [(25, 55), (80, 90), (90, 95)]
+    assert [place.accepted_at_ms for place in merged.places] == [7, 0, 7]
+
+
+@pytest.mark.parametrize("known_count", [0, 1])
+def test_rebuild_that_finds_too_much_damage_changes_nothing(root, damaged, monkeypatch, known_count):
+    open_small(root, SKIPPING).close()
+    if not known_count:
+        (root / FILE_NAME).unlink()
+    overwrite(log_file(root, 1), 100, b"\xfd")
+    before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file() and path.name != "lock"}
+    monkeypatch.setattr(accepted_damage, "PLACES_MAX", 1)
+    monkeypatch.setattr(commitlog.offline.rebuild, "PLACES_MAX", 1)
+
+    refused = dledger("rebuild", root, "--skip-damaged")
+
+    assert refused.exit_code == 1, refused.output
+    assert "expected at most 1 places of damage, found 2" in refused.output
+    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file() and path.name != "lock"} == before
 
 
 def test_too_much_damage_is_not_accepted(root, damaged, monkeypatch):

@@ -8,7 +8,8 @@ import pytest
 
 from store.fs.forwarding import ForwardingFiles
 from store.fs.linux.files import OsFiles
-from store.maintenance.archive_mark import ArchiveFloor, ArchiveMark, encode_mark
+from store.fs.sealed_json import seal
+from store.maintenance.archive_mark import ArchiveFloor, ArchiveMark, UnreadableMark, decode_mark, encode_mark
 from store.model.commit_log import PutStatus
 from store.model.config import MessageStoreConfig
 from tests.support.message_stores import SMALL, Clock, numbered, open_small, queued, with_store
@@ -286,6 +287,22 @@ def test_mark_that_cannot_be_read_keeps_everything_and_stops_no_store(case, tmp_
     end = int(one.log_files()[1].name)
     mark.write_bytes(encode_mark(ArchiveMark("broker-a", 0, end)))
     assert one.run() == 1
+
+
+SOUND_MARK = {"format": 1, "log": "broker-a", "begin": 0, "end": 5}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"end": None}, {"end": "5"}, {"end": -1}, {"begin": 6}, {"log": 5}, {"begin": 0.5}, {"format": 2}],
+    ids=str,
+)
+def test_sealed_mark_with_other_fields_is_unreadable(changes):
+    assert decode_mark(seal(SOUND_MARK)) == ArchiveMark("broker-a", 0, 5)
+    fields = {name: value for name, value in (SOUND_MARK | changes).items() if value is not None}
+
+    with pytest.raises(UnreadableMark, match="expected"):
+        decode_mark(seal(fields))
 
 
 class HangingServer:
