@@ -9,7 +9,7 @@ FILE_SIZE = 4096
 
 
 def scanned(tmp_path, position, size):
-    """Return where a scan continues after a blank at a position of a file that says another size."""
+    """Return the position at which a scan continues after a blank, and the number of reports of damage."""
     content = bytearray(FILE_SIZE)
     content[position : position + 8] = encode_blank(size)[:8]
     path = tmp_path / "file"
