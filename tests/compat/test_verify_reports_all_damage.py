@@ -10,11 +10,17 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry
 from typer.testing import CliRunner
 
 from cluster.cli.app import app
+from dledger.config import NodeConfig, Peer
+from dledger.errors import ResponseCode
+from dledger.metrics import NodeMetrics
+from dledger.node.node import Node
 from tests.compat.conftest import FIXTURES
-from tests.support.brokers.replicated import configs_in, running_group
+from tests.support import waiting
+from tests.support.brokers.replicated import WAIT_ACK_MS, configs_in, free_port, running_group
 from tests.support.brokers.replicated import numbered as of_broker
 from tests.support.message_stores import Clock, numbered, open_small
 from tests.support.waiting import until
@@ -92,6 +98,46 @@ def make_replicated(root):
     shutil.rmtree(root / "nodes")
 
 
+def make_raw(root):
+    """Write the directory of a node without a broker, of a group of two; the other one is beside it."""
+    peers = tuple(Peer(name, free_port()) for name in ("n0", "n1"))
+    met = root / "dledger-n0" / "peers"
+
+    def node(name):
+        return Node(
+            NodeConfig(
+                group="test",
+                self_id=name,
+                peers=peers,
+                store_base_dir=str(root if name == "n0" else root.with_name("raw-other")),
+                client_address=free_port(),
+                mapped_file_size_for_entry_data=1 << 14,
+                mapped_file_size_for_entry_index=32 << 8,
+                max_wait_ack_time_ms=WAIT_ACK_MS,
+            ),
+            NodeMetrics(CollectorRegistry(), "test", name),
+        )
+
+    async def scenario():
+        for turn in range(2):  # nodes greet each other as members of a group that has an id from the second start on
+            nodes = [node("n0"), node("n1")]
+            for each in nodes:
+                await each.start()
+            code = None
+            while code is not ResponseCode.SUCCESS:  # a stall of the machine may depose the leader meanwhile
+                await until(lambda: any(each.is_leader for each in nodes), "a leader")  # noqa: B023
+                leader = next(each for each in nodes if each.is_leader)
+                result = await leader.append([b"%d" % number * 30 for number in range(1 if turn else 150)])
+                code = result.code
+            await nodes[0].wait_commit(result.first_index - 1)
+            if turn:
+                await until(met.exists, "n0 has met another node")
+            for each in nodes:
+                await each.stop()
+
+    waiting.run(scenario())
+
+
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory):
     """Return a folder with an intact store of each kind."""
@@ -100,6 +146,8 @@ def stores(tmp_path_factory):
         with tarfile.open(FIXTURES / f"{name}.tar.xz") as archive:
             archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)
             archive.extractall(root)
+    (root / "raw").mkdir()
+    make_raw(root / "raw")
     (root / "ours").mkdir()
     make_plain(root / "ours")
     (root / "replicated").mkdir()
@@ -136,7 +184,7 @@ def is_excused(store, name, damage):
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("store", [*JAVA, "ours", "replicated"])
+@pytest.mark.parametrize("store", [*JAVA, "raw", "ours", "replicated"])
 def test_damage_of_any_file_is_reported(stores, tmp_path, store, damage):
     assert verify(stores / store).exit_code == 0
     silent = []
@@ -203,7 +251,7 @@ def readable():
         yield Path(name)
 
 
-@pytest.mark.parametrize("store", ["raw-dledger", "ours", "replicated"])
+@pytest.mark.parametrize("store", ["raw-dledger", "raw", "ours", "replicated"])
 def test_commands_report_a_directory_without_permission(stores, readable, store):
     copy = shutil.copytree(stores / store, readable / "closed" / store)
     for command in COMMANDS:
@@ -217,7 +265,7 @@ def test_commands_report_a_directory_without_permission(stores, readable, store)
 
 
 @pytest.mark.parametrize("damage", ["unreadable", "a directory", "garbage", "empty"])
-@pytest.mark.parametrize("store", ["raw-dledger", "ours", "replicated"])
+@pytest.mark.parametrize("store", ["raw-dledger", "raw", "ours", "replicated"])
 def test_commands_report_whatever_is_in_place_of_a_file(stores, readable, store, damage):
     """An ordinary user may not read every file; no command ends with a traceback."""
     copy = shutil.copytree(stores / store, readable / store)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -18,6 +19,7 @@ from cluster.cli.store.inspection import (
     NotANode,
     StoredIndexUnit,
     entries_of,
+    file_faults,
     find_store,
     hard_state_of,
     units_of,
@@ -53,7 +55,8 @@ def entries(
 ) -> None:
     """Print and check the entries of the log.
 
-    A damaged entry is reported with its file and position on standard error and skipped; the exit code is then 1.
+    A damaged entry is reported with its file and position on standard error and skipped; a file with a wrong name or
+    size is reported after the entries. The exit code is then 1.
 
     Examples:
         dledger inspect entries data/dledger-n0
@@ -61,7 +64,8 @@ def entries(
         dledger inspect entries data --format jsonl | jq .bodySha256
     """
     with reported_store_errors():
-        found = entries_of(_store(directory))
+        node = _store(directory)
+        found = chain(entries_of(node), file_faults(node / "data"))
         shown = (item for item in found if isinstance(item, FileFault) or item.index >= begin)
         if style is TableFormat.TABLE:
             typer.echo(_ENTRY_COLUMNS)
@@ -93,7 +97,8 @@ def index(
         if has_key_index(directory):
             print_key_index(directory, style, begin, limit, is_by_item=items)
             return
-        found = units_of(_store(directory))
+        node = _store(directory)
+        found = chain(units_of(node), file_faults(node / "index"))
         shown = (item for item in found if isinstance(item, FileFault) or item.slot >= begin)
         if style is TableFormat.TABLE:
             typer.echo(_UNIT_COLUMNS)

@@ -222,3 +222,18 @@ def test_term_and_vote_are_shown(store: Path) -> None:
     result = inspect("term", store)
     assert 1 == result.exit_code
     assert "currterm" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["entries", "index"])
+def test_bytes_after_the_size_of_a_file_are_reported_after_its_content(store: Path, command: str) -> None:
+    lines = len(inspect(command, store).stdout.splitlines())
+    file = min((store / ("data" if command == "entries" else "index")).iterdir())
+    size = file.stat().st_size
+    with file.open("ab") as stream:
+        stream.write(bytes(100))
+
+    result = inspect(command, store)
+
+    assert 1 == result.exit_code
+    assert f"{file}: at byte 0: expected {size} bytes, found {size + 100}" in " ".join(result.stderr.split())
+    assert lines == len(result.stdout.splitlines())
