@@ -9,12 +9,16 @@ import pytest
 from dledger.storage.checkpoint import CheckpointFile
 from pipeline.archive.archive import Archive
 from pipeline.common.errors import DataLost, PipelineError
-from pipeline.log.selection import Selection
+from pipeline.log.selection import EVERYTHING, Selection
 from pipeline.log.slices import plan
 from pipeline.log.stores import Tail, open_store
 from pipeline.reading.corrupt_policy import SKIP
 from pipeline.reading.read_slice import read_slice
+from pipeline.report.partial import REPORT_COLUMNS
+from pipeline.report.summary import summarise
 from pipeline.sink.options import LakeTarget
+from pipeline.source.parts import Part, ReadSettings
+from pipeline.spark.jobs import partial_of
 from store.fs.linux.files import OsFiles
 from tests.support.pipeline_stores import make_plain, make_replicated, run_here
 from tests.unit.pipeline.conftest import described
@@ -98,6 +102,18 @@ def test_damage_of_the_last_entry_is_an_error_not_the_end_of_the_log(whole, dama
             with pytest.raises(PipelineError):
                 rows_of(folder, tail=tail)
         assert rows_of(folder, on_corrupt=SKIP) == [message.offset for message in whole.messages[:-1]]
+
+
+def test_a_report_counts_a_damaged_last_entry_as_skipped(whole, damaged):
+    how = ReadSettings(REPORT_COLUMNS, on_corrupt=SKIP, verify_crc=True)
+    for name in each_damage(whole):
+        with open_store(str(damaged(name))) as store:
+            parts = [Part(part, EVERYTHING) for part in plan(store, EVERYTHING)]
+
+        summary = summarise(partial_of(parts, keys_kept=1 << 20, level=0, how=how), "it")
+
+        assert summary.messages == len(whole.messages) - 1, name
+        assert summary.skipped >= 1, name
 
 
 def test_the_last_entry_is_not_silently_left_out_without_queues_or_index(whole, damaged):
