@@ -31,7 +31,7 @@ class Fault(StrEnum):
     MISDIRECTED_WRITE = "misdirected_write"
     DAMAGE_FOUND = "damage_found"
     DAMAGE_REPAIRED = "damage_mended"
-    VOTE_GIVEN_UP = "voice_given_up"
+    VOTE_GIVEN_UP = "vote_given_up"
     WIPED = "wiped"
     HEAD_CUT = "head_cut"
     LEFT_DEAD = "left_dead"

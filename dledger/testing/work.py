@@ -21,7 +21,7 @@ class SimWork(StrEnum):
     READMITTED = "readmissions"
     HEAD_DELETED = "heads_deleted"
     FILE_FORCED_OUT = "files_forced_out"
-    DISTRUSTED = "messages_not_believed"
+    DISTRUSTED = "messages_not_trusted"
     LOG_RESET = "logs_reset"
     SNAPSHOT_SAVED = "snapshots_saved"
     SNAPSHOT_INSTALLED = "snapshots_installed"
