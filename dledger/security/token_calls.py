@@ -66,15 +66,15 @@ class TokenChannel(grpc.Channel):
     stream_stream: Any = _methods("stream_stream")
 
     def subscribe(self, callback: Callable[..., None], try_to_connect: bool | None = None) -> None:
-        """See `grpc.Channel`."""
+        """Call `callback` with each new state of the connection."""
         self.wrapped.subscribe(callback, bool(try_to_connect))
 
     def unsubscribe(self, callback: Callable[..., None]) -> None:
-        """See `grpc.Channel`."""
+        """Stop the calls of `callback`."""
         self.wrapped.unsubscribe(callback)
 
     def close(self) -> None:
-        """See `grpc.Channel`."""
+        """Close the connection; running calls fail."""
         self.wrapped.close()
 
     def __enter__(self) -> Self:
@@ -104,19 +104,19 @@ class AioTokenChannel(grpc.aio.Channel):
     stream_stream: Any = _methods("stream_stream")
 
     def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
-        """See `grpc.aio.Channel`."""
+        """Return the state of the connection; with `try_to_connect` begin to connect if it is idle."""
         return self.wrapped.get_state(try_to_connect)
 
     async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:
-        """See `grpc.aio.Channel`."""
+        """Wait until the state of the connection is another one."""
         await self.wrapped.wait_for_state_change(last_observed_state)
 
     async def channel_ready(self) -> None:
-        """See `grpc.aio.Channel`."""
+        """Wait until the node is connected."""
         await self.wrapped.channel_ready()
 
     async def close(self, grace: float | None = None) -> None:
-        """See `grpc.aio.Channel`."""
+        """Close the connection; running calls fail after `grace` seconds, None: at once."""
         await self.wrapped.close(grace)
 
     async def __aenter__(self) -> Self:

@@ -37,7 +37,7 @@ class FramedCalls(NamedTuple):
 
 
 class FramedStream(Generic[BatchT, ResponseT]):
-    """See `dledger.client.aio.request_stream.BatchStream`.
+    """Sends batches in order, as frames on one connection; the counterpart of `request_stream.BatchStream`.
 
     Args:
         address: the node's.
