@@ -69,13 +69,13 @@ TABLE = (
     Row("dledger_applied_index", MetricKind.GAUGE, "Last entry that the state machine has applied; -1 without one."),
     Row("dledger_snapshot_index", MetricKind.GAUGE, "Last entry in the newest snapshot; -1 without one."),
     Row(
-        "dledger_disk_sick",
+        "dledger_disk_stalled",
         MetricKind.GAUGE,
         "1 while the disk stalls: the node neither leads nor starts elections.",
     ),
     Row("dledger_members", MetricKind.GAUGE, "Members of the group as this node knows them, by kind.", "kind"),
     Row("dledger_membership_index", MetricKind.GAUGE, "Index of the membership entry in force; -1: the settings."),
-    Row("dledger_guests", MetricKind.GAUGE, "Connected nodes that are not members of the group."),
+    Row("dledger_non_members", MetricKind.GAUGE, "Connected nodes that are not members of the group."),
     Row("dledger_peer_lag_entries", MetricKind.GAUGE, "On a leader: entries that the peer lacks.", "peer"),
     Row(
         "dledger_peer_live", MetricKind.GAUGE, "On a leader: 1 if the peer answered within an election timeout.", "peer"
@@ -293,10 +293,10 @@ def _gauge_values(gauges: NodeGauges) -> dict[str, dict[str, float]]:
         "dledger_aside_files": {"": gauges.aside_files},
         "dledger_applied_index": {"": gauges.applied_index},
         "dledger_snapshot_index": {"": gauges.snapshot_index},
-        "dledger_disk_sick": {"": float(gauges.is_disk_stalled)},
+        "dledger_disk_stalled": {"": float(gauges.is_disk_stalled)},
         "dledger_members": {"voter": gauges.voters, "learner": gauges.learners},
         "dledger_membership_index": {"": gauges.membership_index},
-        "dledger_guests": {"": gauges.non_members},
+        "dledger_non_members": {"": gauges.non_members},
         "dledger_peer_healthy": {peer: float(values.is_healthy) for peer, values in gauges.peers.items()},
         "dledger_peer_counted": {peer: float(values.is_counted) for peer, values in gauges.peers.items()},
         "dledger_peer_lag_entries": {peer: values.lag_entries for peer, values in gauges.peers.items()},

@@ -36,13 +36,21 @@ TOP = {
 }
 GENERATED = ("reference/settings.md", "reference/commands.md", "reference/api.md")
 
-# The public classes, by heading of the page.
+# All public names, by heading of the page.
 API = {
-    "The log": ["dledger.client.LogClient", "dledger.client.AsyncLogClient", "dledger.client.Entry"],
+    "The log": [f"dledger.client.{name}" for name in ("LogClient", "AsyncLogClient", "Entry", "ReadFailed")],
     "Outcomes of an append": [f"dledger.client.{name}" for name in ("Appended", "NotAppended", "AppendUnknown")],
-    "Administration": ["dledger.client.AdminClient", "dledger.client.AsyncAdminClient"],
+    "Administration": [f"dledger.client.{name}" for name in ("AdminClient", "AsyncAdminClient", "AdminFailed")],
+    "Secured connections to nodes": [f"dledger.client.{name}" for name in ("Plain", "Tls")],
     "State machines": ["dledger.node.state_machine"],
-    "Messages": ["cluster.Producer", "cluster.Consumer"],
+    "Messages": [
+        f"cluster.{name}" for name in ("Producer", "OutgoingMessage", "Consumer", "ReceivedMessage", "SkippedMessages")
+    ],
+    "Outcomes of a send": [
+        f"cluster.{name}"
+        for name in ("MessageAppended", "MessageNotAppended", "MessageAppendUnknown", "SendsFailed", "RequestFailed")
+    ],
+    "Secured connections to brokers": [f"cluster.{name}" for name in ("SecurityFiles", "LoggedIn", "TokenFile")],
 }
 
 _FENCE = re.compile(r"^(```.*?^```)", re.DOTALL | re.MULTILINE)

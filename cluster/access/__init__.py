@@ -4,5 +4,6 @@ RocketMQ's ACL 2.0 with two departures: a matching deny always has precedence, a
 pure values and functions, without network, clock, files or encodings. `cluster.state` replicates them; protocol fronts
 use `rules.AccessRules`.
 
-Not here: passwords and tokens, and which right an RPC needs.
+Not here: passwords and tokens, and which right an RPC needs. `cluster.state` and all layers above it
+import this package.
 """

@@ -52,7 +52,7 @@ class AccessService(access_pb2_grpc.AccessServiceServicer):
         )
 
     def served(self) -> Served:
-        """Return the registration of this service at a server."""
+        """Return what a server of gRPC needs to serve this service."""
         service = pb.DESCRIPTOR.services_by_name["AccessService"]
         guard = Guard(ACCESS_BOUNDS, self._refuse, at_once=frozenset({"StartLogin", "FinishLogin"}))
         return Served(access_pb2_grpc.add_AccessServiceServicer_to_server, self, service, guard)
@@ -107,7 +107,7 @@ class AccessService(access_pb2_grpc.AccessServiceServicer):
         return await answered(self._core, pb.AccessChangeResponse, self._calls.delete_token(request))
 
     async def RotateTokenKey(self, request: pb.RotateTokenKeyRequest, _: Context) -> pb.AccessChangeResponse:
-        """Sign new sessions with another key."""
+        """Rotate the key that signs the tokens of sessions."""
         return await answered(self._core, pb.AccessChangeResponse, self._calls.rotate_token_key(request))
 
     async def Explain(self, request: pb.ExplainRequest, _: Context) -> pb.ExplainResponse:

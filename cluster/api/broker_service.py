@@ -41,7 +41,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 # Responses of methods that change something.
 _OF_CHANGES: Final = (pb.ChangeResponse, pb.CommitOffsetResponse, pb.LockQueuesResponse)
-# What clients send most and wait for.
+# Methods that the frame port serves, too (ADR 65).
 _FRAMED: Final = frozenset({"Put", "Get"})
 _FAMILIES: Final = {"ipv4": socket.AF_INET, "ipv6": socket.AF_INET6}
 
@@ -51,7 +51,7 @@ class BrokerService(broker_pb2_grpc.BrokerServiceServicer):
 
     Args:
         core: rules of the broker.
-        frame_address: of the frame port, for routes; empty: there is none.
+        frame_address: of the frame port, which answers about routes contain; empty: there is none.
     """
 
     def __init__(self, core: BrokerCore, *, frame_address: str = "") -> None:
@@ -65,7 +65,7 @@ class BrokerService(broker_pb2_grpc.BrokerServiceServicer):
         self.topics = TopicCalls(core, self.groups.members)
 
     def served(self) -> Served:
-        """Return the registration of this service at a server."""
+        """Return what a server of gRPC needs to serve this service."""
         service = pb.DESCRIPTOR.services_by_name["BrokerService"]
         guard = Guard(BROKER_BOUNDS, self._refuse, is_stream_checked=True, framed=_FRAMED)
         return Served(broker_pb2_grpc.add_BrokerServiceServicer_to_server, self, service, guard)

@@ -58,7 +58,7 @@ _NUMBERS_PER_STEP: Final = 4096
 
 
 class _TopicSpans(NamedTuple):
-    """Queues of a topic, and the begin and end of messages in each: columns, because many objects are slow to free."""
+    """Queues of a topic, and the start and end of messages in each: columns, because many objects are slow to free."""
 
     topic: str
     queue_ids: list[int]

@@ -2,4 +2,5 @@
 
 Lines of JSON in files of a node: one series of files for administration, another one for refusals, logins and data.
 Not here: which calls are recorded, and what they are about (`cluster.api.audited`, `cluster.api.gates.call_audit`).
+`cluster.api`, `cluster.server` and `cluster.cli` import it.
 """

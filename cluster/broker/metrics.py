@@ -49,7 +49,7 @@ TABLE: Final = (
     Row("dledger_broker_queues", MetricKind.GAUGE, "Consume queues."),
     Row("dledger_broker_topics", MetricKind.GAUGE, "Topics."),
     Row("dledger_broker_groups", MetricKind.GAUGE, "Groups."),
-    Row("dledger_broker_min_physical_offset", MetricKind.GAUGE, "Begin of the log, in bytes."),
+    Row("dledger_broker_min_physical_offset", MetricKind.GAUGE, "Start of the log, in bytes."),
     Row("dledger_broker_max_physical_offset", MetricKind.GAUGE, "End of the readable log, in bytes."),
     Row("dledger_broker_disk_used_ratio", MetricKind.GAUGE, "Used share of the store's disk, from 0 to 1."),
     Row("dledger_broker_serving_puts", MetricKind.GAUGE, "1 while this node accepts puts."),
@@ -58,7 +58,11 @@ TABLE: Final = (
         MetricKind.GAUGE,
         "Bytes that a new leader must dispatch before it accepts puts.",
     ),
-    Row("dledger_broker_divided_offset", MetricKind.GAUGE, "End of the base log, in bytes; -1: there is none."),
+    Row(
+        "dledger_broker_divided_offset",
+        MetricKind.GAUGE,
+        "End of the base log in bytes, where the replicated entries begin (the divide); -1: none.",
+    ),
 )
 
 _LATENCY_BOUNDS_S: Final = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.5)
@@ -97,7 +101,7 @@ class _Counts:
     skipped_messages: dict[str, int] = field(default_factory=dict)
     refusals: dict[str, int] = field(default_factory=dict)
     quota_refused: int = 0
-    # Of the audit log, which replaces them by its own; they have all kinds from the start.
+    # Replaced by the dictionaries of the audit log, which have every kind from the start.
     audit_records: dict[str, int] = field(default_factory=dict)
     audit_lost: dict[str, int] = field(default_factory=dict)
 

@@ -80,8 +80,8 @@ class BaseLogMetrics:
             made = Gauge(name, text, ["group", "self_id"], registry=registry)
             return made.labels(config.group, config.self_id)
 
-        self.missing = gauge("dledger_old_files_missing_bytes", "Bytes of the base log that are not fetched yet.")
-        self.fetched = gauge("dledger_old_files_fetched_bytes", "Bytes of the base log that this process has fetched.")
+        self.missing = gauge("dledger_base_log_missing_bytes", "Bytes of the base log that are not fetched yet.")
+        self.fetched = gauge("dledger_base_log_fetched_bytes", "Bytes of the base log that this process has fetched.")
 
 
 async def bootstrap_base_log(
@@ -191,7 +191,7 @@ class _Agreement:
             return False
         await in_thread(lambda: self._local.save_agreed(manifest))
         logger.info(
-            "old_files_settled self_id=%s divide=%d files=%d",
+            "base_log_agreed self_id=%s divide=%d files=%d",
             self._config.self_id,
             manifest.divide,
             len(manifest.files),
@@ -217,7 +217,7 @@ class _Agreement:
         try:
             fetch = await in_thread(lambda: self._local.begin_fetch(wanted))
             if source:
-                logger.info("old_files_fetch from=%s missing_bytes=%d", source, fetch.missing_bytes)
+                logger.info("base_log_fetch from=%s missing_bytes=%d", source, fetch.missing_bytes)
                 await self._fetch_from(handshake, source, fetch)
         except (OSError, DLedgerError, ValueError) as error:
             self._attempts += 1
@@ -262,7 +262,7 @@ class _Agreement:
             self._metrics.missing.set(fetch.missing_bytes)
             if self._local.progress.is_due():
                 missing, fetched = fetch.missing_bytes // _MIB, self.fetched_bytes // _MIB
-                logger.info("old_files_fetch from=%s fetched_mib=%d missing_mib=%d", source, fetched, missing)
+                logger.info("base_log_fetch from=%s fetched_mib=%d missing_mib=%d", source, fetched, missing)
 
         self._metrics.missing.set(fetch.missing_bytes)
         quota = self._config.raft.peer_push_quota
@@ -276,4 +276,4 @@ class _Agreement:
         """Log the reason of the wait, once until it changes."""
         if self._said.get(about) != text:
             self._said[about] = text
-            logger.warning("old_files_not_settled self_id=%s text=%r", self._config.self_id, text)
+            logger.warning("base_log_not_agreed self_id=%s text=%r", self._config.self_id, text)

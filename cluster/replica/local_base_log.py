@@ -201,6 +201,6 @@ class LocalBaseLog:
             if self._is_ending:
                 raise StoreStopped("the node was stopped while it read its base log")
             if self.progress.is_due():
-                logger.info("old_files_summed directory=%r bytes=%d file=%s", directory, size, file.name)
+                logger.info("base_log_summed directory=%r bytes=%d file=%s", directory, size, file.name)
 
         return make_manifest(self._files, directory, divide, on_file)

@@ -1085,7 +1085,7 @@ class PlanLogResponse(_message.Message):
     def answer(self) -> _answer_pb2.Answer: ...
     @_builtins.property
     def spans(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueueSpans]:
-        """The planned ranges: as requested, less deleted messages at the begin and those beyond the limits at the end."""
+        """The planned ranges: as requested, less deleted messages at the start and those beyond the limits at the end."""
 
     @_builtins.property
     def split_offsets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -1959,7 +1959,7 @@ class BrokerStatusResponse(_message.Message):
     is_serving_puts: _builtins.bool
     """True on a leader whose no-op is committed and whose queues have every message of the log."""
     min_physical_offset: _builtins.int
-    """Physical offsets: the begin of the log, its committed end, and the end of its dispatched part."""
+    """Physical offsets: the start of the log, its committed end, and the end of its dispatched part."""
     max_physical_offset: _builtins.int
     dispatched_physical_offset: _builtins.int
     divided_offset: _builtins.int

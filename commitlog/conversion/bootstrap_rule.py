@@ -84,7 +84,7 @@ def statement_from(text: object, payload: bytes) -> Statement:
     """
     value = foreign_json(text) if isinstance(text, str) else None
     if not isinstance(value, dict) or type(value.get("begin")) is not int:
-        raise ValueError(f"expected a claim and a begin, found {text!r:.80}")
+        raise ValueError(f"expected a claim and a start, found {text!r:.80}")
     config_size_bytes = value.get("config", 0)
     if type(config_size_bytes) is not int or config_size_bytes < 0:
         raise ValueError(f"expected a size of the configuration, found {config_size_bytes!r:.80}")

@@ -4,7 +4,7 @@ The *divide* is the offset at which the base log ends and entries begin; both sh
 
 | entries | records in the plain log | case     | action                                                      |
 | ------- | ------------------------ | -------- | ----------------------------------------------------------- |
-| yes     | either                   | ENTRIES  | the divide is the begin of the first data file              |
+| yes     | either                   | ENTRIES  | the divide is the start of the first data file              |
 | no      | yes                      | BASE_LOG | the plain log's last file is padded, entries begin there    |
 | no      | no                       | NOTHING  | the log begins at 0                                         |
 
@@ -173,7 +173,7 @@ def begin_of_entries(files: Files, directory: str) -> tuple[int, bool]:
 
 
 def _check_meeting(files: Files, places: LogDirectories, divide: int, *, is_whole: bool) -> None:
-    """Refuse a base log that does not end at the begin of the entries; a gap is allowed if entry 0 is deleted."""
+    """Refuse a base log that does not end at the start of the entries; a gap is allowed if entry 0 is deleted."""
     if not files.is_directory(places.base_directory):
         return
     names = [int(name) for name in files.list_directory(places.base_directory) if name.isdecimal()]

@@ -159,7 +159,7 @@ class BaseLogOrigin(BaseLogAnswers):
     def _on_statement(self, peer_id: str, statement: Statement) -> None:
         difference = first_difference(self.manifest, statement.manifest)
         if statement.claim is not Claim.NOTHING and difference is not None:
-            logger.error("old_files_differ peer=%r difference=%r", peer_id, difference)
+            logger.error("base_logs_differ peer=%r difference=%r", peer_id, difference)
 
 
 def begin_of(files: Files, directory: str, manifest: BaseLogManifest) -> int:

@@ -127,7 +127,7 @@ class StoreDirectory:
 
     @property
     def begin_offset(self) -> int:
-        """The begin of the log."""
+        """The start of the log."""
         return self.log_files[0].begin_offset if self.log_files else 0
 
     @property

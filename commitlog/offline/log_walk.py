@@ -186,7 +186,7 @@ class LogWalk:
         return False
 
     def _after_blank(self, view: memoryview, file: LogFileInfo, position: int) -> int:
-        """Return the end of a blank: the end of its file, except for DLedger's blank at the begin of a file."""
+        """Return the end of a blank: the end of its file, except for DLedger's blank at the start of a file."""
         size, space = blank_size(view, position, file.header_size), len(view) - position
         end = position + size if position == 0 and file.header_size and size < space else len(view)
         offset = file.begin_offset + position

@@ -1,9 +1,9 @@
 """Checks a whole store: every record of the log, and queues, index and checkpoint against it. Read-only.
 
-One pass over the log: each range of records is compared with its units and its items, so memory use does not depend on
-the size of the store.
+One pass over the log: each range of records is compared with its units and its items, so memory use does not
+grow with the log.
 
-A store in use is checked up to the end of its log at the begin of the check. Differences are checked again before they
+A store in use is checked up to the end of its log at the start of the check. Differences are checked again before they
 are reported, because the running program dispatches shortly after appends.
 """
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from store.model.message import QueueKey
 
 _LOOK_PAUSE_S = 0.1
-_LOOKS_MAX = 5
+_RECHECKS_MAX = 5
 _REBUILD_INDEX = "`dledger rebuild` rebuilds the index from the log"
 
 
@@ -74,7 +74,7 @@ class StoreParts:
         open_files: for readers of the log.
         queues: all consume queues.
         index_views: all files of the key index, oldest first.
-        findings: files that do not belong there.
+        findings: faults found on opening: files that cannot be read or do not belong there.
         accepted: damage of the log that an operator has accepted.
         is_unfinished: it was not closed cleanly, or is open.
         durable_part: of the log, by the checkpoint; empty for a store in use.
@@ -113,7 +113,7 @@ class StoreParts:
 
     def queue_checker(self) -> QueueChecker:
         """Return the checker that compares the queues with the log."""
-        look_again = self._look_again if self.is_live else None
+        look_again = self._reload_queues if self.is_live else None
         return QueueChecker(
             self.queues, self.directory.queues_path, is_unfinished=self.is_unfinished, look_again=look_again
         )
@@ -145,7 +145,7 @@ class StoreParts:
         self.findings += findings
         return queues
 
-    def _look_again(self) -> Mapping[QueueKey, QueueView]:
+    def _reload_queues(self) -> Mapping[QueueKey, QueueView]:
         time.sleep(_LOOK_PAUSE_S)
         self.open_files.close_all()
         return load_queues(self.files, self.open_files, self.directory.queues_path, is_live=True)[0]
@@ -196,7 +196,7 @@ class StoreParts:
         self.findings.append(Finding(Area.FILES, path, 0, expected, f"{size} bytes", meaning, _REBUILD_INDEX))
 
     def _until_now(self, directory: StoreDirectory) -> StoreDirectory:
-        """Return the store with the log's current end; an incomplete file is being created."""
+        """Return the store with the log's current end; a last file without records is being created."""
         log_files = list(directory.log_files)
         while len(log_files) > 1 and not self._walk_end([log_files[-1]])[1]:
             log_files.pop()
@@ -265,7 +265,7 @@ class Verification:
         parts = self._parts
         for file in parts.index_views:
             found = list(check_structure(file, is_unfinished=parts.is_unfinished, is_live=parts.is_live))
-            for _ in range(_LOOKS_MAX if parts.is_live else 0):
+            for _ in range(_RECHECKS_MAX if parts.is_live else 0):
                 if not found:
                     break
                 time.sleep(_LOOK_PAUSE_S)

@@ -122,7 +122,7 @@ class AcceptedDamage:
             offset: of the range, which is in one file.
             size: of the range, in bytes.
             file: all of the file.
-            file_begin: its begin in the log.
+            file_begin: its start in the log.
         """
         first: AcceptedPlace | None = None
         at = offset

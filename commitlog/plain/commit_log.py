@@ -1,7 +1,7 @@
 """The plain CommitLog: the log of one machine, in RocketMQ's files; `PlainLogReader` has its reads.
 
 Records are contiguous in files of equal size. A batch never spans two files: if it and eight more bytes do not fit, the
-rest of the file becomes a blank {int bytes left, int 0xCBD43194}, and the batch is written at the begin of the next
+rest of the file becomes a blank {int bytes left, int 0xCBD43194}, and the batch is written at the start of the next
 file. A batch is encoded for its position and written with one call, into the page cache; `begin_flush` returns a ticket
 for the next sync. One thread owns the log and appends to it, so there is one order. Only `LogTicket.sync` and
 `NextFile.make` run elsewhere.
@@ -217,7 +217,7 @@ class PlainCommitLog(PlainLogReader):
         return pending
 
     def _make_space(self, size: int) -> int:
-        """Return the position for `size` bytes of records: after the last one, or at the begin of the next file.
+        """Return the position for `size` bytes of records: after the last one, or at the start of the next file.
 
         Raises:
             IllegalMessage: the records do not fit into a file.

@@ -68,7 +68,7 @@ def scan_file(
 
 
 def _after_blank(view: memoryview, position: int, header_size: int) -> int:
-    """Return the end of a blank: that of its file, except for the blank that DLedger's deletion leaves at its begin."""
+    """Return the end of a blank: that of its file, except for the blank that DLedger's deletion leaves at its start."""
     if position or not header_size:
         return len(view)
     size = int.from_bytes(view[position + _INT_SIZE : position + 2 * _INT_SIZE], "big")

@@ -69,7 +69,7 @@ class PlainLogReader:
 
     @property
     def begin_offset(self) -> int:
-        """Offset of the begin of the first file, and of the oldest record."""
+        """Offset of the start of the first file, and of the oldest record."""
         return self._queue.begin_offset
 
     @property
@@ -129,7 +129,7 @@ class PlainLogReader:
         """Return about `size_bytes_max` bytes of records from `offset` on, from one file; None at the end.
 
         Args:
-            offset: begin of a record; if it was deleted, the log's begin is used.
+            offset: begin of a record; if it was deleted, the log's start is used.
             size_bytes_max: bytes of records; the first record is returned whatever its size.
             is_body_checked: compare bodies with their checksums; the opening has done so for the last files.
         """
@@ -175,7 +175,7 @@ class PlainLogReader:
         """Return the offset of the first record stored at this time or later; `end_offset` if there is none.
 
         Found by the files' first two records, then by a scan of one file. No checksum covers a time, so no record alone
-        makes the result too late: two must be older for a file to count as later than its begin, and a record that is
+        makes the result too late: two must be older for a file to count as later than its start, and a record that is
         older than the one before it does not count as older. If a clock of Java's was set back, the result is the first
         such record of the first file in question, or the one before it.
         """

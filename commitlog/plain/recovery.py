@@ -289,7 +289,7 @@ def _place_of_end(queue: MappedFileQueue, end_offset: int) -> tuple[str, int]:
 
 
 def _choose_start(files: Sequence[MappedFile], last_exit: LastExit, *, is_property_crc_checked: bool) -> _Cursor:
-    """Return the begin of the file to scan from."""
+    """Return the start of the file to scan from."""
     rule = next(case.rule for case in START_CASES if case.fits(last_exit))
     newest = 0 if rule is StartRule.FIRST or last_exit.is_all_checked else len(files) - 1
     for number in range(newest, 0, -1):
@@ -346,7 +346,7 @@ def _count_whole(view: memoryview, starts: Sequence[int], store_timestamps: Int6
 
 
 def _after_accepted(file: MappedFile, at: _Cursor, accepted: AcceptedDamage, notes: list[str]) -> _Cursor | None:
-    """Return the cursor after accepted damage, which may be the begin of the next file; None: it is not accepted."""
+    """Return the cursor after accepted damage, which may be the start of the next file; None: it is not accepted."""
     known = accepted.find(file.begin_offset + at.position, file.view()[at.position :])
     if known is None:
         return None

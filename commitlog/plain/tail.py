@@ -8,7 +8,7 @@ be later than the sync.
 The facts of a position:
 
 * `holds_data`: some byte from there on is not zero.
-* `is_foreign`: the whole log has no valid record, and its first bytes are not the begin of a record.
+* `is_foreign`: the whole log has no valid record, and its first bytes are not the start of a record.
 * `was_synced`: the invalid record, if only its checksum is wrong, or a valid one after it, is older than the synced
   timestamp.
 * `has_good_after`: a valid record follows.
@@ -292,7 +292,7 @@ def timestamp_of_damaged(view: memoryview, position: int, offset: int) -> int | 
 
 
 def _begins_like_a_record(place: BadRecordPlace) -> bool:
-    """Return whether the bytes at the place can be the begin of a torn record."""
+    """Return whether the bytes at the place can be the start of a torn record."""
     view = place.file.view()
     if place.position + HEAD.size > len(view):
         return False

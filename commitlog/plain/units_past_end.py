@@ -6,7 +6,7 @@ message that was dispatched. So after a clean exit, which syncs log and queues, 
 true:
 
 1. messages later than the last record were dispatched or indexed;
-2. units of queues point past the log's end: one to the begin of the next record, or units to two offsets.
+2. units of queues point past the log's end: one to the start of the next record, or units to two offsets.
 
 One changed bit, in the checkpoint or in a unit, makes only one of the conditions true.
 

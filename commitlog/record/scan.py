@@ -133,7 +133,7 @@ def scan(
 ) -> tuple[DispatchBatch, Stop]:
     """Return the columns of the records from `position` on, and the reason for their end.
 
-    The batch ends at an invalid record: its `skipped` reports the skipped bytes, and its `next_offset` is the begin of
+    The batch ends at an invalid record: its `skipped` reports the skipped bytes, and its `next_offset` is the start of
     the next valid record, or `end` if there is none. Only then `Stop.BAD` is returned. A record that is completed
     during the check is not reported: the batch ends before it, with `Stop.END`.
 
@@ -225,7 +225,7 @@ def skipped_at(
 def blank_size(view: memoryview, position: int, header_size: int) -> int:
     """Return the size in the header of the blank at `position`: in the plain log (size, magic), else the reverse.
 
-    A blank fills the rest of its file; only in the replicated log a shorter one may be at a file's begin.
+    A blank fills the rest of its file; only in the replicated log a shorter one may be at a file's start.
     """
     first, second = HEAD.unpack_from(view, position)
     size: int = second if header_size else first

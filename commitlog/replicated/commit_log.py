@@ -141,7 +141,7 @@ class DLedgerCommitLog:
 
     @property
     def begin_offset(self) -> int:
-        """Begin of the oldest retained record: in the base log as long as there is one."""
+        """Start of the oldest retained record: in the base log as long as there is one."""
         return self._base_log.begin_offset if self.has_base_log else self._entries.begin_position
 
     @property
@@ -153,7 +153,7 @@ class DLedgerCommitLog:
         return self._end[1]
 
     def end_offset_of(self, index: int) -> int:
-        """Return the offset after a committed entry; for a deleted one, the begin of the entries."""
+        """Return the offset after a committed entry; for a deleted one, the start of the entries."""
         if index < self._entries.begin_index:
             return self._entries.begin_position
         return self._entries.end_position_of(index)

@@ -50,7 +50,7 @@ class EntryRecords:
         try:
             index = self._entries.index_at_position(physical_offset - HEADER_SIZE)
         except EntryNotFound as error:
-            expected = f"a record; one begins {HEADER_SIZE} bytes after each entry's begin"
+            expected = f"a record; one begins {HEADER_SIZE} bytes after each entry's start"
             raise CorruptData(file.path, position, expected, str(error)) from error
         return self._decode(file, position, self._entries.unit(index).size - HEADER_SIZE)
 

@@ -37,7 +37,7 @@ class ExchangeTable:
     exchanges_max: int = EXCHANGES_MAX
     per_address_max: int = EXCHANGES_PER_ADDRESS_MAX
     lifetime_s: float = LIFETIME_S
-    # In the order of their expiry, which is that of their begin.
+    # In the order of their expiry, which is that of their start.
     _waiting: dict[str, _Waiting] = field(default_factory=dict)
     _of_address: Counter[str] = field(default_factory=Counter)
 

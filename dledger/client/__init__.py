@@ -4,7 +4,9 @@
 
 Both find and follow the leader, batch concurrent appends automatically, and distinguish the outcomes `Appended`,
 `NotAppended` and `AppendUnknown`. `docs/architecture.md` describes the path of an append.
-"""
+
+Not here: clients of messages (`cluster.client`). The package imports nothing of a node, only formats, settings,
+security and errors; `cluster`, `pipeline` and applications import it."""
 
 from dledger.client.administration import AdminFailed
 from dledger.client.aio.admin import AsyncAdminClient

@@ -204,7 +204,7 @@ class SnapshotProgress:
 
 @dataclass(frozen=True, slots=True)
 class ResetLog:
-    """Restart the log of the receiver, which lacks entries that the leader deleted, at the begin of the leader's log.
+    """Restart the log of the receiver, which lacks entries that the leader deleted, at the start of the leader's log.
 
     The receiver answers with `PushAccepted(match_index=begin_index - 1)` when that is durable.
 

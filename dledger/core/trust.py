@@ -33,7 +33,7 @@ def fault_of(state: State, sender: str, message: Message) -> RejectReason | None
       of its log that is not known to be committed. It accepts other nodes only if it has no entries or no vote: a new
       or wiped node may not know the current members.
     - A reset to an index far beyond any possible commit index would make the node ignore every later reset and push,
-      because they are at or before its log's begin.
+      because they are at or before its log's start.
     - A term has one leader. Messages of a second leader of the same term are rejected; the elected one is still
       followed.
     """

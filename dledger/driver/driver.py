@@ -353,7 +353,7 @@ class Driver:
             message = replace(message, payload=payload)
         elif isinstance(message, ResetLog):
             assert message.begin_index == self._store.begin_index, (message, self._store.begin_index)
-            # From the store's record of the log's begin, not from the index, where a bit may have changed: a follower
+            # From the store's record of the log's start, not from the index, where a bit may have changed: a follower
             # whose log begins at a wrong position could append no entry.
             begin_position, prev_chain_crc = self._store.begin_position, self._store.begin_chain_crc
             message = replace(message, begin_position=begin_position, prev_chain_crc=prev_chain_crc)

@@ -3,7 +3,7 @@
 | file | content |
 | --- | --- |
 | `aside/data/` | the data files, unchanged; the index is derived from them and not kept |
-| `aside/loghead` | the begin of that log; without it, that of the first data file |
+| `aside/loghead` | the start of that log; without it, that of the first data file |
 | `aside/record` | its first and last entry, and the index up to which the new log must be committed and durable |
 
 If a reset deleted the log at once, one message of a faulty or false leader would destroy this machine's only copy
@@ -116,7 +116,7 @@ class Aside:
 
         Args:
             record: of the log to be replaced.
-            head: the begin of that log; None: that of its first data file.
+            head: the start of that log; None: that of its first data file.
 
         Raises:
             store.errors.StorageFailed: the node must stop.

@@ -50,7 +50,7 @@ class EntriesFlushProgress:
             ticket.last_index = min(ticket.last_index, first_index - 1)
 
     def reset(self, durable_index: int) -> None:
-        """Treat all entries up to `durable_index` (before the log's begin) as durable, and drop the open tickets."""
+        """Treat all entries up to `durable_index` (before the log's start) as durable, and drop the open tickets."""
         self._durable_index = durable_index
         for ticket in self._open:
             ticket.last_index = NO_INDEX

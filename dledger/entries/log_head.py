@@ -1,4 +1,4 @@
-"""The begin of the log: the small file `loghead`, written before old files are deleted; opening completes a deletion.
+"""The start of the log: the small file `loghead`, written before old files are deleted; opening completes a deletion.
 
     beginIndex=1000
     beginPosition=1073741824
@@ -6,7 +6,7 @@
     prevChainCrc=305419896
 
 Entries below `beginIndex` are not part of the log, even if their files are left; its first entry is, or will be, at
-`beginPosition`, or at the begin of the next data file if it does not fit. `prevTerm` is the term of the entry before
+`beginPosition`, or at the start of the next data file if it does not fit. `prevTerm` is the term of the entry before
 (-1: not known) and `prevChainCrc` its chain checksum (no such line: not known). They are stored nowhere else once that
 entry is deleted, and without them the header of the first entry could not be verified. `isReset=true` is present while
 the whole log is replaced. The lines have a checksum (`dledger.storage.properties`). Without the file, the log begins
@@ -39,7 +39,7 @@ _RESET_KEY = "isReset"
 
 @dataclass(frozen=True, slots=True)
 class LogHead:
-    """The begin of a log; the module's docstring describes each field."""
+    """The start of a log; the module's docstring describes each field."""
 
     begin_index: int
     begin_position: int
@@ -54,7 +54,7 @@ class LogHead:
 
 
 class LogHeadUnreadable(StoreError):
-    """The file with the begin of the log exists and cannot be read."""
+    """The file with the start of the log exists and cannot be read."""
 
     def __init__(self, path: str, found: str) -> None:
         super().__init__(
@@ -136,7 +136,7 @@ class LogHeadFile:
 
 
 def is_begin_position(position: int, file_size: int) -> bool:
-    """Return whether a log may begin at a position: of a file's begin, or with a header before and a blank after it."""
+    """Return whether a log may begin at a position: of a file's start, or with a header before and a blank after it."""
     offset = position % file_size
     return offset == 0 or HEADER_SIZE <= offset <= file_size - BLANK_SIZE_MIN
 
@@ -179,7 +179,7 @@ def restart_log(
 ) -> None:
     """Set all data files aside, or delete them, and begin an empty log at `head`.
 
-    After a crash, `complete` finishes this. The old files are set aside if `aside` awaits them. The file of the begin
+    After a crash, `complete` finishes this. The old files are set aside if `aside` awaits them. The file of the start
     position is created at once, so a log without it is recognised as damaged.
 
     Raises:
@@ -220,7 +220,7 @@ def _make_first_file(data: MappedFileQueue, head: LogHead) -> None:
 
 
 def note_beginning(head_file: LogHeadFile, found: LogHead) -> None:
-    """Save the begin of a log whose first entries another program deleted without recording it.
+    """Save the start of a log whose first entries another program deleted without recording it.
 
     `dledger verify` treats a log without the file as one that lost it. Only a caller that has verified that the
     directory is its own may call this.
@@ -236,7 +236,7 @@ def note_beginning(head_file: LogHeadFile, found: LogHead) -> None:
 def complete(
     head_file: LogHeadFile, data: MappedFileQueue, index: MappedFileQueue, aside: Aside, notes: list[str]
 ) -> LogHead | None:
-    """Complete a reset or a deletion that a crash interrupted; return the begin of the log, None if not known.
+    """Complete a reset or a deletion that a crash interrupted; return the start of the log, None if not known.
 
     Args:
         head_file: of this log.

@@ -117,7 +117,7 @@ def drop_unheld(entries: Sequence[MembershipEntry], log: HeldEntries) -> tuple[M
     """Return the valid ones of `entries`: the newest committed one, and later ones whose entry is in the log.
 
     The first one is committed, whatever its index: a node that was reset, or crashed before a reset, may have a
-    membership from beyond its log. Entries before the log's begin are committed, too.
+    membership from beyond its log. Entries before the log's start are committed, too.
 
     Args:
         entries: those in the file, ascending in index.

@@ -75,7 +75,7 @@ class OpenLog:
         index: the index files.
         checkpoint_file: the file of checkpoints.
         checkpoint: the one found at opening.
-        head_file: the file with the begin of the log.
+        head_file: the file with the start of the log.
         aside: the log that a reset replaced, until it is deleted.
         lock: held until the store is closed.
         log: the recovered log.
@@ -96,7 +96,7 @@ class OpenLog:
 def _check_beginning(files: Files, directory: str, data: MappedFileQueue, head_file: LogHeadFile) -> None:
     """Refuse a log whose first files are missing, unless another program deleted them or an operator gives them up.
 
-    This program records the new begin of the log before it deletes old files. Java DLedger does not; but it writes
+    This program records the new start of the log before it deletes old files. Java DLedger does not; but it writes
     `currterm`, without a checksum, whenever it runs, and its entries have no checksums either.
 
     Raises:

@@ -53,7 +53,7 @@ def recover(
         data: the loaded data files.
         index: the loaded index files.
         checkpoint: the entries that were durable.
-        head: the begin of the log, in the first data file; None: not known.
+        head: the start of the log, in the first data file; None: not known.
         codec: of the log.
         notes: receives one sentence for each repair or cut.
         damage: the policy for a damaged tail.
@@ -165,7 +165,7 @@ def _find_begin(data: MappedFileQueue, head: LogHead | None, codec: EntryCodec) 
     if begin.end_position < head.begin_position:
         raise CorruptData(first_file.path, begin.offset, f"blanks up to byte {offset}", "something else")
     if begin.end_position > head.begin_position and begin.number < len(data.mapped_files):
-        # The first entry did not fit at the begin and is in the next file, or another program deleted more files.
+        # The first entry did not fit at the start and is in the next file, or another program deleted more files.
         first = _entry_at(data, begin, codec)
         if first is not None and first.index != head.begin_index:
             return begin
@@ -195,7 +195,7 @@ def _choose_start(
     begin_index: int,
     codec: EntryCodec,
 ) -> _Cursor:
-    """Return the begin of the first file to scan; `begin` if there is no later one."""
+    """Return the start of the first file to scan; `begin` if there is no later one."""
     is_bounded = checkpoint.end_index != NO_INDEX
     newest = len(data.mapped_files) - (1 if is_bounded else _SCAN_FILE_COUNT)
     for number in range(newest, begin.number, -1):
@@ -234,7 +234,7 @@ def _is_unit_right(data: MappedFileQueue, unit: IndexUnit) -> bool:
 def _head_cursor(
     data: MappedFileQueue, index: EntryIndex, number: int, head_index: int, codec: EntryCodec
 ) -> _Cursor | None:
-    """Return the cursor at the begin of a file, if index and data agree on the entry before it.
+    """Return the cursor at the start of a file, if index and data agree on the entry before it.
 
     The chain checksum in the header of that entry, which is not scanned, is verified by that of the entry at the head,
     which is computed from it. None: one of the two is damaged; a scan of the whole log shows which one.
@@ -301,7 +301,7 @@ def _decide_tail(
     if not has_data:
         cause = f"torn tail cut at position {end_position}: the next file was begun without an entry"
     elif (good := find_good_after(place)) is not None:
-        # If old entries were deleted and the begin is not recorded, at least one entry of the log was durable, so the
+        # If old entries were deleted and the start is not recorded, at least one entry of the log was durable, so the
         # first one cannot be a lost write.
         if next_index == UNKNOWN or not is_lost_write(place):
             raise _corrupt(place, f"; a good entry follows at position {good}")

@@ -159,7 +159,7 @@ class EntryStore:
 
     @property
     def head(self) -> LogHead:
-        """The begin of the log."""
+        """The start of the log."""
         return LogHead(self.begin_index, self.begin_position, self.begin_prev_term, prev_chain_crc=self.begin_chain_crc)
 
     def term_before(self, index: int) -> int:
@@ -441,7 +441,7 @@ class EntryStore:
         self._write(position, data, push.units[done * INDEX_UNIT_SIZE :], span.term, push.chain_crc)
 
     def _write(self, position: int, data: bytes | memoryview, units: bytes, term: int, chain_crc: int) -> None:
-        """Write entries at `position`, which is the end of the log or the begin of the next file."""
+        """Write entries at `position`, which is the end of the log or the start of the next file."""
         if position != self.end_position:
             self._leave_file(position)
         self._data.write(position, data)
@@ -521,7 +521,7 @@ class EntryStore:
 
         Args:
             begin_index: of its first entry.
-            begin_position: of that entry: at the begin of a data file, or at least the size of an entry and a blank
+            begin_position: of that entry: at the start of a data file, or at least the size of an entry and a blank
                 after it.
             prev_term: of the entry before, if it is known.
             prev_chain_crc: of it; -1 when it is not known.

@@ -13,7 +13,7 @@ invalid entry was ever durable, because then it may have been acknowledged:
 
 A power cut takes unsynced writes sector by sector, in any order: later ones may be on the disk while earlier ones are
 not. Before an entry is written, its range is zero (our logs are zero from their end on), and it is written with one
-call, so each of its sectors has either all bytes of the entry or zeros from the entry's begin (or the sector's) to the
+call, so each of its sectors has either all bytes of the entry or zeros from the entry's start (or the sector's) to the
 sector's end. Hence an entry can be a lost write only if one of its sectors is such a run of zeros and everything else
 that can be checked is correct. Damage, in contrast, leaves wrong bytes, or zeros that end in the middle of a sector. If
 the entry's own data has a sector of zeros, one changed bit elsewhere in its body is recognised by the checksum, which
@@ -143,7 +143,7 @@ def is_unfinished_step(place: BadEntryPlace) -> bool:
 def is_lost_write(place: BadEntryPlace) -> bool:
     """Return whether the bytes at the place can be the result of a write that did not reach the disk completely.
 
-    That is: the expected entry is correct up to some sector, and that sector is zero (its part after the entry's begin,
+    That is: the expected entry is correct up to some sector, and that sector is zero (its part after the entry's start,
     for the sector in which it begins); and one changed bit in another sector does not explain it.
     """
     view, begin = place.file.view(), place.offset
@@ -174,7 +174,7 @@ def is_lost_write(place: BadEntryPlace) -> bool:
 
 
 def _skip_stated_size(place: BadEntryPlace) -> int:
-    """Return the begin of the search: after the invalid entry if its header is correct, to exclude its body."""
+    """Return the start of the search: after the invalid entry if its header is correct, to exclude its body."""
     view, offset = place.file.view(), place.offset
     if offset + HEADER_SIZE <= len(view) and _is_header_right(place, bytes(view[offset : offset + HEADER_SIZE])):
         size: int = HEADER.unpack_from(view, offset)[1]

@@ -141,7 +141,7 @@ check_record(const Records *records, int64_t row, uint8_t *head, Places *places)
     return properties_size <= INT16_MAX && properties_size == end - places->properties;
 }
 
-/* `good_rows` of commitlog/record/rows.py: the number of valid records at the begin, or None. */
+/* `good_rows` of commitlog/record/rows.py: the number of valid records at the start, or None. */
 PyObject *
 check_records(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
 {

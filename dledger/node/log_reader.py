@@ -29,7 +29,7 @@ LIMIT_MAX = 1 << 62
 
 
 class LogReader:
-    """Checks the begin of a read and creates its cursor.
+    """Checks the start of a read and creates its cursor.
 
     Args:
         store: the log.
@@ -42,7 +42,7 @@ class LogReader:
         """Check that a read may begin at `index` when entries up to `last_index` may be read.
 
         Raises:
-            RequestRefused: 419 before the log's begin, 410 beyond `last_index + 1`.
+            RequestRefused: 419 before the log's start, 410 beyond `last_index + 1`.
         """
         begin_index = self._store.begin_index
         if index < begin_index:
@@ -58,7 +58,7 @@ class LogReader:
         """Return the index of the entry that begins at `position`, or `last_index + 1` for the end.
 
         Raises:
-            RequestRefused: 419 before the log's begin, 410 beyond the end of `last_index`, 411 where no entry begins.
+            RequestRefused: 419 before the log's start, 410 beyond the end of `last_index`, 411 where no entry begins.
         """
         store = self._store
         end_position = position_after(store, last_index)
@@ -168,5 +168,5 @@ class LogCursor:
 
 def _before_begin(asked: str, begin_index: int) -> RequestRefused:
     return RequestRefused(
-        ResponseCode.INDEX_LESS_THAN_LOCAL_BEGIN, f"{asked} is before the begin of the log at index {begin_index}"
+        ResponseCode.INDEX_LESS_THAN_LOCAL_BEGIN, f"{asked} is before the start of the log at index {begin_index}"
     )

@@ -110,7 +110,7 @@ class NodeRetention:
         try:
             driver.delete_before(index)
         except DiskFull as error:
-            # The disk has no space to record the new begin of the log; the next check retries.
+            # The disk has no space to record the new start of the log; the next check retries.
             logger.warning("cannot_delete error=%r", str(error))
             self._to_delete.clear()
             return

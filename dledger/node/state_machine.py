@@ -227,7 +227,7 @@ class Applier:
         already being loaded, that continues if it is new enough, else the new one replaces it.
 
         Args:
-            begin_index: the new begin of the log.
+            begin_index: the new start of the log.
             snapshot_index: -1 when there is none.
 
         Raises:

@@ -139,7 +139,7 @@ def status_of(
 
 
 def position_after(store: EntryStore, index: int) -> int:
-    """Return the byte position after entry `index`; the log's begin for an index before it."""
+    """Return the byte position after entry `index`; the log's start for an index before it."""
     return store.end_position_of(index) if index >= store.begin_index else store.begin_position
 
 

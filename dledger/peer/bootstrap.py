@@ -105,7 +105,7 @@ class BootstrapResponder(asyncio.BufferedProtocol):
             if len(self._questions) > QUESTIONS_MAX:
                 raise BadFrame(f"more than {QUESTIONS_MAX} questions in flight")  # noqa: TRY301  (one place ends it)
         except BadFrame as error:
-            logger.warning("inquiry_ended peer=%r reason=%r", self._peer_id, str(error))
+            logger.warning("bootstrap_connection_ended peer=%r reason=%r", self._peer_id, str(error))
             self._transport.abort()
             return
         if self._questions:
@@ -141,7 +141,7 @@ class BootstrapResponder(asyncio.BufferedProtocol):
                 message = peer_pb2.PeerMessage(answer=peer_pb2.Answer(body=answer.body))
                 self._transport.writelines((head_and_control(message, len(answer.payload)), answer.payload))
         except (ValueError, StoreError) as error:
-            logger.warning("inquiry_ended peer=%r reason=%r", self._peer_id, str(error))
+            logger.warning("bootstrap_connection_ended peer=%r reason=%r", self._peer_id, str(error))
         except TimeoutError:
             pass
         finally:
@@ -303,7 +303,9 @@ def take_over(
 ) -> None:
     """Answer questions on a bootstrap connection from now on; beyond the bound the connection is closed."""
     if len(connections) >= BOOTSTRAPS_MAX:
-        logger.warning("inquiry_refused peer=%r reason='more than %d are answered'", peer_id, BOOTSTRAPS_MAX)
+        logger.warning(
+            "bootstrap_connection_refused peer=%r reason='more than %d are answered'", peer_id, BOOTSTRAPS_MAX
+        )
         cast("asyncio.Transport", transport).abort()
         return
     BootstrapResponder(cast("asyncio.Transport", transport), peer_id, handler, connections)

@@ -151,7 +151,7 @@ def _heartbeat_response(term: int, message: peer_pb2.PeerMessage) -> HeartbeatRe
         term=term,
         round=response.round,
         incarnation=response.incarnation,
-        is_healthy=not response.is_sick,
+        is_healthy=not response.is_disk_unhealthy,
         is_unmatched=response.is_unmatched,
     )
 

@@ -78,7 +78,7 @@ def _heartbeat_response(message: HeartbeatResponse) -> peer_pb2.PeerMessage:
     response = peer_pb2.HeartbeatResponse(
         round=message.round,
         incarnation=message.incarnation,
-        is_sick=not message.is_healthy,
+        is_disk_unhealthy=not message.is_healthy,
         is_unmatched=message.is_unmatched,
     )
     return peer_pb2.PeerMessage(term=message.term, heartbeat_response=response)

@@ -362,7 +362,7 @@ class PeerTransport:
         )
         link.begin(*(self._new_dialer(peer_id, address, is_bulk) for is_bulk in (False, True)))
         if not is_member:
-            logger.info("guest peer=%r address=%s", peer_id, address)
+            logger.info("non_member peer=%r address=%s", peer_id, address)
 
     def _prove_group(self) -> None:
         """When the group id becomes known, require members to prove it on existing connections.

@@ -208,7 +208,7 @@ def _validity(der: bytes) -> tuple[datetime, datetime]:
 
 
 def _inside(der: bytes, position: int) -> tuple[int, int]:
-    """Return the begin and the end of the content of an element."""
+    """Return the start and the end of the content of an element."""
     size, begin = der[position + 1], position + 2
     if size & 0x80:
         count = size & 0x7F

@@ -50,7 +50,7 @@ class Revoked:
 
         Args:
             uris: the names in it.
-            valid_from: the begin of its validity.
+            valid_from: the start of its validity.
 
         Raises:
             CertificateRevoked: it is.

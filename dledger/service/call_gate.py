@@ -1,11 +1,11 @@
 """The port between a gRPC server and access control, which decides which caller may send which request.
 
-The request guard (`request_guard`) calls it at the begin of a call, for each request, before each streamed response,
+The request guard (`request_guard`) calls it at the start of a call, for each request, before each streamed response,
 and, for an audit log, at the end of an admitted call. A server without a gate admits every call.
 
 | when refused | answer |
 | --- | --- |
-| at the begin, or with the only request | the call ends with UNAUTHENTICATED or PERMISSION_DENIED; nothing was done |
+| at the start, or with the only request | the call ends with UNAUTHENTICATED or PERMISSION_DENIED; nothing was done |
 | a later request of a stream whose service answers each request | the service's own refusal of that request |
 | a later request of another stream | the stream ends with UNAUTHENTICATED or PERMISSION_DENIED |
 | a response of a stream, because rights or tokens have ended | the same |

@@ -149,7 +149,7 @@ def _deposed(options: SimOptions, random: Random) -> SimOptions:
 
 
 def _foreign_heads(options: SimOptions, random: Random) -> SimOptions:
-    """Delete old files as other programs do (Java), so that the terms before the log's begin are not known."""
+    """Delete old files as other programs do (Java), so that the terms before the log's start are not known."""
     return replace(
         _with_small_files(options),
         snapshot_threshold=random.choice((0, 0, 5)),

@@ -304,7 +304,7 @@ class PeerStatus(_message.Message):
     LAG_BYTES_FIELD_NUMBER: _builtins.int
     IS_LIVE_FIELD_NUMBER: _builtins.int
     IS_VOTER_FIELD_NUMBER: _builtins.int
-    IS_SICK_FIELD_NUMBER: _builtins.int
+    IS_DISK_UNHEALTHY_FIELD_NUMBER: _builtins.int
     IS_COUNTED_FIELD_NUMBER: _builtins.int
     CLIENT_ADDRESS_FIELD_NUMBER: _builtins.int
     IS_REFUSING_CORRUPT_FIELD_NUMBER: _builtins.int
@@ -321,7 +321,7 @@ class PeerStatus(_message.Message):
     """Answered within an election timeout."""
     is_voter: _builtins.bool
     """A voter; if it was wiped, it votes and counts after its readmission."""
-    is_sick: _builtins.bool
+    is_disk_unhealthy: _builtins.bool
     """Its disk stalls or is full."""
     is_counted: _builtins.bool
     """False for a wiped node that is not readmitted yet."""
@@ -341,7 +341,7 @@ class PeerStatus(_message.Message):
         lag_bytes: _builtins.int = ...,
         is_live: _builtins.bool = ...,
         is_voter: _builtins.bool = ...,
-        is_sick: _builtins.bool = ...,
+        is_disk_unhealthy: _builtins.bool = ...,
         is_counted: _builtins.bool = ...,
         client_address: _builtins.str = ...,
         is_refusing_corrupt: _builtins.bool = ...,
@@ -349,7 +349,7 @@ class PeerStatus(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "client_address", b"client_address", "id", b"id", "is_contradicting", b"is_contradicting", "is_counted", b"is_counted", "is_live", b"is_live", "is_refusing_corrupt", b"is_refusing_corrupt", "is_sick", b"is_sick", "is_voter", b"is_voter", "lag_bytes", b"lag_bytes", "lag_entries", b"lag_entries", "match_index", b"match_index"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "client_address", b"client_address", "id", b"id", "is_contradicting", b"is_contradicting", "is_counted", b"is_counted", "is_disk_unhealthy", b"is_disk_unhealthy", "is_live", b"is_live", "is_refusing_corrupt", b"is_refusing_corrupt", "is_voter", b"is_voter", "lag_bytes", b"lag_bytes", "lag_entries", b"lag_entries", "match_index", b"match_index"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -374,7 +374,7 @@ class StatusResponse(_message.Message):
     COMMIT_POSITION_FIELD_NUMBER: _builtins.int
     PEERS_FIELD_NUMBER: _builtins.int
     IS_DISK_FULL_FIELD_NUMBER: _builtins.int
-    IS_DISK_SICK_FIELD_NUMBER: _builtins.int
+    IS_DISK_STALLED_FIELD_NUMBER: _builtins.int
     MEMBERS_FIELD_NUMBER: _builtins.int
     MEMBERSHIP_INDEX_FIELD_NUMBER: _builtins.int
     IS_MEMBERSHIP_COMMITTED_FIELD_NUMBER: _builtins.int
@@ -407,7 +407,7 @@ class StatusResponse(_message.Message):
     commit_position: _builtins.int
     is_disk_full: _builtins.bool
     """True while appends are refused because the disk is full."""
-    is_disk_sick: _builtins.bool
+    is_disk_stalled: _builtins.bool
     """True while the disk stalls: this node neither leads nor campaigns."""
     membership_index: _builtins.int
     is_membership_committed: _builtins.bool
@@ -462,7 +462,7 @@ class StatusResponse(_message.Message):
         commit_position: _builtins.int = ...,
         peers: _abc.Iterable[Global___PeerStatus] | None = ...,
         is_disk_full: _builtins.bool = ...,
-        is_disk_sick: _builtins.bool = ...,
+        is_disk_stalled: _builtins.bool = ...,
         members: _abc.Iterable[_member_pb2.Member] | None = ...,
         membership_index: _builtins.int = ...,
         is_membership_committed: _builtins.bool = ...,
@@ -480,7 +480,7 @@ class StatusResponse(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["leader", b"leader"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "aside_caught_up_index", b"aside_caught_up_index", "aside_files", b"aside_files", "aside_last_index", b"aside_last_index", "begin_index", b"begin_index", "begin_position", b"begin_position", "code", b"code", "commit_index", b"commit_index", "commit_position", b"commit_position", "disk_used_ratio", b"disk_used_ratio", "end_index", b"end_index", "end_position", b"end_position", "frame_address", b"frame_address", "group", b"group", "group_id", b"group_id", "incarnation", b"incarnation", "is_disk_full", b"is_disk_full", "is_disk_sick", b"is_disk_sick", "is_founding", b"is_founding", "is_membership_committed", b"is_membership_committed", "leader", b"leader", "members", b"members", "membership_index", b"membership_index", "message", b"message", "peers", b"peers", "read_entries", b"read_entries", "role", b"role", "self_id", b"self_id", "snapshot_index", b"snapshot_index", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "aside_caught_up_index", b"aside_caught_up_index", "aside_files", b"aside_files", "aside_last_index", b"aside_last_index", "begin_index", b"begin_index", "begin_position", b"begin_position", "code", b"code", "commit_index", b"commit_index", "commit_position", b"commit_position", "disk_used_ratio", b"disk_used_ratio", "end_index", b"end_index", "end_position", b"end_position", "frame_address", b"frame_address", "group", b"group", "group_id", b"group_id", "incarnation", b"incarnation", "is_disk_full", b"is_disk_full", "is_disk_stalled", b"is_disk_stalled", "is_founding", b"is_founding", "is_membership_committed", b"is_membership_committed", "leader", b"leader", "members", b"members", "membership_index", b"membership_index", "message", b"message", "peers", b"peers", "read_entries", b"read_entries", "role", b"role", "self_id", b"self_id", "snapshot_index", b"snapshot_index", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -124,7 +124,7 @@ class Hello(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     IS_BULK_FIELD_NUMBER: _builtins.int
     PEER_ADDRESS_FIELD_NUMBER: _builtins.int
-    IS_INQUIRY_FIELD_NUMBER: _builtins.int
+    IS_BOOTSTRAP_FIELD_NUMBER: _builtins.int
     ORIGIN_FIELD_NUMBER: _builtins.int
     GROUP_ID_FIELD_NUMBER: _builtins.int
     DIRECTORY_ID_FIELD_NUMBER: _builtins.int
@@ -146,7 +146,7 @@ class Hello(_message.Message):
     """What the connection carries: true for log and snapshot bytes and their answers, false for short messages."""
     peer_address: _builtins.str
     """host:port of the sender's peer transport, so that a node which does not know it yet can dial back."""
-    is_inquiry: _builtins.bool
+    is_bootstrap: _builtins.bool
     """The connection carries only questions and answers about the origin of logs; a node asks them before it joins
     the group.
     """
@@ -176,7 +176,7 @@ class Hello(_message.Message):
         message: _builtins.str = ...,
         is_bulk: _builtins.bool = ...,
         peer_address: _builtins.str = ...,
-        is_inquiry: _builtins.bool = ...,
+        is_bootstrap: _builtins.bool = ...,
         origin: _builtins.bytes = ...,
         group_id: _builtins.int = ...,
         directory_id: _builtins.int = ...,
@@ -185,7 +185,7 @@ class Hello(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_address", b"client_address", "cluster_digest", b"cluster_digest", "code", b"code", "directory_id", b"directory_id", "group", b"group", "group_id", b"group_id", "is_bulk", b"is_bulk", "is_inquiry", b"is_inquiry", "lives", b"lives", "message", b"message", "origin", b"origin", "peer_address", b"peer_address", "peer_id", b"peer_id", "protocol_version", b"protocol_version", "self_id", b"self_id", "starts", b"starts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_address", b"client_address", "cluster_digest", b"cluster_digest", "code", b"code", "directory_id", b"directory_id", "group", b"group", "group_id", b"group_id", "is_bootstrap", b"is_bootstrap", "is_bulk", b"is_bulk", "lives", b"lives", "message", b"message", "origin", b"origin", "peer_address", b"peer_address", "peer_id", b"peer_id", "protocol_version", b"protocol_version", "self_id", b"self_id", "starts", b"starts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -340,12 +340,12 @@ class HeartbeatResponse(_message.Message):
 
     ROUND_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
-    IS_SICK_FIELD_NUMBER: _builtins.int
+    IS_DISK_UNHEALTHY_FIELD_NUMBER: _builtins.int
     IS_UNMATCHED_FIELD_NUMBER: _builtins.int
     round: _builtins.int
     incarnation: _builtins.int
     """The incarnation of the sender's disk; 0 from the founding of the group on."""
-    is_sick: _builtins.bool
+    is_disk_unhealthy: _builtins.bool
     """Its disk stalls."""
     is_unmatched: _builtins.bool
     """The heartbeat's commit index is above the index that the sender has compared with the leader's log: it waits for a
@@ -356,12 +356,12 @@ class HeartbeatResponse(_message.Message):
         *,
         round: _builtins.int = ...,
         incarnation: _builtins.int = ...,
-        is_sick: _builtins.bool = ...,
+        is_disk_unhealthy: _builtins.bool = ...,
         is_unmatched: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "is_sick", b"is_sick", "is_unmatched", b"is_unmatched", "round", b"round"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "is_disk_unhealthy", b"is_disk_unhealthy", "is_unmatched", b"is_unmatched", "round", b"round"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

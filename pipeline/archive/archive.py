@@ -106,7 +106,7 @@ class Archive:
         self._lake = Lake.create(target.root, target.kind, arrow_schema(self._columns), self._files)
 
     def begin(self, store: StoreView, *, fail_on_data_loss: bool = True) -> int:
-        """Return the begin of the next piece: the end of the archived range, or the begin of the log.
+        """Return the start of the next piece: the end of the archived range, or the start of the log.
 
         Raises:
             DataLost: messages after the archived range are already deleted.

@@ -109,7 +109,7 @@ def translate(table: pa.Table, offsets: Mapping[tuple[str, int], int]) -> dict[t
 
     Returns:
         Next offset to read, by (broker, topic, queue): after the last restored message below the old offset; queues
-        without one are omitted, and must be read from their begin.
+        without one are omitted, and must be read from their start.
     """
     found: dict[tuple[str, str, int], int] = {}
     for (topic, queue_id), offset in offsets.items():

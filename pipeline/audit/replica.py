@@ -34,7 +34,7 @@ class AuditedReplica(NamedTuple):
     files: tuple[LogFileInfo, ...]
 
     def missing_files(self) -> Iterator[tuple[int, int]]:
-        """Yield the ranges between its begin and its end without a file."""
+        """Yield the ranges between its start and its end without a file."""
         position = self.begin
         for file in self.files:
             if position < file.begin_offset < self.end:

@@ -1,7 +1,7 @@
 """Finds positions in the log of a store without scanning all of it: its end, a time, the entry before an offset.
 
 The search for the end starts from the last position known from other files: the newest unit of all consume queues, the
-checkpoint or the last index unit of a node; else from the begin of the last file with data. From there the log is
+checkpoint or the last index unit of a node; else from the start of the last file with data. From there the log is
 scanned and checked.
 """
 
@@ -35,7 +35,7 @@ class EntryHead:
 
     Attributes:
         index, term: of the entry.
-        offset: of its begin in the log.
+        offset: of its start in the log.
         end_offset: of its end.
         is_client: whether it contains a client's record.
     """
@@ -101,7 +101,7 @@ class LogPlaces:
             magic, size = (int.from_bytes(view[at : at + 4], "big", signed=True) for at in (position, position + 4))
             if magic != BLANK_MAGIC or size < BLANK_SIZE_MIN:
                 return None
-            # A blank at a file's begin may be shorter: DLedger leaves it in place of deleted entries.
+            # A blank at a file's start may be shorter: DLedger leaves it in place of deleted entries.
             offset = min(offset + size, file.end_offset) if not position else file.end_offset
         return None
 
@@ -210,7 +210,7 @@ class LogPlaces:
         return last
 
     def _last_head(self, begin_offset: int) -> int:
-        """Return the begin of the last file with data; the log may begin within it."""
+        """Return the start of the last file with data; the log may begin within it."""
         for file in reversed(self._log_files):
             if any(self.view(file)[:BLANK_SIZE_MIN]):
                 return max(file.begin_offset, begin_offset)

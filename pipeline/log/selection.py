@@ -107,7 +107,7 @@ class Selection:
 
 def _check_range(name: str, found: Range | None) -> None:
     if found is not None and found[0] > found[1]:
-        raise BadOption(name, "a begin that is not after the end", f"[{found[0]}, {found[1]})")
+        raise BadOption(name, "a start that is not after the end", f"[{found[0]}, {found[1]})")
 
 
 EVERYTHING = Selection()

@@ -57,7 +57,7 @@ class TimeSearch:
             begin: of a record, or its entry.
             end: of the searched range; returned if all records are older.
             is_end: whether the result ends a range, instead of beginning it. If a wrong time leaves a choice, no record
-                before the end, or after the begin, of the range is left out.
+                before the end, or after the start, of the range is left out.
         """
         low, high = self._bracket(store_timestamp_ms, begin, end)
         first = None
@@ -71,7 +71,7 @@ class TimeSearch:
         return high if first is None else first
 
     def _bracket(self, store_timestamp_ms: int, begin: int, end: int) -> tuple[int, int]:
-        """Return the end of the last record that is confirmed to be older, and the begin of the first that is not.
+        """Return the end of the last record that is confirmed to be older, and the start of the first that is not.
 
         Bisects the files, then the bytes of one, resyncing to the next valid record.
         """

@@ -71,7 +71,7 @@ def _tables(place: int) -> UInt32s:
         last = _tables(place - 1).reshape(-1, len(values))[-1]
         step = _apply(last, _apply(_tables(place - 1), values, len(values)), 0)
     else:
-        # A CRC-32C is inverted at its begin and end; both inversions together equal the checksum of zeros.
+        # A CRC-32C is inverted at its start and end; both inversions together equal the checksum of zeros.
         step = np.array([crc32c(b"\0", int(value)) ^ crc32c(b"\0") for value in values], np.uint32)
     found = [values]
     for _ in range((1 << _DIGIT_BITS) - 1):

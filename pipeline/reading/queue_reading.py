@@ -161,7 +161,7 @@ class QueueReading(Generic[T]):
 
 
 def _file_of(log_files: Sequence[LogFileInfo], offset: int) -> tuple[LogFileInfo | None, int]:
-    """Return the file that contains an offset, and its end; if there is none, None and the begin of the next file."""
+    """Return the file that contains an offset, and its end; if there is none, None and the start of the next file."""
     after = bisect.bisect_right(log_files, offset, key=lambda file: file.begin_offset)
     file = log_files[after - 1] if after else None
     if file is not None and offset < file.end_offset:

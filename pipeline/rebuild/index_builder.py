@@ -1,6 +1,6 @@
 """Builds the key index of a store from slices of its log: tasks extract keys, one process joins them in log order.
 
-An index file is a sequence of items in log order, so its begin depends on all earlier items. Extracting and hashing
+An index file is a sequence of items in log order, so its start depends on all earlier items. Extracting and hashing
 keys takes most of the time. Joining is fast; one process does it file by file, so that memory does not grow with the
 store.
 """

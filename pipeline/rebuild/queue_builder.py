@@ -1,7 +1,7 @@
 """Builds the consume queues of a store from slices of its log, with any number of tasks in any order.
 
 Every message contains its queue offset, so each task writes its units at their final positions, and a retry changes
-nothing. The begin and the end of each queue are written after all tasks have finished.
+nothing. The start and the end of each queue are written after all tasks have finished.
 
 This requires that the offsets of each queue increase by one, as in nearly all stores. If offsets were assigned twice or
 skipped, the result depends on the order of the log (`store.queues.out_of_order_units`): the build raises
@@ -109,7 +109,7 @@ class QueueBuilder:
 
 
 def finish_queues(root: str, target: str, built: Iterable[BuiltQueues], file_size: int) -> dict[QueueKey, QueueRun]:
-    """Write the begin of each queue after all tasks have finished; return the range of each queue.
+    """Write the start of each queue after all tasks have finished; return the range of each queue.
 
     Args:
         root: of the store, for errors.

@@ -336,7 +336,7 @@ def _short(name: str, size: int = _NAME_MAX) -> str:
     """Return a name of at most this many characters, shortened in the middle, for an axis or a legend."""
     end = (size - 1) // 3
     name = name if len(name) <= size else f"{name[: size - 1 - end]}…{name[-end:]}"
-    # Matplotlib would parse a dollar sign as the begin of a formula.
+    # Matplotlib would parse a dollar sign as the start of a formula.
     return name.replace("$", r"\$")
 
 

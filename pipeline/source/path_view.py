@@ -108,7 +108,7 @@ class PathView:
         return marks_of(self._store, (begin for begin in begins if begin is not None))
 
     def _begin_of(self, part: Slice) -> int | None:
-        """Return the begin of an entry at or before a slice's first record; None if not known."""
+        """Return the start of an entry at or before a slice's first record; None if not known."""
         if part.is_queue:
             unit = self._store.queue_views[QueueKey(part.topic or "", part.queue_id)].unit(part.begin_queue_offset)
             return None if unit.size == BLANK_SIZE else self._store.entry_offset(unit.offset)

@@ -345,12 +345,12 @@ class MessageStore:
         self._derived.end_flush(ticket)
 
     def expire(self) -> None:
-        """Delete the part of queues and index before the log's begin."""
+        """Delete the part of queues and index before the log's start."""
         for _ in self.expire_in_steps():
             continue
 
     def expire_in_steps(self) -> Iterator[None]:
-        """Delete the part of queues and index before the log's begin, one queue per step, until the store stops."""
+        """Delete the part of queues and index before the log's start, one queue per step, until the store stops."""
         with self._stopping():
             yield from self._derived.expire_in_steps()
 

@@ -145,7 +145,7 @@ class DerivedCatchUp:
         return 0 if message is None else message.store_timestamp
 
     def catch_up(self, lost_queues: set[QueueKey]) -> None:
-        """Dispatch the rest of the log; rebuild queues with missing units from the log's begin.
+        """Dispatch the rest of the log; rebuild queues with missing units from the log's start.
 
         Args:
             lost_queues: queues whose files were lost.

@@ -171,7 +171,7 @@ def decode_checkpoint(content: bytes) -> StoreCheckpoint:
 
 
 def encode_checkpoint(checkpoint: StoreCheckpoint) -> bytes:
-    """Return the sealed bytes for the begin of the page."""
+    """Return the sealed bytes for the start of the page."""
     numbers = _CHECKPOINT.pack(*checkpoint[:5])
     fields = (checkpoint.log_end, checkpoint.queues_digest, checkpoint.index_digest)
     seal = _SEAL.pack(_SEAL_MAGIC, *fields, crc32c(numbers))

@@ -78,7 +78,7 @@ class Dispatcher:
         self.size_bytes_max = size_bytes_max
         # At most `size_bytes_max`; halved and doubled by `_pace`.
         self._step_bytes = min(_STEP_BYTES_FIRST, size_bytes_max)
-        # The rest of the last step's batch; valid only while dispatch continues at its begin.
+        # The rest of the last step's batch; valid only while dispatch continues at its start.
         self._rest: DispatchBatch | None = None
         # They never decrease while the store is open. They differ only after an opening, until the smaller one has
         # caught up, and after a full disk; without an index they are equal.
@@ -183,7 +183,7 @@ class Dispatcher:
         for row in found:
             self.out_of_order_count += 1
             logger.warning(
-                "misplaced topic=%s queue=%d queue_offset=%d physical_offset=%d expected=%r action=%r",
+                "unit_out_of_order topic=%s queue=%d queue_offset=%d physical_offset=%d expected=%r action=%r",
                 *(row.key.topic, row.key.queue_id, row.queue_offset, row.physical_offset, row.expected, row.action),
             )
 

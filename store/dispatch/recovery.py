@@ -6,10 +6,10 @@ The end of the certain part (an offset of the log) is decided separately for que
 
 | files of it | last exit | its timestamp in the checkpoint | certain up to                                      |
 | ----------- | --------- | ------------------------------- | -------------------------------------------------- |
-| none        | any       | any                             | the log's begin: it is rebuilt                     |
+| none        | any       | any                             | the log's start: it is rebuilt                     |
 | some        | clean     | any                             | its own end                                        |
 | some        | unclean   | known                           | the first record stored at that time, or later     |
-| some        | unclean   | unknown                         | the log's begin: it is rebuilt                     |
+| some        | unclean   | unknown                         | the log's start: it is rebuilt                     |
 
 and never after the log's end; for queues also never after the end of the longest one, because a message without a unit
 is rare, and a missing unit would lose its message. The part after that offset is truncated durably; then dispatch
@@ -30,7 +30,7 @@ rebuilt from the log.
 
 Missing units before that offset are also detected by a gap: a message whose queue offset is not the next one of its
 queue. A failed append also leaves a gap, and the two cases cannot be distinguished, so the queue is rebuilt from the
-log's begin.
+log's start.
 
 Source: RocketMQ `DefaultMessageStore.recover`, `ConsumeQueueStore.recover`, `IndexService.load`.
 """
@@ -55,7 +55,7 @@ CLOCK_MARGIN_MS: Final = 3000
 class TruncationRule(Enum):
     """The end of the certain part of queues, or of the index."""
 
-    BEGIN = "the log's begin"
+    BEGIN = "the log's start"
     OWN_END = "its own end"
     TIMESTAMP = "the first record stored at the time of the checkpoint, or later"
 

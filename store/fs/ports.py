@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # The default size reserved for a file that is replaced: one block.
 SMALL_FILE_SIZE_BYTES = 4096
-# Bytes at a file's begin, and at the end of its data, that `scan_directories` reads.
+# Bytes at a file's start, and at the end of its data, that `scan_directories` reads.
 SUMMARY_SIZE_BYTES = 4096
 
 

@@ -16,7 +16,7 @@ _TIME_DIFFERENCE_MAX = (1 << 31) - 1
 
 
 def time_differences(timestamps: Int64s, begins: Int64s) -> Int64s:
-    """Return the whole seconds from the begin of an index file to each time, as RocketMQ counts them."""
+    """Return the whole seconds from the start of an index file to each time, as RocketMQ counts them."""
     differences: Int64s = np.clip((timestamps - begins) // 1000, 0, _TIME_DIFFERENCE_MAX)
     differences[begins <= 0] = 0
     return differences

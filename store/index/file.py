@@ -481,7 +481,7 @@ class IndexFile:
                 return Hits(found, CorruptData(self.file.path, position, what, f"{number}"))
             item_position = items_begin + ITEM_SIZE * number
             item_hash, physical_offset, difference, previous = unpack(view, item_position)
-            # The time of item 1 is relative to the previous file; its message's time is the file's begin.
+            # The time of item 1 is relative to the previous file; its message's time is the file's start.
             time = header.begin_timestamp + (difference * 1000 if number > 1 else 0)
             if is_timed and time < oldest and self._is_in_order(number):
                 break

@@ -67,7 +67,7 @@ def decode_mark(raw: bytes) -> ArchiveMark:
 
 
 class ArchiveFloor:
-    """Provides the offset of the last mark read to a broker's retention; before the first read no file may be deleted.
+    """Gives retention the offset of the last mark that was read; before the first read no file may be deleted.
 
     Args:
         files: the file system.
@@ -75,7 +75,7 @@ class ArchiveFloor:
         log: name of the broker's log in the archive.
 
     Attributes:
-        fault: the reason why no more may be deleted; empty if the mark was read.
+        fault: the reason why no more may be deleted; empty while the mark is current.
     """
 
     def __init__(self, files: Files, path: str, log: str) -> None:
@@ -125,9 +125,9 @@ class ArchiveFloor:
             return begin
         if isinstance(found, ArchiveMark) and found.begin > begin:
             gap = f"begins at {found.begin}, after the log, which begins at {begin}"
-            found = f"{gap}: the part of this node's log before it is in no archive"
+            found = f"{gap}: bytes {begin} to {found.begin} of this node's log are not archived"
         if isinstance(found, str):
-            self._set_fault(f"{found}; nothing is deleted before it is archived")
+            self._set_fault(f"{found}; no file of the log is deleted")
             return begin
         self._set_fault("does not answer; its last content is used" if self._is_late else "")
         return min(floor, found.end)

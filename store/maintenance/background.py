@@ -107,7 +107,7 @@ class BackgroundTasks:
         # Waiting readers, each with the log offset that must be dispatched.
         self._awaited: dict[asyncio.Future[None], int] = {}
         store.when_awaited(self._reader_waits)
-        # The running steps that delete the part of queues before the log's begin, and the last begin used.
+        # The running steps that delete the part of queues before the log's start, and the last begin used.
         self._expiring: Iterator[None] | None = None
         self._begin_offset = store.log.begin_offset
         lifecycle.retention.leave_expiry()
@@ -123,7 +123,7 @@ class BackgroundTasks:
         self._checkpoint_job = PeriodicJob("checkpoint", config.checkpoint_interval_ms, self._save_checkpoint)
         self.jobs = (
             *log.jobs,
-            PeriodicJob("queues follow the log's begin", EVERY_TICK_MS, self._follow_log_begin),
+            PeriodicJob("queues follow the log's start", EVERY_TICK_MS, self._follow_log_begin),
             # `FlushPolicy` decides which tick starts a flush, and of which queues.
             PeriodicJob("flush of queues and index", EVERY_TICK_MS, self._flush_derived_if_due),
             self._checkpoint_job,
@@ -318,7 +318,7 @@ class BackgroundTasks:
             self.fail(error)
 
     def _follow_log_begin(self, _now_ms: int) -> None:
-        """Start to delete the part of queues and index before the log's begin, if that has changed."""
+        """Start to delete the part of queues and index before the log's start, if that has changed."""
         if self.store.log.begin_offset == self._begin_offset:
             return
         self._begin_offset = self.store.log.begin_offset

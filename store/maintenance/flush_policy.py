@@ -36,7 +36,8 @@ class FlushSettings:
 
     def __post_init__(self) -> None:
         if self.interval_ms < 1 or self.least_pages < 0 or self.thorough_interval_ms < 0:
-            raise ValueError(f"expected an interval of at least 1 ms, and no negative number, found {self}")
+            expected = "interval_ms of at least 1, least_pages and thorough_interval_ms of at least 0"
+            raise ValueError(f"expected {expected}, found {self}")
 
 
 class FlushPolicy:

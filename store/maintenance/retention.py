@@ -1,4 +1,4 @@
-"""Retention of a message store: old files of the log are deleted, then the part of queues and index before its begin.
+"""Retention of a message store: old files of the log are deleted, then the part of queues and index before its start.
 
 The rules are those of `store.fs.retention_rules`, with RocketMQ's numbers (`MessageStoreConfig.retention_rules`).
 Messages that are not durable in queues and index are never deleted, so that no queue loses its end offset. While the
@@ -103,7 +103,7 @@ class StoreRetention:
         config: the numbers.
         clocks: of the machine; tests may pass others.
         floor: returns the first offset that is needed; None: the durable end of queues and index is used.
-        expire: deletes the part of queues and index before the log's begin; None: it is deleted at once.
+        expire: deletes the part of queues and index before the log's start; None: it is deleted at once.
 
     Attributes:
         deleted_files_count: since the store was opened.

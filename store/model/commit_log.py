@@ -166,7 +166,7 @@ class CommitLog(Protocol):
 
     @property
     def begin_offset(self) -> int:
-        """Offset at or before the begin of the oldest record."""
+        """Offset at or before the start of the oldest record."""
         ...
 
     @property
@@ -247,7 +247,7 @@ class CommitLog(Protocol):
         ...
 
     def begins_within(self, begin: int, end: int) -> Int64s | None:
-        """Return the begin of each record's bytes in the log in `[begin, end)`; None for a log without an index.
+        """Return the start of each record's bytes in the log in `[begin, end)`; None for a log without an index.
 
         In the replicated log that is an entry's header; a leader's own entries are among them.
         """

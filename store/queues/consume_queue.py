@@ -230,7 +230,7 @@ class ConsumeQueue:
         self._units.begin_offset = self.max_offset = self.min_offset = queue_offset
 
     def begin_at(self, queue_offset: int) -> None:
-        """Set the begin of a queue without files to `queue_offset`: the units before it in the file become blank."""
+        """Set the start of a queue without files to `queue_offset`: the units before it in the file become blank."""
         assert not self.is_begun, self.key
         self.is_begun = True
         units_a_file = self._queue.file_size // UNIT_SIZE

@@ -280,12 +280,12 @@ class ConsumeQueues:
             queue.remove_unused()
 
     def expire(self, log_begin: int) -> None:
-        """Delete the part of the queues before the log's begin: files without remaining messages; set `min_offset`."""
+        """Delete the part of the queues before the log's start: files without remaining messages; set `min_offset`."""
         for _ in self.expire_in_steps(log_begin):
             continue
 
     def expire_in_steps(self, log_begin: int) -> Iterator[None]:
-        """Delete the part of the queues before the log's begin, one queue per step."""
+        """Delete the part of the queues before the log's start, one queue per step."""
         for queue in list(self._queues.values()):
             queue.expire(log_begin)
             yield

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Units = Callable[[int, int], tuple[Int64s, Int32s]]
 # With a limit of bytes: the most messages of one result.
 _ROWS_MAX: Final = 1 << 19
-# Messages at the begin of a range whose sizes are read, to estimate the size of all.
+# Messages at the start of a range whose sizes are read, to estimate the size of all.
 _SAMPLE_MAX: Final = 1 << 10
 # At most this many messages are sorted to find the exact end: sorting is quick, and each bisection of all queues is
 # slow.

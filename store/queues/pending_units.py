@@ -32,7 +32,7 @@ class UnitTail:
 
     Attributes:
         begin_offset: the queue offset of the first one.
-        blank_count: the number of blank ones at its begin, at most a file of them; they take no memory.
+        blank_count: the number of blank ones at its start, at most a file of them; they take no memory.
         data: the bytes of the others; if empty, a file is still created, because its name preserves the end of the
             queue.
         is_taken: the owner writes it itself; read and set with `lock` of `PendingUnits`.

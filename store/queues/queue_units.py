@@ -178,7 +178,7 @@ def check_full(files: Sequence[MappedFile]) -> None:
     """Refuse incomplete files before one with units: a disk or a program has emptied them.
 
     Raises:
-        CorruptData: one has no unit at its begin or at its end.
+        CorruptData: one has no unit at its start or at its end.
     """
     for file in files:
         for position in (0, file.file.size - UNIT_SIZE):

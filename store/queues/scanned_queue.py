@@ -77,7 +77,7 @@ def scanned_queue(files: Sequence[FileSummary], file_size: int) -> ScannedQueue 
 
 
 def _begin(files: Sequence[FileSummary], file_size: int) -> int | None:
-    """Return the begin of the first file; None unless names and sizes are right, and each file's data has no gap."""
+    """Return the start of the first file; None unless names and sizes are right, and each file's data has no gap."""
     begin = int(files[0].name) if files[0].name.isdecimal() else -1
     if begin % file_size:
         return None
@@ -105,7 +105,7 @@ def _used(data: bytes, size: int) -> tuple[bytes, int]:
     """Return the units at the end of a file up to the last one that is not zero, and how many from the first are used.
 
     Args:
-        data: from the begin of a unit to the end of what is not a hole.
+        data: from the start of a unit to the end of what is not a hole.
         size: bytes from there to the last place that may have a unit.
     """
     count = -(-len(data) // UNIT_SIZE)

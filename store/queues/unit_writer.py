@@ -40,7 +40,7 @@ class _Group:
 
     def __init__(self) -> None:
         self.files: dict[str, MappedFile] = {}
-        self.small: list[tuple[QueueKey, UnitTail, str, int]] = []  # each with its directory and the begin of its file
+        self.small: list[tuple[QueueKey, UnitTail, str, int]] = []  # each with its directory and the start of its file
 
     @property
     def count(self) -> int:
@@ -106,7 +106,7 @@ class UnitWriter:
         self._finish(group)
 
     def _small_in(self, directory: str, tail: UnitTail) -> int | None:
-        """Return the begin of the file of a tail that is written together with others; None: it is written alone."""
+        """Return the start of the file of a tail that is written together with others; None: it is written alone."""
         at = tail.begin_offset * UNIT_SIZE
         begin, size = at - at % self._file_size, len(tail.data)
         if tail.blank_count or not 0 < size <= min(_SMALL_TAIL_BYTES_MAX, begin + self._file_size - at):

@@ -24,7 +24,7 @@ END = b"the last entry of the test"
 
 
 class Follower:
-    """Reads the log from its begin while it grows, in a separate thread, up to the entry `END`."""
+    """Reads the log from its start while it grows, in a separate thread, up to the entry `END`."""
 
     def __init__(self, endpoints: str) -> None:
         self.entries: list[tuple[int, int, int, bytes]] = []

@@ -174,7 +174,7 @@ def is_excused(store, name, damage):
     """Return whether the change cannot be detected: the old value is not known any more."""
     first, is_alone = f"{0:020d}", str(name.parent).endswith("index")
     if damage == "missing" and name.name == first:
-        # Without its first file a log looks like one whose oldest messages have expired; ours record their begin.
+        # Without its first file a log looks like one whose oldest messages have expired; ours record their start.
         return name.parent.name == "commitlog" or (name.parent.name == "data" and store in JAVA)
     if damage == "missing" and name.name == "peers":
         # A node to which no peer has connected yet has no such file.

@@ -62,7 +62,7 @@ def entries_closed(disk, clock):
 
 
 def entries_killed(disk, clock):
-    """Entries from the begin, whose process was killed while queues and index lagged."""
+    """Entries from the start, whose process was killed while queues and index lagged."""
     messages = []
     _entries(disk, clock, messages)
     return messages

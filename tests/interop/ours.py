@@ -83,7 +83,7 @@ class OurStore:
 
     @property
     def queues(self):
-        """The begin and the end of every queue."""
+        """The start and the end of every queue."""
         keys = list(self.store.derived.queues)
         bounds = {tuple(key): (self.store.min_offset(*key), self.store.max_offset(*key)) for key in keys}
         return {key: (begin, end) for key, (begin, end) in bounds.items() if end}

@@ -57,7 +57,7 @@ class Put:
 
 
 class OneStore(RuleBasedStateMachine):
-    """The model: messages in the order of the log, each with its place; its durable end and its begin."""
+    """The model: messages in the order of the log, each with its place; its durable end and its start."""
 
     @initialize(seed=st.integers(0, 2**32 - 1), is_flush_sync=st.booleans())
     def begin(self, seed, is_flush_sync):

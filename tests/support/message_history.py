@@ -1,6 +1,6 @@
 """The responses that clients of a broker received, and their comparison with the files of every replica.
 
-Each message has a unique UNIQ_KEY, which is also the begin of its body. Each guarantee is checked by one function,
+Each message has a unique UNIQ_KEY, which is also the start of its body. Each guarantee is checked by one function,
 which raises `Broken` with its name. The checks do not depend on the implementation of a broker.
 """
 

@@ -190,7 +190,7 @@ class MixedLoad:
     # ------------------------------------------------------------------------------------------------------ readers
 
     async def _read(self, mode):
-        """Read all queues from their begin, at the leader or at any node."""
+        """Read all queues from their start, at the leader or at any node."""
         name = f"reader {ReadMode.Name(mode)}"
         offsets = dict.fromkeys(range(QUEUES), 0)
         addresses = itertools.cycle(self._addresses)

@@ -65,7 +65,7 @@ def numbers(result):
 
 
 def queued(store, count_max=32):
-    """Return all messages by queue: {(topic, queue id): [records]}, read with `get` from the begin of the queue."""
+    """Return all messages by queue: {(topic, queue id): [records]}, read with `get` from the start of the queue."""
     messages = store.messages
     found = {}
     for topic, queue_id in sorted(messages.derived.queues):

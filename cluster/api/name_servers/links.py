@@ -55,7 +55,10 @@ class GrpcNameServer:
         self._watcher: asyncio.Task[None] | None = None
 
     async def register(self, registration: Registration, topics: Sequence[TopicQueues], extent: Extent) -> bool:
-        """Send a registration with these topics; return False if it changes one that the name server lacks."""
+        """Send a registration with these topics.
+
+        Returns False if it has only differences from a registration that the name server lacks: send all topics then.
+        """
         request = register_request(registration, topics, extent)
         response = await self._answer((await self._stub()).Register(request, timeout=_CALL_TIMEOUT_S))
         return not response.wants_all

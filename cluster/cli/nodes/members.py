@@ -230,7 +230,7 @@ def state_of(peer: PeerStatus | None) -> str:
         (peer.is_contradicting, "contradicts the leader"),
         (peer.match_index < 0, "no answer yet"),
         (peer.is_refusing_corrupt, "cannot verify pushes"),
-        (peer.is_sick, "disk stalls or is full"),
+        (peer.is_disk_unhealthy, "disk stalls or is full"),
         (peer.is_voter and not peer.is_counted, "wiped, not counted"),
     )
     return next((state for is_so, state in states if is_so), "ok")

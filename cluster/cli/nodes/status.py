@@ -243,7 +243,7 @@ def _state_of(answer: StatusResponse, peer: PeerStatus | None) -> str:
     is_member = any(member.id == answer.self_id for member in answer.members)
     own = {
         "disk full": answer.is_disk_full,
-        "disk stalls": answer.is_disk_sick,
+        "disk stalls": answer.is_disk_stalled,
         "no member (yet)": bool(answer.members) and not is_member,
         "new, waits for its group": answer.is_founding,
         f"old log kept until {answer.aside_caught_up_index}": answer.aside_files > 0,

@@ -216,7 +216,7 @@ class Sampler:
         reads = answer.read_entries + (0 if broker is None else broker.delivered_messages)
         own = {
             "disk full": answer.is_disk_full,
-            "disk stalls": answer.is_disk_sick,
+            "disk stalls": answer.is_disk_stalled,
             "no member": bool(answer.members) and member is None,
             "founding": answer.is_founding,
         }

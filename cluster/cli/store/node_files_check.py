@@ -177,10 +177,10 @@ class NodeFilesCheck:
 
     def _check_head(self, first_index: int, begin_offset: int) -> Iterator[Finding]:
         path = self._path(HEAD_NAME)
-        meaning = "the begin of the log is unknown"
+        meaning = "the start of the log is unknown"
         fault = self._fault(LogHeadFile(self._files, self._directory).load)
         if fault is not None:
-            yield _damage(path, "the begin of the log, with a matching checksum", fault, meaning, _LOST_DISK)
+            yield _damage(path, "the start of the log, with a matching checksum", fault, meaning, _LOST_DISK)
         # With entry 0 the log is complete: in a mixed store of RocketMQ the base log precedes that entry.
         elif self._is_ours and begin_offset and first_index and not self._files.exists(path):
             expected = f"this file, because the first data file begins at {begin_offset}"

@@ -274,7 +274,7 @@ class QueueReader:
             before = [message for message in messages if message.queue_offset < skipped.begin]
             messages = messages[len(before) :]
             self._keep(before, skipped.begin)
-            await self._read_elsewhere(skipped, others)
+            await self._read_from_replica(skipped, others)
         if response.records:
             self._keep(messages, response.next_offset)
             return True
@@ -316,7 +316,7 @@ class QueueReader:
         self.next_offset = next_offset
         self._on_ready(self)
 
-    async def _read_elsewhere(self, skipped: SkippedMessages, others: OtherNodes) -> None:
+    async def _read_from_replica(self, skipped: SkippedMessages, others: OtherNodes) -> None:
         """Read messages that are damaged on one node from another node; report those that no node has."""
         offset = lost = skipped.begin
         tag_filter = TagFilter.parse(self.tags)

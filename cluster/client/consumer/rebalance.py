@@ -101,7 +101,7 @@ class Rebalancer:
         self._warnings = RepeatedWarnings(logger)
         self._unread = UnreadTopics(options.no_route_limit_s, on_failure)
         self._retry: asyncio.TimerHandle | None = None
-        # Queues that another consumer holds, each with the begin of the wait for it on the monotonic clock.
+        # Queues that another consumer holds, each with the start of the wait for it on the monotonic clock.
         self._awaited: dict[BrokerQueue, float] = {}
         # Locks that were requested and not released, whether or not they were granted.
         self._asked_locks: set[BrokerQueue] = set()

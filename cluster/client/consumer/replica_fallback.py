@@ -72,7 +72,7 @@ class OtherNodes:
         try:
             found = await self._read_at(address, begin, end)
         except (RequestFailed, CorruptData) as error:
-            logger.info("not_read_elsewhere queue=%s offset=%d: %s", self._reader.queue, begin, error)
+            logger.info("not_read_from_replica queue=%s offset=%d: %s", self._reader.queue, begin, error)
             if isinstance(error, RequestFailed) and error.is_worth_repeating:
                 if time.monotonic() - self._silent_since.setdefault(address, asked_at) >= _PATIENCE_S:
                     self._addresses.remove(address)
@@ -108,7 +108,7 @@ class OtherNodes:
     def _log_found(self, found: list[ReceivedMessage], address: str) -> None:
         queue = self._reader.queue
         logger.warning(
-            "damaged_messages_read_elsewhere topic=%s queue_id=%d offsets=%d-%d damaged_at=%s read_at=%s",
+            "damaged_messages_read_from_replica topic=%s queue_id=%d offsets=%d-%d damaged_at=%s read_at=%s",
             queue.topic,
             queue.queue_id,
             found[0].queue_offset,

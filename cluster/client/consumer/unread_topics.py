@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Unread(NamedTuple):
-    """A topic of which nothing is read: the begin of the outage on the monotonic clock, and its cause."""
+    """A topic of which nothing is read: the start of the outage on the monotonic clock, and its cause."""
 
     since_s: float
     failure: RequestFailed

@@ -113,7 +113,7 @@ class UniqueKeys:
 
 
 def _month_of(time_ms: int) -> tuple[int, int]:
-    """Return the begin and the end of the month of `time_ms`, in milliseconds since 1970."""
+    """Return the start and the end of the month of `time_ms`, in milliseconds since 1970."""
     begin = datetime.fromtimestamp(time_ms / 1000, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     end = begin.replace(year=begin.year + begin.month // 12, month=begin.month % 12 + 1)
     return int(begin.timestamp()) * 1000, int(end.timestamp()) * 1000

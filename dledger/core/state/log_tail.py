@@ -1,4 +1,4 @@
-"""The core's view of the log: its begin, its end, and the term of every entry; never a body.
+"""The core's view of the log: its start, its end, and the term of every entry; never a body.
 
 Terms ascend with the index, so the whole log is a short list of runs, one for each leader. Every query
 is a bisection of that list.
@@ -35,7 +35,7 @@ class LogTail:
 
     @property
     def last_term(self) -> int:
-        """Term of the last entry; of the entry before the log's begin when it is empty.
+        """Term of the last entry; of the entry before the log's start when it is empty.
 
         `NO_TERM` also where it is unknown: a log whose last term is unknown counts as the least up to date.
         """

@@ -17,7 +17,7 @@ All integers are big-endian; all but the checksums are signed. An entry, `HEADER
 |     44 |    4 | i32   | body_size | bytes of the body |
 
 The index unit of entry i is stored at byte 32 * i of the index files. The chain checksum covers (the chain_crc field of
-the entry before, magic, index, term, body_crc) and so links an entry to all earlier ones; at the log's begin, and after
+the entry before, magic, index, term, body_crc) and so links an entry to all earlier ones; at the log's start, and after
 an entry written by Java (with 0 in both checksums), it starts with 0.
 
 Source: DLedger `DLedgerEntryCoder`, `DLedgerEntryType`, `MmapFileList` (blank); the checksums are our own use of two

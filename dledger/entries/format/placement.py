@@ -1,4 +1,4 @@
-"""Positions of entries: contiguous, or at the begin of the next data file if an entry does not fit.
+"""Positions of entries: contiguous, or at the start of the next data file if an entry does not fit.
 
 An entry fits into a file only if eight bytes remain after it, so that the rest can always be marked as a blank. All
 replicas apply this rule, so they agree on every position. Source: DLedger `MmapFileList.preAppend`.
@@ -33,7 +33,7 @@ class EntryRun:
 
 
 def place(end_position: int, size: int, data_file_size: int) -> int:
-    """Return the position of an entry of `size` bytes: `end_position`, or the begin of the next data file."""
+    """Return the position of an entry of `size` bytes: `end_position`, or the start of the next data file."""
     file_end = end_position - end_position % data_file_size + data_file_size
     return end_position if end_position + size + BLANK_SIZE_MIN <= file_end else file_end
 

@@ -100,7 +100,7 @@ class ClientChecks:
         operation.outcome = OperationOutcome.NOT_APPENDED
 
     def begin_read(self, read_id: int) -> None:
-        """Record the begin of a linearizable read: it must see every entry acknowledged or read before."""
+        """Record the start of a linearizable read: it must see every entry acknowledged or read before."""
         self._read_floors[read_id] = max(self.acknowledged_index, self._read_index)
 
     def end_read(self, read_id: int, index: int) -> None:

@@ -121,7 +121,7 @@ class LogView:
     """One node's log as read from its disk.
 
     Attributes:
-        begin_index, begin_position: the begin of the log.
+        begin_index, begin_position: the start of the log.
         records: the entries from `begin_index` on; equal to the page cache after `refresh`.
         durable_index: entries up to this one were found durable, byte for byte; more may be.
     """

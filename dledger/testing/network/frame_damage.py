@@ -40,7 +40,7 @@ def damage_on_the_way(message: Message, random: Random) -> Message | None:
         assert isinstance(message, (Push, SnapshotChunk)), message
         return replace(message, payload=_flipped(bytes(payload), random))
     frame, payload = encode(message)
-    # The receiver splits the frame by the sizes at its begin; if they are damaged, it reads another control part.
+    # The receiver splits the frame by the sizes at its start; if they are damaged, it reads another control part.
     control = _flipped(frame[FRAME_HEAD.size :], random)
     try:
         taken = decode(control, bytes(payload or b""))

@@ -23,7 +23,7 @@ class LeaseWatch:
 
     Args:
         node: a started node.
-        step_ms: returns the begin of the present step of the node's loop by its own clock, in milliseconds.
+        step_ms: returns the start of the present step of the node's loop by its own clock, in milliseconds.
         now_ms: returns that clock's present time, including blocking work of the step.
         violate: records a violation.
         rounds: whether each round of heartbeats renews the lease, by leader, term and number; all nodes share it.

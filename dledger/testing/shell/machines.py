@@ -249,4 +249,4 @@ class ShellMachine:
 
 
 def _ignore(_machine: ShellMachine) -> None:
-    """Ignore the begin of a save."""
+    """Ignore the start of a save."""

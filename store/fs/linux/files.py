@@ -383,7 +383,7 @@ def _open_spare(spare: str) -> int:
 
 
 def _write_all(descriptor: int, content: bytes) -> None:
-    """Write `content` at the descriptor's position, which is the begin of a file just opened."""
+    """Write `content` at the descriptor's position, which is the start of a file just opened."""
     done = os.write(descriptor, content)
     while done < len(content):
         done += os.write(descriptor, memoryview(content)[done:])

@@ -22,7 +22,7 @@ def headers_of(path: str) -> bytes:
 
 
 def opening(window: int | None = None) -> bytes:
-    """Return the begin of a connection; `window`: the bytes that each stream accepts, None for the usual 64 KiB."""
+    """Return the start of a connection; `window`: the bytes that each stream accepts, None for the usual 64 KiB."""
     settings = b"" if window is None else INITIAL_WINDOW_SIZE.to_bytes(2, "big") + window.to_bytes(4, "big")
     return PREFACE + frame(SETTINGS, 0, 0, settings)
 

@@ -74,7 +74,7 @@ def test_values_and_labels_are_those_of_the_node() -> None:
     assert series["dledger_peer_lag_entries"] == {(("peer", "n1"),): 2, (("peer", "n2"),): 41}
     assert series["dledger_peer_counted"] == {(("peer", "n1"),): 1, (("peer", "n2"),): 0}
     assert series["dledger_members"] == {(("kind", "voter"),): 3, (("kind", "learner"),): 1}
-    assert series["dledger_disk_sick"] == {(): 1}
+    assert series["dledger_disk_stalled"] == {(): 1}
     assert series["dledger_retention_silence_seconds"] == {(): 7200}
     assert series["dledger_elections_total"] == {(): 2}
     assert series["dledger_refusals_total"] == {(("code", "NOT_LEADER"),): 2}

@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+import cluster
+import dledger.client
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -89,3 +92,14 @@ def test_link_to_a_file_outside_the_site_becomes_text_and_others_follow_their_pa
 def test_reference_pages_are_made_from_the_code() -> None:
     assert "## dledger members add\n" in SCRIPT["commands"]()
     assert all(f"::: {name}\n" in SCRIPT["api"]() for name in ("dledger.client.LogClient", "cluster.Producer"))
+
+
+def test_the_api_page_has_every_public_name() -> None:
+    names = [name for part in SCRIPT["API"].values() for name in part]
+    outcomes = {"Appended", "NotAppended", "AppendUnknown"}  # of `cluster`: aliases for older programs
+
+    public = {f"dledger.client.{name}" for name in dledger.client.__all__}
+    public |= {f"cluster.{name}" for name in set(cluster.__all__) - outcomes}
+
+    assert len(names) == len(set(names))
+    assert set(names) == public | {"dledger.node.state_machine"}

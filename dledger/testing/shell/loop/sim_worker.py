@@ -39,7 +39,7 @@ class DiskTime:
             self._left_us = 0
 
     def begin_job(self, duration_us: int) -> None:
-        """Set the process's clock back to the begin of the job that ends now."""
+        """Set the process's clock back to the start of the job that ends now."""
         self._loop.spend(-duration_us)
         self._left_us = duration_us
 

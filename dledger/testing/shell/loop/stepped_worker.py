@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dledger.testing.shell.loop.sim_loop import SimLoop
     from store.fs.storage_thread import Finished, Job
 
-# Delay from `run` to the begin of a job, and duration of a disk operation without its sync.
+# Delay from `run` to the start of a job, and duration of a disk operation without its sync.
 _OPERATION_MAX_US = 60
 # Interval at which a job of a paused process checks whether it may continue.
 _PAUSED_US = 1_000

@@ -84,7 +84,7 @@ def test_node_that_is_killed_while_it_fetches_the_base_log_resumes_the_fetch(tmp
         config.write_text(quick)
         cluster.start_node("n1", PATIENCE_S)
         cluster._process_of("n0").wait_ready(time.monotonic() + PATIENCE_S)
-        logged = re.findall(r"old_files_fetch from=n0 missing_bytes=(\d+)", log_of(cluster, "n1"))
+        logged = re.findall(r"base_log_fetch from=n0 missing_bytes=(\d+)", log_of(cluster, "n1"))
         missing = [int(each) for each in logged]
         assert missing[0] == FILES * FILE_SIZE
         assert 0 < missing[-1] <= (FILES - 1) * FILE_SIZE

@@ -164,10 +164,10 @@ def test_full_disk_pauses_the_fetch_until_there_is_space(tmp_path, monkeypatch):
             fetching = bootstrapped(newcomer, files, registry)
             await until(lambda: source.chunks > 2)
             labels = {"group": "test", "self_id": "n1"}
-            assert registry.get_sample_value("dledger_old_files_missing_bytes", labels) == DIVIDE
+            assert registry.get_sample_value("dledger_base_log_missing_bytes", labels) == DIVIDE
             files.is_full = False
             agreed = await fetching
         assert agreed.fetched_bytes == DIVIDE
-        assert registry.get_sample_value("dledger_old_files_missing_bytes", labels) == 0
+        assert registry.get_sample_value("dledger_base_log_missing_bytes", labels) == 0
 
     run(scenario())

@@ -340,7 +340,7 @@ def test_base_log_is_deleted_first_then_entries_and_queue_offsets_continue(tmp_p
             assert [place.queue_offset for place in places] == [1400, 1]
             await group.level()
             for replica in group.open.values():
-                # Queues are truncated to the log's begin shortly after.
+                # Queues are truncated to the log's start shortly after.
                 await until(lambda replica=replica: replica.store.min_offset("T", 0) == read_queue(replica)[0][0])
                 found = read_queue(replica)
                 assert found == [(number, b"%d" % number) for number in range(found[0][0], 1401)]

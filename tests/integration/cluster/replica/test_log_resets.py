@@ -31,7 +31,7 @@ async def delete_all_that_may_go(replica):
 
 
 def begin_of(replica):
-    """Return the begin of the log, and the checksum of the chain of entries before it."""
+    """Return the start of the log, and the checksum of the chain of entries before it."""
     return replica.parts.log.begin_offset, replica.parts.entries.begin_chain_crc
 
 

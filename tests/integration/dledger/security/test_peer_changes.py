@@ -106,7 +106,7 @@ def are_renewed(cluster: Cluster, generation: int) -> bool:
 
 
 def test_leader_stays_while_untrusted_peers_flood_its_port(cluster: Cluster, run: Run, tmp_path: Path) -> None:
-    """They send the begin of a handshake, or nothing, and read nothing."""
+    """They send the start of a handshake, or nothing, and read nothing."""
 
     async def main() -> None:
         for node_id in cluster.configs:

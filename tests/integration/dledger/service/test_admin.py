@@ -51,7 +51,7 @@ def test_every_node_lists_the_members_and_the_leader_also_their_progress(run: Ru
                 assert listed.leader.id == leader.config.self_id
                 expected = sorted(set(cluster.nodes) - {node.config.self_id}) if node is leader else []
                 assert [peer.id for peer in listed.peers] == expected
-                assert all(peer.is_live and peer.is_counted and not peer.is_sick for peer in listed.peers)
+                assert all(peer.is_live and peer.is_counted and not peer.is_disk_unhealthy for peer in listed.peers)
                 assert all(peer.client_address for peer in listed.peers)
         await cluster.stop()
 

@@ -1,4 +1,4 @@
-"""Planted bugs in data from files and messages: memberships, snapshots, and the begin of a log after a reset.
+"""Planted bugs in data from files and messages: memberships, snapshots, and the start of a log after a reset.
 
 Most of these did not leave a trace in a thousand seeds. So a scenario, a crash point or a unit test covers each place.
 """

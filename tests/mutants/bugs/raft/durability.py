@@ -83,7 +83,7 @@ def follower_acknowledges_before_the_sync(patch):
 
 
 def sync_covers_entries_written_during_it(patch):
-    """The ticket has the last entry at the end of the sync, not at its begin."""
+    """The ticket has the last entry at the end of the sync, not at its start."""
     original = EntryStore.end_flush
 
     def end_flush(self, ticket):
@@ -166,7 +166,7 @@ def reset_is_not_recorded_before_files_are_deleted(patch):
     patch.setattr(LogHeadFile, "save", save)
 
 
-def new_begin_is_not_recorded_before_files_are_deleted(patch):
+def new_start_is_not_recorded_before_files_are_deleted(patch):
     original = EntryStore.delete_before
 
     def delete_before(self, index):
@@ -290,7 +290,7 @@ MUTANTS = (
     ),
     Mutant(reset_is_not_recorded_before_files_are_deleted, "a node starts again", CrashPoints("restart_log")),
     Mutant(
-        new_begin_is_not_recorded_before_files_are_deleted,
+        new_start_is_not_recorded_before_files_are_deleted,
         "the log's beginning",
         CrashPoints("delete_and_reset"),
     ),

@@ -109,7 +109,7 @@ def old_log_is_deleted_before_its_record(patch):
     patch.setattr(Aside, "_delete_one", delete_one)
 
 
-def old_log_is_deleted_from_its_begin(patch):
+def old_log_is_deleted_from_its_start(patch):
     """The remaining files must be a valid log: its first files, not its last."""
     original = Aside._delete_one
 
@@ -198,7 +198,7 @@ MUTANTS = (
     Mutant(vote_of_a_killed_process_is_not_made_durable, KILLED, Tests(f"{AFTER_A_KILL}[vote_and_lead]")),
     Mutant(
         begin_that_another_program_set_is_not_recorded,
-        "a log that lost its begin is detected",
+        "a log that lost its start is detected",
         Tests("tests/compat/test_java_directories.py"),
     ),
     Mutant(
@@ -207,7 +207,7 @@ MUTANTS = (
         Tests(ASIDE + "test_deletion_that_crashes_anywhere_is_completed_later"),
     ),
     Mutant(
-        old_log_is_deleted_from_its_begin,
+        old_log_is_deleted_from_its_start,
         "what is left of an old log can be opened",
         Tests(ASIDE + "test_deletion_that_a_crash_interrupted_continues"),
     ),

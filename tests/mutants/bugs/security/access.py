@@ -86,7 +86,7 @@ def stream_outlives_the_right(patch):
     patch.setattr(CallAdmission, "check_again", lambda self, request: None)
 
 
-def rights_of_a_stream_are_those_at_its_begin(patch):
+def rights_of_a_stream_are_those_at_its_start(patch):
     look_up = CallAdmission._look_up
 
     def once(self, access):
@@ -99,7 +99,7 @@ def rights_of_a_stream_are_those_at_its_begin(patch):
 MUTANTS = (
     Mutant(stream_outlives_the_right, CLOSED, Tests(GATE + "test_a_subscription_ends_when_the_right_ends")),
     Mutant(
-        rights_of_a_stream_are_those_at_its_begin,
+        rights_of_a_stream_are_those_at_its_start,
         CLOSED,
         Tests(GATE + "test_a_refused_request_of_a_stream_of_puts_leaves_the_others"),
     ),

@@ -251,12 +251,12 @@ MUTANTS = (
     Mutant(
         all_queues_follow_the_log_in_one_iteration,
         "the loop is not blocked",
-        Tests(SERVICE + "test_queues_follow_the_begin_of_the_log_one_iteration_after_the_other"),
+        Tests(SERVICE + "test_queues_follow_the_start_of_the_log_one_iteration_after_the_other"),
     ),
     Mutant(
         queues_stop_following_the_log_after_one_iteration,
         "old messages are deleted",
-        Tests(SERVICE + "test_queues_follow_the_begin_of_the_log_one_iteration_after_the_other"),
+        Tests(SERVICE + "test_queues_follow_the_start_of_the_log_one_iteration_after_the_other"),
     ),
     Mutant(
         accepted_damage_is_not_compared,

@@ -26,7 +26,7 @@ def test_blank_at_the_end_of_a_file_ends_it_whatever_size_it_says(tmp_path):
     assert scanned(tmp_path, 1000, 100) == (FILE_SIZE, 0)
 
 
-def test_blank_at_the_begin_of_a_file_has_the_size_that_it_says(tmp_path):
+def test_blank_at_the_start_of_a_file_has_the_size_that_it_says(tmp_path):
     """DLedger writes one over the deleted entries of its first file."""
     assert scanned(tmp_path, 0, FILE_SIZE) == (FILE_SIZE, 0)
     assert scanned(tmp_path, 0, 200) == (200, 0)

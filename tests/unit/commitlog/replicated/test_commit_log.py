@@ -242,7 +242,7 @@ def test_invented_offset_finds_nothing(led):
     put(led, message(header + inner))
     led.node.commit()
 
-    with pytest.raises(CorruptData, match="one begins 48 bytes after each entry's begin"):
+    with pytest.raises(CorruptData, match="one begins 48 bytes after each entry's start"):
         led.log.find(place)
     assert led.log.find(-5) is None
     assert led.log.find(1 << 40) is None

@@ -73,7 +73,7 @@ def test_a_reset_that_begins_within_the_floor_drops_nothing(floor: int, is_dropp
 
 
 def test_a_reset_that_begins_after_the_floor_replaces_the_log() -> None:
-    """By the leader, all entries before its begin are committed: it is beyond the floor, as after a long absence."""
+    """By the leader, all entries before its start are committed: it is beyond the floor, as after a long absence."""
     node = node_with(3)
     node.step(Received("b", ResetLog(5, 9, 9 * ENTRY_SIZE, 4, membership_of("abc"), group_id=GROUP)))
     assert node.begin_index == 9

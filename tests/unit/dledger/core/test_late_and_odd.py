@@ -162,7 +162,7 @@ def test_reset_that_names_another_snapshot_requests_it(group):
     assert sent(follower, SnapshotProgress) == [SnapshotProgress(leader.raft.term, 17, 0)]
 
 
-def test_reset_to_a_begin_within_the_log_of_the_same_term_drops_nothing():
+def test_reset_to_a_start_within_the_log_of_the_same_term_drops_nothing():
     """Not known to be committed here, but equal: later entries may be acknowledged."""
     node = Node("a", ("a", "b", "c"), [1] * 10, HardState(1), 7)
     known = node.raft.memberships[0]
@@ -173,7 +173,7 @@ def test_reset_to_a_begin_within_the_log_of_the_same_term_drops_nothing():
     assert node.raft.commit_index == 5
 
 
-def test_reset_to_a_begin_within_the_log_of_another_term_empties_the_log():
+def test_reset_to_a_start_within_the_log_of_another_term_empties_the_log():
     node = Node("a", ("a", "b", "c"), [1] * 10, HardState(2), 7)
     known = node.raft.memberships[0]
 

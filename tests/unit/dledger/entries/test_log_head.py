@@ -1,4 +1,4 @@
-"""The begin of the log: deletion of old files, resets, and crashes in both."""
+"""The start of the log: deletion of old files, resets, and crashes in both."""
 
 from contextlib import suppress
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Data files that are missing at the begin of a log: lost, or deleted by DLedger's program or an operator."""
+"""Data files that are missing at the start of a log: lost, or deleted by DLedger's program or an operator."""
 
 from pathlib import Path
 
@@ -54,7 +54,7 @@ def test_log_whose_first_file_java_deleted_is_accepted(long_log):
 
 
 def test_log_that_java_began_and_truncated_is_accepted(long_log):
-    """An older version of ours ran on it and did not record its begin."""
+    """An older version of ours ran on it and did not record its start."""
     directory = Path(long_log.directory)
     HardStateFile.open(OsFiles(), str(directory)).save(HardState(5, "n1"))
     long_log.kill()

@@ -143,7 +143,7 @@ def test_snapshots_are_saved_in_a_thread_and_reported_to_the_driver(machine):
 def test_no_snapshot_counts_before_the_core_knows_it(machine):
     """Found by simulation (shell, seed 61, with ADR 70): a leader deleted entries that only such a snapshot had.
 
-    Its core sent two followers to the new begin of its log, without a snapshot, and both stopped.
+    Its core sent two followers to the new start of its log, without a snapshot, and both stopped.
     """
 
     async def main():

@@ -31,7 +31,7 @@ def test_answer_to_an_offset(filled, queue, offset, status, next_offset):
     assert bool(result.messages) == (status is GetStatus.FOUND)
 
 
-def test_offset_below_the_begin_is_too_small(opened):
+def test_offset_below_the_start_is_too_small(opened):
     store = opened()
     for number in range(0, 1000, 100):
         store.messages.put_many([numbered(number + at, queues=1, body_size=500) for at in range(100)])

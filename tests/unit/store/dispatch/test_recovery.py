@@ -24,7 +24,7 @@ BEGIN, OWN_END, TIMESTAMP = TruncationRule
 
 
 class Log:
-    """The part of a log that the rules use: offsets are 100 times the seconds since its begin."""
+    """The part of a log that the rules use: offsets are 100 times the seconds since its start."""
 
     begin_offset, end_offset = 1000, 9000
 
@@ -61,10 +61,10 @@ def test_exactly_one_row_fits_any_evidence():
     [
         pytest.param(Evidence(True, True, 0, 4000), 4000, id="its own end"),
         pytest.param(Evidence(True, True, 0, 20_000), 9000, id="never beyond the log's end"),
-        pytest.param(Evidence(True, True, 0, 500), 1000, id="never before its begin"),
+        pytest.param(Evidence(True, True, 0, 500), 1000, id="never before its start"),
         pytest.param(Evidence(True, False, 50_000, 8000), 4700, id="the time, less the margin"),
         pytest.param(Evidence(True, False, 50_000, 4000), 4700, id="messages without units or keys are not looked for"),
-        pytest.param(Evidence(True, False, 2000, 8000), 1000, id="a time before the log's begin"),
+        pytest.param(Evidence(True, False, 2000, 8000), 1000, id="a time before the log's start"),
         pytest.param(Evidence(True, False, 900_000, 8000), 9000, id="a time after its end: the log lost more"),
         pytest.param(Evidence(True, False, 0, 8000), 1000, id="nothing known"),
         pytest.param(Evidence(False, True, 50_000, 0), 1000, id="no files"),

@@ -250,12 +250,12 @@ async def expiring(root, monkeypatch, files=None):
 
 
 def ends_of(steps_seen):
-    """Return the number of queues truncated to each begin of the log."""
+    """Return the number of queues truncated to each start of the log."""
     return Counter(step for step in steps_seen if step != "turn")
 
 
 def while_expiring(tmp_path, monkeypatch, check):
-    """Run `check(service, steps_seen, begin)` when the first queues are truncated to the new begin of the log."""
+    """Run `check(service, steps_seen, begin)` when the first queues are truncated to the new start of the log."""
 
     async def run():
         async with expiring(tmp_path, monkeypatch) as (service, steps_seen):
@@ -266,7 +266,7 @@ def while_expiring(tmp_path, monkeypatch, check):
     asyncio.run(run())
 
 
-def test_queues_follow_the_begin_of_the_log_one_iteration_after_the_other(tmp_path, monkeypatch):
+def test_queues_follow_the_start_of_the_log_one_iteration_after_the_other(tmp_path, monkeypatch):
     """If each queue uses up the time of a step, the loop does other work after each of them."""
 
     async def check(service, steps_seen, begin):

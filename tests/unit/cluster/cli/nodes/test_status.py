@@ -48,10 +48,10 @@ def row(answers: dict[str, StatusResponse | str], name: str) -> str:
     [
         (None, "ok"),
         (peer(), "ok"),
-        (peer(is_live=False, is_sick=True), "silent"),
+        (peer(is_live=False, is_disk_unhealthy=True), "silent"),
         (peer(match_index=-1), "no answer yet"),
         (peer(match_index=-1, is_contradicting=True), "contradicts the leader"),
-        (peer(is_sick=True), "disk stalls or is full"),
+        (peer(is_disk_unhealthy=True), "disk stalls or is full"),
         (peer(is_refusing_corrupt=True), "cannot verify pushes"),
         (peer(is_counted=False), "wiped, not counted"),
         (peer(is_counted=False, is_voter=False), "ok"),
@@ -65,8 +65,8 @@ def test_state_of_a_member_is_short(found: PeerStatus | None, state: str) -> Non
     ("fields", "state"),
     [
         ({}, "ok"),
-        ({"is_disk_full": True, "is_disk_sick": True}, "disk full"),
-        ({"is_disk_sick": True}, "disk stalls"),
+        ({"is_disk_full": True, "is_disk_stalled": True}, "disk full"),
+        ({"is_disk_stalled": True}, "disk stalls"),
         ({"is_founding": True}, "new, waits for its group"),
         ({"members": MEMBERS[:1]}, "no member (yet)"),
     ],

@@ -146,7 +146,7 @@ def test_log_that_begins_above_0_needs_the_file_that_records_it(tmp_path: Path, 
     result = rebuilt_and_verified(tmp_path)
 
     assert result.exit_code == (1 if first_index else 0), result.output
-    assert ("the begin of the log is unknown" in result.stderr) == bool(first_index)
+    assert ("the start of the log is unknown" in result.stderr) == bool(first_index)
 
 
 def rebuilt_and_verified(root: Path) -> Result:
