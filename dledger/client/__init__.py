@@ -6,7 +6,8 @@ Both find and follow the leader, batch concurrent appends automatically, and dis
 `NotAppended` and `AppendUnknown`. `docs/architecture.md` describes the path of an append.
 
 Not here: clients of messages (`cluster.client`). The package imports nothing of a node, only formats, settings,
-security and errors; `cluster`, `pipeline` and applications import it."""
+security and errors; `cluster`, `pipeline` and applications import it.
+"""
 
 from dledger.client.administration import AdminFailed
 from dledger.client.aio.admin import AsyncAdminClient
