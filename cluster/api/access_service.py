@@ -52,7 +52,7 @@ class AccessService(access_pb2_grpc.AccessServiceServicer):
         )
 
     def served(self) -> Served:
-        """Return what a server of gRPC needs to serve this service."""
+        """Return the service as a server of gRPC adds it."""
         service = pb.DESCRIPTOR.services_by_name["AccessService"]
         guard = Guard(ACCESS_BOUNDS, self._refuse, at_once=frozenset({"StartLogin", "FinishLogin"}))
         return Served(access_pb2_grpc.add_AccessServiceServicer_to_server, self, service, guard)

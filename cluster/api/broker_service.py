@@ -65,7 +65,7 @@ class BrokerService(broker_pb2_grpc.BrokerServiceServicer):
         self.topics = TopicCalls(core, self.groups.members)
 
     def served(self) -> Served:
-        """Return what a server of gRPC needs to serve this service."""
+        """Return the service as a server of gRPC adds it."""
         service = pb.DESCRIPTOR.services_by_name["BrokerService"]
         guard = Guard(BROKER_BOUNDS, self._refuse, is_stream_checked=True, framed=_FRAMED)
         return Served(broker_pb2_grpc.add_BrokerServiceServicer_to_server, self, service, guard)

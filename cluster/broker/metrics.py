@@ -61,7 +61,7 @@ TABLE: Final = (
     Row(
         "dledger_broker_divided_offset",
         MetricKind.GAUGE,
-        "End of the base log in bytes, where the replicated entries begin (the divide); -1: none.",
+        "End of the base log, in bytes, where replicated entries begin (the divide); -1: none.",
     ),
 )
 

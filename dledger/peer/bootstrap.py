@@ -303,9 +303,8 @@ def take_over(
 ) -> None:
     """Answer questions on a bootstrap connection from now on; beyond the bound the connection is closed."""
     if len(connections) >= BOOTSTRAPS_MAX:
-        logger.warning(
-            "bootstrap_connection_refused peer=%r reason='more than %d are answered'", peer_id, BOOTSTRAPS_MAX
-        )
+        reason = f"more than {BOOTSTRAPS_MAX} are answered"
+        logger.warning("bootstrap_connection_refused peer=%r reason=%r", peer_id, reason)
         cast("asyncio.Transport", transport).abort()
         return
     BootstrapResponder(cast("asyncio.Transport", transport), peer_id, handler, connections)
