@@ -56,9 +56,9 @@ class ReplicatedLogTasks:
         on_check: Callable[[], None],
     ) -> None:
         jobs = (
-            PeriodicJob("note of the last snapshot", EVERY_TICK_MS, self._note_snapshot),
+            PeriodicJob("recording the last saved snapshot", EVERY_TICK_MS, self._note_snapshot),
             PeriodicJob(
-                "request of a snapshot",
+                "requesting a snapshot",
                 config.clean_resource_interval_ms,
                 self._bring_snapshot_forward,
                 is_due_at_start=True,

@@ -167,7 +167,7 @@ def compose(setup: NodeSetup, opened: NodeFiles, waiters: Waiters) -> NodeParts:
 def _jobs_of(config: NodeConfig, driver: Driver, retention: NodeRetention, checkpoints: Checkpoints) -> tuple[Job, ...]:
     """Return all periodic jobs of a node except the tick."""
     jobs = [
-        Job("log of a full disk", _DISK_CHECK_S, FullDiskLog(config.self_id, driver.raft).check),
+        Job("logging a full disk", _DISK_CHECK_S, FullDiskLog(config.self_id, driver.raft).check),
         Job("checkpoint of entries", config.checkpoint_interval_ms / 1000, checkpoints.save),
         Job("retention of entries", _RETENTION_INTERVAL_S, retention.check),
     ]
