@@ -22,15 +22,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from dledger.core.messages import Message
+    from dledger.core.raft import Raft
     from dledger.driver.driver import Driver, Proposal
     from dledger.entries.store import EntriesTicket, EntryStore
     from dledger.metrics import NodeMetrics
     from dledger.pending.waiters import Waiters
 
 _TICK_S = 0.01
-# While nothing but heartbeats arrives: each tick wakes the process, and what is due then, heartbeats and the ends of
-# timeouts, is due every 100 ms or later.
-_IDLE_TICK_S = 0.05
+# The longest time between two ticks, while nothing but heartbeats arrives: each tick wakes the process. A heartbeat or
+# the end of an election timeout is due earlier, and then the tick is, too. Other deadlines may be met this much later.
+_IDLE_TICK_S = 0.1
 _HEARTBEATS = (Heartbeat, HeartbeatResponse)
 # Up to this duration a sync on the loop causes no noticeable delay (see `dledger.driver.syncer`).
 _LIGHT_APPENDS_MAX = 8
@@ -211,15 +212,19 @@ class EventBatches:
         self._is_active = True
         if self._is_idle and self._driver is not None:
             self._is_idle = False
-            self._timers[self._tick].cancel()
-            self._schedule_tick(_TICK_S)
+            if self._tick in self._timers:
+                self._timers[self._tick].cancel()
+                self._schedule_tick(_TICK_S)
 
     def _schedule_tick(self, delay_s: float) -> None:
         def fire() -> None:
             self._is_idle = not self._is_active
             self._is_active = False
-            self._schedule_tick(_IDLE_TICK_S if self._is_idle else _TICK_S)
+            # Scheduled after the tick, which sets the next deadline. Activity in it does not schedule another one.
+            del self._timers[self._tick]
             self._run(lambda _: self._tick())
+            if self._driver is not None:
+                self._schedule_tick(_idle_tick_s(self._driver.raft) if self._is_idle else _TICK_S)
 
         self._timers[self._tick] = self._loop.call_later(delay_s, fire)
 
@@ -229,6 +234,13 @@ class EventBatches:
         # Batches in flight may never be committed: no proposal waits for them longer than a tick.
         self._proposals.forget_in_flight()
         self._run_batch()
+
+
+def _idle_tick_s(raft: Raft) -> float:
+    """Return the time until the next tick of an idle node, in seconds."""
+    left_ms = raft.next_due_ms - core_ms()
+    # Both are whole milliseconds, and a timer may end within the one before. A deadline may have passed without effect.
+    return min((left_ms + 1) / 1000, _IDLE_TICK_S) if left_ms >= 0 else _TICK_S
 
 
 def _is_usual(event: Event) -> bool:

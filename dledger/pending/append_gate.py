@@ -99,7 +99,7 @@ class AppendGate:
         return None
 
     def _fault_of(self, sizes: Sequence[int], size_bytes: int) -> str:
-        """Return the reason why no node of this group can ever accept this batch; None if there is none."""
+        """Return the reason why no node of this group can ever accept this batch."""
         if max(sizes) > self._max_body_bytes:
             return f"a body has {max(sizes)} bytes; at most {self._max_body_bytes} are allowed"
         return f"{len(sizes)} bodies of {size_bytes} bytes in one request; {self._bounds()}"

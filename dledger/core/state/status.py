@@ -58,6 +58,12 @@ class RaftStatus:
         return self.state.now_ms
 
     @property
+    def next_due_ms(self) -> int:
+        """When a leader's next heartbeat is due, or the election timeout of another node ends."""
+        role_state = self.state.role_state
+        return role_state.heartbeat_due_ms if isinstance(role_state, Leader) else role_state.deadline_ms
+
+    @property
     def needs_other_votes(self) -> bool:
         """Whether an election needs the vote of another node."""
         return self.state.voters != (self.state.self_id,)

@@ -52,18 +52,26 @@ class Node:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.loop = Loop()
         self.ticks: list[float] = []
+        # Of a leader: its heartbeats are due this often; 0: the node follows.
+        self.heartbeat_ms = 0
+        self.heartbeats: list[float] = []
         monkeypatch.setattr(event_batches, "asyncio", SimpleNamespace(get_running_loop=lambda: self.loop))
         monkeypatch.setattr(event_batches, "process_batch", self._process)
         reads = SimpleNamespace(next_questions=lambda _: [])
         metrics: Any = SimpleNamespace(fsync_latency_s=SimpleNamespace(observe=lambda _: None))
         waiters: Any = SimpleNamespace(expire=lambda _: None, reads=reads)
         store: Any = SimpleNamespace()
-        driver: Any = SimpleNamespace(synced=lambda *_: None)
+        self.raft = SimpleNamespace(next_due_ms=1 << 40)
+        driver: Any = SimpleNamespace(synced=lambda *_: None, raft=self.raft)
         self.batches = EventBatches(metrics, waiters, store, now_s=self.loop.time)
         self.batches.begin(driver, (), pytest.fail)
 
     def _process(self, _driver: object, events: list[object], _next: object, _now_ms: int) -> list[object]:
-        self.ticks += [self.loop.now_s for event in events if isinstance(event, Tick)]
+        ticks = [self.loop.now_s for event in events if isinstance(event, Tick)]
+        self.ticks += ticks
+        if self.heartbeat_ms and ticks and ticks[-1] * 1000 >= self.raft.next_due_ms:
+            self.heartbeats.append(ticks[-1])
+            self.raft.next_due_ms = int(ticks[-1] * 1000) + self.heartbeat_ms
         return []
 
     def every(self, interval_s: float, action: Callable[[], None], end_s: float) -> None:
@@ -73,13 +81,48 @@ class Node:
             action()
 
 
-def test_node_that_gets_only_heartbeats_ticks_twenty_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_node_that_gets_only_heartbeats_ticks_ten_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     node = Node(monkeypatch)
 
     for message in (Heartbeat(1, 0, 1), HeartbeatResponse(1, 1)):
         begun, end_s = len(node.ticks), node.loop.now_s + 10
         node.every(0.1, lambda message=message: node.batches.on_messages("n1", [message]), end_s)
-        assert 198 <= len(node.ticks) - begun <= 206
+        assert 98 <= len(node.ticks) - begun <= 106
+
+
+@pytest.mark.parametrize("heartbeat_ms", [30, 100, 1000])
+def test_idle_leader_sends_each_heartbeat_when_it_is_due(monkeypatch: pytest.MonkeyPatch, heartbeat_ms: int) -> None:
+    node = Node(monkeypatch)
+    node.heartbeat_ms = node.raft.next_due_ms = heartbeat_ms
+
+    node.every(heartbeat_ms / 1000, lambda: node.batches.on_messages("n1", [HeartbeatResponse(1, 1)]), 20)
+
+    gaps = [later - earlier for earlier, later in pairwise(node.heartbeats)]
+    assert len(gaps) > 10
+    assert heartbeat_ms / 1000 - 0.001 <= min(gaps)
+    assert max(gaps) <= heartbeat_ms / 1000 + 0.0021
+
+
+def test_idle_follower_starts_an_election_when_its_timeout_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node(monkeypatch)
+    node.every(0.1, lambda: node.batches.on_messages("n1", [Heartbeat(1, 0, 1)]), 2)
+    deadline_ms = node.raft.next_due_ms = 2_753
+
+    node.loop.run_until(3)
+
+    late = [tick for tick in node.ticks if tick * 1000 >= deadline_ms]
+    assert late[0] * 1000 <= deadline_ms + 2
+
+
+def test_tick_with_activity_in_it_schedules_one_next_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node(monkeypatch)
+    node.loop.run_until(1)
+    # Arrives before the tick in the same iteration of the loop, and is processed by it.
+    node.loop.call_later(0.05, lambda: node.batches._inbox.append(PeerUnreachable("n1")))
+    node.loop.run_until(2)
+
+    assert min(later - earlier for earlier, later in pairwise(node.ticks)) > 0.009
+    assert len(node.ticks) < 26
 
 
 @pytest.mark.parametrize("event", ["message", "request", "sync"])
