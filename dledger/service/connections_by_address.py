@@ -1,15 +1,18 @@
 """Bounds the connections of one address at one server: so that no machine can take all connections of it.
 
 gRPC bounds the connections of all clients together, and no client's own. Once a second the accepted connections are
-counted by address, and the newest of an address that has too many are closed.
+counted by client, and the newest of a client that has too many are closed. A client is an address of IPv4, or a network
+of IPv6 (`client_addresses`), of which one machine may use all addresses.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 
+from dledger.service.client_addresses import client_of_address
 from dledger.service.open_connections import OtherEnd, close_connections, list_peers
 
 if TYPE_CHECKING:
@@ -25,7 +28,7 @@ class ConnectionsByAddress:
 
     Args:
         port: of the server.
-        count_max: connections of one address.
+        count_max: connections of one client.
     """
 
     def __init__(self, port: int, count_max: int) -> None:
@@ -57,9 +60,9 @@ class ConnectionsByAddress:
 
     def excess(self, peers: set[OtherEnd]) -> set[OtherEnd]:
         """Return those of all connections that are too many for their address; the longest known ones stay."""
-        by_host: dict[str, list[OtherEnd]] = {}
+        by_client: dict[str, list[OtherEnd]] = {}
         for peer in sorted(peers, key=lambda peer: (peer not in self._known, peer)):
-            by_host.setdefault(peer.host, []).append(peer)
-        excess = {peer for each in by_host.values() for peer in each[self._count_max :]}
+            by_client.setdefault(client_of_address(ip_address(peer.host.partition("%")[0])), []).append(peer)
+        excess = {peer for each in by_client.values() for peer in each[self._count_max :]}
         self._known = peers - excess
         return excess

@@ -9,6 +9,9 @@
 | a certificate that was revoked, whatever else | none: UNAUTHENTICATED, also for public methods |
 | anything else | none: UNAUTHENTICATED, except for methods that are public |
 
+While there is no user, a broker without a first user admits every call. With certificates, the methods of nodes and
+super users (members, the raw log) are then only for those of its own group: others may be from the same authority.
+
 On a node that is not known to have the newest users and rights (a follower, a new leader), a refusal that depends on
 them is UNAVAILABLE instead: the client asks another node, or repeats the call.
 
@@ -23,6 +26,7 @@ Not here: which rights a method needs (`cluster.api.rights`), and the login that
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from cluster.api.gates.call_audit import RecordedCall
@@ -148,6 +152,8 @@ class CallAdmission(RecordedCall):
     def _begin(self) -> None:
         access = self._gate.access()
         if self._gate.is_open(self._row, access):
+            if self._row.audience in (Audience.NODE, Audience.SUPER):
+                self._refuse_other_groups()
             return
         self._look_up(access)
         if self._row.audience is not Audience.RIGHTS:
@@ -176,6 +182,18 @@ class CallAdmission(RecordedCall):
         if not self._user and not self._gate.access().rules.is_enforced:
             return super()._caller()
         return Caller(self._user, self._via, self._context.peer())
+
+    def _refuse_other_groups(self) -> None:
+        """Refuse a certificate of another group; names without an identity are left to the authority.
+
+        Raises:
+            CallRefused: the caller has presented one.
+        """
+        with suppress(NoIdentity):
+            identity = identity_of_call(self._context)
+            if identity.group != self._gate.group:
+                expected = f"a certificate of group {self._gate.group!r}, found one of {identity.group!r}"
+                raise CallRefused(f"expected {expected}. Nothing was done", is_authenticated=False)
 
     def _compare(self, access: AccessState, request: Message | None) -> None:
         if self._is_node:

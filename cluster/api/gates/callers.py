@@ -35,6 +35,12 @@ def names_of_certificate(context: Context) -> tuple[str, ...]:
     return tuple(each.decode(errors="replace") for each in found)
 
 
+def uris_of_certificate(context: Context) -> tuple[str, ...]:
+    """Return the URIs among the alternative names; an authority may sign names of other kinds with fewer checks."""
+    found: Any = context.auth_context().get("peer_uri", ())
+    return tuple(each.decode(errors="replace") for each in found)
+
+
 def refuse_revoked(context: Context, revoked: Revoked) -> None:
     """Refuse a call on a connection whose certificate was revoked.
 
@@ -55,7 +61,7 @@ def identity_of_call(context: Context) -> CertificateIdentity:
     Raises:
         dledger.security.errors.NoIdentity: there is none.
     """
-    return identity_among(names_of_certificate(context))
+    return identity_among(uris_of_certificate(context))
 
 
 def caller_of_certificate(context: Context) -> Caller:

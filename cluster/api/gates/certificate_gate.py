@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from cluster.api.gates.call_audit import RecordedCall
-from cluster.api.gates.callers import Caller, names_of_certificate
+from cluster.api.gates.callers import Caller, identity_of_call, names_of_certificate
 from cluster.api.rights import Audience, MethodRights
 from dledger.errors import CallRefused
 from dledger.security.errors import NoIdentity
-from dledger.security.identity import identity_among
 from dledger.security.revoked import CurrentRevoked, nothing_revoked
 from dledger.service.client_addresses import address_of_peer
 
@@ -140,7 +139,7 @@ class CertifiedCall(RecordedCall):
         policy = self._gate.policy
         self._names = names_of_certificate(self._context)
         try:
-            self._identity = identity_among(self._names)
+            self._identity = identity_of_call(self._context)
         except NoIdentity as error:
             text = f"{policy.server} needs a certificate of {policy.expected}: {error}. Nothing was done"
             raise CallRefused(text, is_authenticated=False) from error

@@ -14,6 +14,7 @@ _HEADER: Final = "authorization"
 _SCHEME: Final = "Bearer "
 # The properties of gRPC that gates use, by gRPC's names.
 _NAMES: Final = "x509_subject_alternative_name"
+_URIS: Final = "peer_uri"
 _PEM: Final = "x509_pem_cert"
 
 
@@ -86,5 +87,9 @@ def auth_of(connection: ssl.SSLObject | None) -> Mapping[str, Sequence[bytes]]:
         return {}
     # Empty if the certificate was not verified, which a context that asks for it does not permit.
     names = (connection.getpeercert() or {}).get("subjectAltName", ())
-    texts = [name[1] for name in names if isinstance(name[1], str)]
-    return {_NAMES: tuple(text.encode() for text in texts), _PEM: (ssl.DER_cert_to_PEM_cert(der).encode(),)}
+    texts = [(name[0], name[1].encode()) for name in names if isinstance(name[1], str)]
+    return {
+        _NAMES: tuple(name for _, name in texts),
+        _URIS: tuple(name for kind, name in texts if kind == "URI"),
+        _PEM: (ssl.DER_cert_to_PEM_cert(der).encode(),),
+    }

@@ -274,3 +274,14 @@ def test_calls_are_answered_while_more_streams_are_open_than_a_connection_carrie
 
     assert STREAMS_PER_CONNECTION_MAX < STREAMS_MAX
     asyncio.run(main())
+
+
+def test_all_addresses_of_one_network_of_ipv6_are_one_client() -> None:
+    bound = ConnectionsByAddress(1, 3)
+    one = {OtherEnd(f"2001:db8::{number}", 40_000 + number) for number in range(1, 6)}
+    other = {OtherEnd("2001:db8:0:1::1", 50_000), OtherEnd("fe80::1%eth0", 50_001)}
+
+    excess = bound.excess(one | other)
+
+    assert len(excess) == 2
+    assert excess < one

@@ -24,7 +24,7 @@ class Call:
         self._names = names
 
     def auth_context(self) -> dict[str, tuple[bytes, ...]]:
-        return {"x509_subject_alternative_name": self._names}
+        return {"x509_subject_alternative_name": self._names, "peer_uri": self._names}
 
     def peer(self) -> str:
         return "ipv6:[fd00::1]:40000"

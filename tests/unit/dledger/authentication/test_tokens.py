@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dledger.authentication.tokens import (
+    SESSION_S,
     TOKEN_LENGTH_MAX,
     Session,
     TokenRefused,
@@ -27,7 +28,7 @@ def test_a_session_is_read_back(user: str, epoch: int, expires_s: int) -> None:
     session = Session(user, epoch, expires_s)
     token = session_token(session, NEW)
 
-    assert session == read_session_token(token, [NEW], 0)
+    assert session == read_session_token(token, [NEW], expires_s - 1)
     assert len(token) <= TOKEN_LENGTH_MAX
     # In the metadata of gRPC, and in a header of HTTP.
     assert token.isascii()
@@ -46,6 +47,16 @@ def test_the_previous_key_is_accepted_and_no_older_one() -> None:
 def test_a_session_expires() -> None:
     with pytest.raises(TokenRefused, match="expired"):
         read_session_token(session_token(SESSION, NEW), [NEW], 2_000)
+
+
+def test_a_session_is_not_valid_for_longer_than_a_login_gives() -> None:
+    """A stolen key, of a backup for example, makes no sessions for years: they would survive a change of the key."""
+    longest = 1_000 + SESSION_S + 600
+
+    assert read_session_token(session_token(Session("alice", 7, longest), NEW), [NEW], 1_000).user == "alice"
+    for expires_s in (longest + 1, 2**64 - 1):
+        with pytest.raises(TokenRefused, match="longer than any session"):
+            read_session_token(session_token(Session("alice", 7, expires_s), NEW), [NEW], 1_000)
 
 
 def test_every_changed_byte_is_detected() -> None:
