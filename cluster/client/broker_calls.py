@@ -24,7 +24,7 @@ from dledger.client.endpoints import parse_endpoints
 from dledger.client.failures import CHANNEL_OPTIONS
 from dledger.client.reaching import PATIENCE_S, next_to_ask, reached_soon
 from dledger.client.retry import Backoff
-from dledger.security.channels import open_channel
+from dledger.security.channels import is_private, open_channel
 from dledger.security.settings import PLAIN
 
 if TYPE_CHECKING:
@@ -67,6 +67,10 @@ class BrokerCalls:
         """Close all connections."""
         for channel in self._channels.values():
             channel.close()
+
+    def exposed_addresses(self) -> list[str]:
+        """Return the addresses of other machines to which connections are plain: anyone on the network can read them."""
+        return [address for address in self._addresses if not is_private(address, self._security)]
 
     def ask(self, method: Callable[[BrokerServiceStub], Callable[..., Response]], request: Any) -> Response:
         """Return the response to a unary request; `method` selects the call from the stub.

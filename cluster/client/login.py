@@ -54,8 +54,15 @@ def log_in(calls: BrokerCalls, user: str, password: str) -> LoginResult:
 
     Raises:
         RequestFailed: NOT_AUTHENTICATED, or no node answers, or the broker does not know the password, either.
-        ValueError: the name or the password has characters that it cannot have.
+        ValueError: the name or the password has characters that it cannot have, or anyone on the network could read
+            the token in the answer.
     """
+    exposed = calls.exposed_addresses()
+    if exposed:
+        raise ValueError(
+            f"{exposed[0]}: expected TLS for a login, found a plain connection over a network, where anyone can take the "
+            "session. Nothing was sent; use TLS, or allow it (--token-over-plain)"
+        )
     try:
         scram = ScramClient(user, password, secrets.token_urlsafe(_NONCE_SIZE))
         begun: Any = calls.ask_access(lambda stub: stub.StartLogin, pb.StartLoginRequest(client_first=scram.first))

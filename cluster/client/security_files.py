@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from cluster.client.token_file import TokenFile
 from dledger.security.credentials import CertificateFiles, load_client_tls
-from dledger.security.settings import PLAIN, Plain
+from dledger.security.settings import Plain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,7 +66,7 @@ class SecurityFiles:
         if not (self.tls_ca or self.tls_cert or self.tls_key):
             if self.tls_server_name:
                 raise ValueError("a name of the server is of use only with TLS: name an authority, too")
-            return Plain(token, is_token_exposed=bool(self.token_over_plain)) if token else PLAIN
+            return Plain(token, is_token_exposed=bool(self.token_over_plain))
         files = CertificateFiles(self.tls_ca, self.tls_cert, self.tls_key)
         return load_client_tls(files, server_name=self.tls_server_name, token=token)
 

@@ -62,9 +62,14 @@ def is_on_loopback(address: str) -> bool:
     return is_loopback_host(address.removeprefix("dns:///").rpartition(":")[0])
 
 
+def is_private(address: str, security: Security) -> bool:
+    """Return whether no other machine can read a connection to an address, or the user has allowed that."""
+    return isinstance(security, Tls) or security.is_token_exposed or is_on_loopback(address)
+
+
 def token_for(address: str, security: Security) -> Token | None:
     """Return the source of the token for calls to an address; None: there is none, or it must not be sent there."""
-    if isinstance(security, Tls) or security.token is None or security.is_token_exposed or is_on_loopback(address):
+    if security.token is None or is_private(address, security):
         return security.token
     logger.warning("token_not_sent address=%s: the connection is plain; use TLS, or allow it", address)
     return None
