@@ -69,7 +69,7 @@ class BrokerCalls:
             channel.close()
 
     def exposed_addresses(self) -> list[str]:
-        """Return the addresses of other machines to which connections are plain: anyone on the network can read them."""
+        """Return the addresses of other machines to which connections are plain: the network can read them."""
         return [address for address in self._addresses if not is_private(address, self._security)]
 
     def ask(self, method: Callable[[BrokerServiceStub], Callable[..., Response]], request: Any) -> Response:

@@ -60,7 +60,7 @@ def log_in(calls: BrokerCalls, user: str, password: str) -> LoginResult:
     exposed = calls.exposed_addresses()
     if exposed:
         raise ValueError(
-            f"{exposed[0]}: expected TLS for a login, found a plain connection over a network, where anyone can take the "
+            f"{exposed[0]}: expected TLS for a login, found a plain connection over a network: anyone can take the "
             "session. Nothing was sent; use TLS, or allow it (--token-over-plain)"
         )
     try:
