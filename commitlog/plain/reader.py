@@ -12,10 +12,13 @@ import numpy as np
 from commitlog.plain.file_scan import SCAN_SIZE, scan_file
 from commitlog.plain.recovery import NO_TIMESTAMP
 from commitlog.record.record import END_SIZE_MIN, BadRecord, Record, decode
+from commitlog.record.record_runs import ReadableBytes, good_records
 from store.errors import CorruptData
 from store.model.commit_log import RawLog
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from commitlog.plain.accepted_damage import AcceptedPlace
     from commitlog.plain.recovery import RecoveredLog
     from store.fs.mapped_file import MappedFile
@@ -104,6 +107,15 @@ class PlainLogReader:
         if record.size != size:
             raise CorruptData(file.path, record.position, f"a record of {size} bytes", f"one of {record.size}")
         return record
+
+    def read_many(self, places: Sequence[int], sizes: Sequence[int]) -> list[Record]:
+        """Return the records at these offsets up to the first that `read` must examine: none, if it is the first."""
+        file = self._queue.find(places[0])
+        if file is None:
+            return []
+        begin = file.begin_offset
+        part = ReadableBytes(file.file.view(), begin, begin, min(file.end_offset, self.end_offset))
+        return good_records(part, places, sizes, is_property_crc_checked=self._is_property_crc_checked)
 
     def find(self, physical_offset: int) -> Record | None:
         """Return the record at `physical_offset`, of any size; None when none may be read there."""

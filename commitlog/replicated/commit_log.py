@@ -213,6 +213,12 @@ class DLedgerCommitLog:
             return self._base_log.read(physical_offset, size)
         return self._records.read(physical_offset, size, self.end_offset)
 
+    def read_many(self, places: Sequence[int], sizes: Sequence[int]) -> list[Record]:
+        """Return the records at these offsets up to the first that `read` must examine: none, if it is the first."""
+        if self._is_in_base_log(places[0]):
+            return self._base_log.read_many(places, sizes)
+        return self._records.read_many(places, sizes, self.end_offset)
+
     def find(self, physical_offset: int) -> Record | None:
         """Return the record at `physical_offset`, of any size; None if there is none, or it is a leader's own."""
         if self._is_in_base_log(physical_offset):

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Final
 
 from commitlog.plain.file_scan import scan_file
 from commitlog.record.record import BadRecord, Record, RecordFault, decode
+from commitlog.record.record_runs import ReadableBytes, good_records
 from dledger.entries.errors import EntryNotFound
 from dledger.entries.format.entry import ENTRY_NORMAL, HEADER, HEADER_SIZE
 from store.errors import CorruptData
 from store.model.topics import DLEDGER_TOPIC
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dledger.entries.store import EntryStore
     from store.fs.mapped_file import MappedFile
     from store.model.dispatch_batch import DispatchBatch
@@ -40,6 +43,17 @@ class EntryRecords:
             return None
         record = self._decode(*found, size)
         return record if record is None or record.size == size else _raise_size(found[0], record, size)
+
+    def read_many(self, places: Sequence[int], sizes: Sequence[int], end: int) -> list[Record]:
+        """Return the records at these offsets up to the first that `read` must examine: none, if it is the first."""
+        found = self._file_of(places[0], 1, end)
+        if found is None:
+            return []
+        file = found[0]
+        begin, base = max(file.begin_offset, self._entries.begin_position) + HEADER_SIZE, file.begin_offset
+        return good_records(
+            ReadableBytes(file.view(), base, begin, min(file.end_offset, end), has_headers=True), places, sizes
+        )
 
     def find(self, physical_offset: int, end: int) -> Record | None:
         """Return the record at an arbitrary offset from a client; None if there is none."""

@@ -13,6 +13,7 @@ is a C compiler (`scripts/build_native.py`). `DLEDGER_NATIVE=0` in the environme
 | `walk_records`   | `commitlog.record.scan.walk` |
 | `record_columns` | `commitlog.record.columns.columns` |
 | `check_records`  | `commitlog.record.rows.good_rows`      |
+| `locate_records` | `commitlog.record.record_runs.located_in_python` |
 | `decode_records` | `pipeline.columns.decoder.decode_rows` |
 | `write_files`    | `store.fs.writing_in_turn.write_in_turn` |
 | `sync_files`     | `store.fs.linux.files.OsFile.sync`     |
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     Buffer = Any
 
 # Of the functions' arguments and results; the same number is in kernels.c.
-VERSION: Final = 5
+VERSION: Final = 6
 VARIABLE: Final = "DLEDGER_NATIVE"
 
 
@@ -175,6 +176,34 @@ class Kernels(Protocol):
 
         Returns:
             The number of valid records.
+        """
+        ...
+
+    def locate_records(
+        self,
+        buffer: Buffer,
+        places: Sequence[int],
+        sizes: Sequence[int],
+        base_offset: int,
+        begin: int,
+        end: int,
+        has_headers: int,
+        /,
+    ) -> list[tuple[int, int, int, int]] | None:
+        """Check records, each with `has_headers` after the header of an entry, up to the first that is invalid.
+
+        Args:
+            buffer: contains the records.
+            places: a list: offset of each in the log.
+            sizes: a list, as long.
+            base_offset: of the buffer's first byte in the log.
+            begin: no record begins before it, in the log.
+            end: no record ends after it, in the log.
+            has_headers: 1: each record is the body of a client's entry.
+
+        Returns:
+            Of each valid record: its position, the start of its body, the size of its topic, the start of its
+            properties.
         """
         ...
 

@@ -4,7 +4,7 @@
 
 #include "kernels.h"
 
-#define VERSION 5
+#define VERSION 6
 
 static PyMethodDef methods[] = {
     {"encode_entries", (PyCFunction)(void (*)(void))encode_entries, METH_FASTCALL, NULL},
@@ -14,6 +14,7 @@ static PyMethodDef methods[] = {
     {"walk_records", (PyCFunction)(void (*)(void))walk_records, METH_FASTCALL, NULL},
     {"record_columns", (PyCFunction)(void (*)(void))record_columns, METH_FASTCALL, NULL},
     {"check_records", (PyCFunction)(void (*)(void))check_records, METH_FASTCALL, NULL},
+    {"locate_records", (PyCFunction)(void (*)(void))locate_records, METH_FASTCALL, NULL},
     {"decode_records", (PyCFunction)(void (*)(void))decode_records, METH_FASTCALL, NULL},
     {"write_files", (PyCFunction)(void (*)(void))write_files, METH_FASTCALL, NULL},
     {"sync_files", (PyCFunction)(void (*)(void))sync_files, METH_FASTCALL, NULL},

@@ -83,6 +83,7 @@ PyObject *find_keys(PyObject *module, PyObject *const *arguments, Py_ssize_t cou
 PyObject *walk_records(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *record_columns(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *check_records(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
+PyObject *locate_records(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *decode_records(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *write_files(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *sync_files(PyObject *module, PyObject *const *arguments, Py_ssize_t count);

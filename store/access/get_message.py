@@ -48,6 +48,9 @@ LIGHT_QUEUE_PREFIX = "%LMQ%"
 _SIZE_MIN = 100
 _SIZE_MAX = 128 << 20
 _COUNT_MAX = 32_767
+# Records that are read together: a limit of the caller may end the read before the last of them.
+_AHEAD_MAX = 32
+_AHEAD_BYTES_MAX = 256 << 10
 
 
 class GetStatus(StrEnum):
@@ -178,23 +181,27 @@ class MessageReader:
         else:
             # A blank unit has no tags; a unit whose record is deleted still has them.
             rows = np.flatnonzero((sizes == BLANK_SIZE) | may_match(tag_filter, units.tags_codes))
-        messages, skipped, read = found.messages, found.skipped, self._log.read
+        chosen, chosen_sizes = places[rows].tolist(), sizes[rows].tolist()
+        ahead = _ReadAhead(self._log, chosen, chosen_sizes)
+        messages, skipped, next_message = found.messages, found.skipped, ahead.next
         topic, queue_id = queue.key
         topic_bytes = topic.encode()
         # Units of RocketMQ's light queues point to messages of other topics.
         is_light = topic.startswith(LIGHT_QUEUE_PREFIX)
-        near, far = self._limits(request)
+        (near_count, near_size), (far_count, far_size) = self._limits(request)
         # Messages before this offset are probably no longer in memory.
         near_begin = self._log.end_offset - self._in_memory_bytes
-        for row, place, size in zip(rows.tolist(), places[rows].tolist(), sizes[rows].tolist(), strict=True):
+        for number, (row, place, size) in enumerate(zip(rows.tolist(), chosen, chosen_sizes, strict=True)):
             message = damage = None
             if begin_offset <= place and size != BLANK_SIZE:
                 if messages:
-                    limits = near if place >= near_begin else far
-                    if len(messages) >= limits.messages or found.size + size > limits.size_bytes:
+                    is_near = place >= near_begin
+                    if len(messages) >= (near_count if is_near else far_count):
+                        return row
+                    if found.size + size > (near_size if is_near else far_size):
                         return row
                 try:
-                    message = read(place, size)
+                    message = next_message(number)
                 except CorruptData as error:
                     damage = damaged_record(place, size, error)
                 # A unit has no checksum, so topic, queue and offset in its message are compared. Otherwise a damaged
@@ -227,6 +234,47 @@ class MessageReader:
                 min(size, config.max_transfer_bytes_on_message_in_disk),
             ),
         )
+
+
+class _ReadAhead:
+    """Reads the records of several rows together.
+
+    Args:
+        log: of the records.
+        places: their offsets, by row.
+        sizes: their sizes, by row.
+    """
+
+    __slots__ = ("_end", "_log", "_messages", "_places", "_sizes")
+
+    def __init__(self, log: CommitLog, places: list[int], sizes: list[int]) -> None:
+        self._log = log
+        self._places = places
+        self._sizes = sizes
+        # The messages of the rows before `_end`.
+        self._messages: Sequence[StoredMessage] = ()
+        self._end = 0
+
+    def next(self, row: int) -> StoredMessage | None:
+        """Return the message of a row; None: it is deleted or not readable yet. Rows are read in ascending order.
+
+        Raises:
+            CorruptData: there is no valid record.
+        """
+        if row >= self._end:
+            self._messages = self._next_messages(row)
+            self._end = row + len(self._messages)
+            if not self._messages:
+                return self._log.read(self._places[row], self._sizes[row])
+        return self._messages[row - self._end]
+
+    def _next_messages(self, row: int) -> Sequence[StoredMessage]:
+        count = _AHEAD_MAX
+        sizes = self._sizes[row : row + count]
+        while count > 1 and sum(sizes) > _AHEAD_BYTES_MAX:
+            count //= 2
+            sizes = sizes[:count]
+        return self._log.read_many(self._places[row : row + count], sizes) if len(sizes) > 1 else ()
 
 
 class _Limits(NamedTuple):

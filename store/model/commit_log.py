@@ -219,6 +219,14 @@ class CommitLog(Protocol):
         """
         ...
 
+    def read_many(self, places: Sequence[int], sizes: Sequence[int]) -> Sequence[StoredMessage]:
+        """Return the records at these offsets, at least one, up to the first that `read` must examine.
+
+        It is cheaper than `read` for each. The result is empty if `read` must examine the first: because it is deleted,
+        not readable yet, or damaged.
+        """
+        ...
+
     def find(self, physical_offset: int) -> StoredMessage | None:
         """Return the record at `physical_offset`, of any size; None if none may be read there.
 

@@ -5,6 +5,7 @@ import struct
 
 import numpy as np
 
+from commitlog.record.record_runs import ReadableBytes, good_records
 from commitlog.record.rows import good_rows
 from commitlog.record.scan import walk
 from dledger import native
@@ -32,15 +33,26 @@ def columns(data: bytes) -> None:
     begins = np.array(walked.starts, np.int64)
     ends = begins + np.array(walked.sizes, np.int64)
     _same(lambda: _converted(view, begins, ends, base, names, header_size))
+    _same(lambda: _located(view, begins, ends, base, header_size))
     _same(lambda: list(reading_of(names, verify_crc=kind > 99, on_corrupt=SKIP).walk(view, base, "log", header_size)))
     if len(begins):
         (begins if moved % 2 else ends)[moved % len(begins)] = by
+        _same(lambda: _located(view, begins, ends, base, header_size))
         _same(lambda: _converted(view, begins, ends, base, names, header_size))
 
 
 def _converted(view, begins, ends, base, names, header_size):
     rows = good_rows(np.frombuffer(view, np.uint8), begins, ends, base, has_headers=header_size > 0)
     return rows.fields.tobytes(), decode_rows(view, rows, names, header_size=header_size)
+
+
+def _located(view, begins, ends, base, header_size):
+    part = ReadableBytes(view, base, base + header_size, base + len(view), header_size > 0)
+    places = [begin + base for begin in begins.tolist()]
+    return [
+        (record.position, record.size, record.topic, record.properties_raw)
+        for record in good_records(part, places, (ends - begins).tolist())
+    ]
 
 
 def _same(function):

@@ -1,4 +1,4 @@
-"""A login gives its session only to who asked for it."""
+"""A login gives its session only to the program that asked for it."""
 
 from __future__ import annotations
 

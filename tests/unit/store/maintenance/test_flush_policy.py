@@ -62,5 +62,5 @@ def test_pages_are_counted_as_the_writer_leaves_them(flushed, written, least_pag
 
 @pytest.mark.parametrize("numbers", [(0, 4, 10), (500, -1, 10), (500, 4, -1)])
 def test_impossible_settings_are_refused(numbers):
-    with pytest.raises(ValueError, match="at least 1 ms"):
+    with pytest.raises(ValueError, match="interval_ms of at least 1,"):
         FlushSettings(*numbers)
