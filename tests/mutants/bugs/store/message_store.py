@@ -1,10 +1,12 @@
 """Planted bugs of the message store: known faults of RocketMQ, and likely omissions."""
 
+import commitlog.plain.reader
 import store.access.message_query
 import store.dispatch.catch_up
 import store.maintenance.directory
 import store.queues.offsets
 from commitlog.plain.commit_log import PlainCommitLog
+from commitlog.record.record_runs import located_in_python
 from store.dispatch.derived_data import DerivedData
 from store.dispatch.dispatcher import Dispatcher
 from store.dispatch.long_polls import MessageWaiters
@@ -32,6 +34,14 @@ def prepared_messages_take_a_queue_offset(patch):
 
 def unflushed_messages_can_be_read(patch):
     patch.setattr(PlainCommitLog, "end_offset", PlainCommitLog.written_offset)
+
+
+def bodies_of_records_that_are_read_together_are_not_checked(patch):
+    patch.setattr(
+        commitlog.plain.reader,
+        "good_records",
+        lambda part, places, sizes, **_: list(located_in_python(part, places, sizes)),
+    )
 
 
 def queues_are_not_truncated_after_a_crash(patch):
@@ -143,6 +153,11 @@ MUTANTS = (
         only_hashes_of_keys_are_compared,
         "a query is exact",
         Tests(READING + "test_key_of_the_same_hash_is_not_returned"),
+    ),
+    Mutant(
+        bodies_of_records_that_are_read_together_are_not_checked,
+        "a damaged message is never returned",
+        Tests(READING + "test_damaged_neighbours_are_reported_together_and_only_those_that_match_the_filter"),
     ),
     Mutant(
         waiting_readers_are_not_woken,
