@@ -58,7 +58,13 @@ def test_table_names_all_jobs_of_a_replicated_and_of_a_plain_store(tmp_path, mon
     monkeypatch.setattr(EventBatches, "begin", begun)
     run(scenario())
 
-    others = {"forgetting silent non-members", "registration", "heartbeat to a name server"}
+    others = {
+        "forgetting silent non-members",
+        "registration",
+        "heartbeat to a name server",
+        "looking for changed certificates, secret of the peers and list of revoked certificates",
+        "silent connections of the frame port",
+    }
     assert names | others == set(rows())
 
 
