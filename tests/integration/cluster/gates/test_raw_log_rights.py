@@ -149,6 +149,15 @@ async def raw_node(folder: Path, **settings: str) -> AsyncIterator[RawNode]:
 
 async def outcome(address: str, security: Security, path: str) -> grpc.StatusCode | None:
     """Return how an empty request was refused; None: it reached the service, which answers it with a code."""
+    while True:
+        code = await outcome_of_one_call(address, security, path)
+        # The client says so if the server ended the stream before the request was written.
+        if code is not grpc.StatusCode.INTERNAL or not METHODS[path].client_streaming:
+            return code
+
+
+async def outcome_of_one_call(address: str, security: Security, path: str) -> grpc.StatusCode | None:
+    """Return the same for one call; INTERNAL also if the client of gRPC has not written the request in time."""
     method = METHODS[path]
     sent, received = (GetMessageClass(each) for each in (method.input_type, method.output_type))
     kind = {(False, False): "unary_unary", (False, True): "unary_stream", (True, True): "stream_stream"}[
