@@ -23,9 +23,10 @@ def store():
     return store
 
 
-def failed(store, commit_index, begin_index=0):
+def failed(store, commit_index, begin_index=0, term_at=lambda index: 1):
     """Return a process that failed in a step after which the core has these indexes; it had committed 4 entries."""
-    node = SimpleNamespace(commit_index=commit_index, _raft=SimpleNamespace(begin_index=begin_index))
+    state = SimpleNamespace(log=SimpleNamespace(term_at=term_at))
+    node = SimpleNamespace(commit_index=commit_index, _raft=SimpleNamespace(begin_index=begin_index, state=state))
     return Life("n0", node, store, commit_index=3)
 
 
@@ -47,6 +48,18 @@ def test_entries_that_a_failed_push_did_not_write_are_not_read(store):
     history.look_at_failed(life)
 
     assert (history.committed, life.commit_index) == (entries, LAST_INDEX)
+
+
+def test_entries_that_a_failed_push_did_not_truncate_are_not_read(store):
+    """Found by simulation (shell, 70035): the sync of a truncation failed after the core had learned a commit."""
+    history = History()
+    entries = store.read_entries(0, LAST_INDEX)
+    history.committed = [*entries[:6], replace(entries[6], term=2, body=b"of the next leader")]
+    life = failed(store, commit_index=8, term_at=lambda index: 1 if index < 6 else 2)
+
+    history.look_at_failed(life)
+
+    assert life.commit_index == 5
 
 
 def test_other_entries_in_the_store_of_a_failed_node_are_a_violation(store):

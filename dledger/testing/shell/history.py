@@ -133,15 +133,21 @@ class History:
         """Check the committed entries of a node that failed within a step, as far as its store has them.
 
         The core has the state after that step, and the store perhaps not: a reset that failed has removed files of the
-        old log, and a push that failed was not written. This node has reported no entry beyond its store as committed.
+        old log, and a push that failed has not truncated entries of another term, or was not written. This node has
+        reported no entry as committed that its store does not have.
 
         Raises:
             Violation: a guarantee is violated.
         """
-        store, begin_index = life.store, life.node._raft.begin_index  # noqa: SLF001 - as above
+        store, raft = life.store, life.node._raft  # noqa: SLF001 - as above
+        begin_index = max(store.begin_index, raft.begin_index)
         commit_index = min(life.node.commit_index, store.last_index)
+        for entry in _entries(store, max(life.commit_index + 1, begin_index), commit_index):
+            if entry.term != raft.state.log.term_at(entry.index):
+                commit_index = entry.index - 1
+                break
         if commit_index > life.commit_index:
-            self._committed(life, max(store.begin_index, begin_index), commit_index)
+            self._committed(life, begin_index, commit_index)
 
     def _committed(self, life: Life, begin_index: int, commit_index: int) -> None:
         if commit_index < life.commit_index:
