@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cluster.bench.store_measurements import BATCH, timed
+from cluster.bench.workloads import first_failure
 from commitlog.plain.commit_log import CommitLogConfig
 from commitlog.plain.store import PlainStore, PlainStoreConfig, open_plain_store
 from dledger.event_loop import new_event_loop
@@ -161,11 +162,12 @@ def put_p99_ms(folder: Path, queues: int, seconds: float) -> float:
             for batch in _batches(queues, queues):
                 await service.put_many(batch)
             due = time.perf_counter()
-            async with asyncio.TaskGroup() as group:
-                for number in range(int(seconds * _PUTS_A_SECOND)):
-                    await asyncio.sleep(max(due - time.perf_counter(), 0))
-                    group.create_task(put(service, number))
-                    due += 1 / _PUTS_A_SECOND
+            with first_failure():
+                async with asyncio.TaskGroup() as group:
+                    for number in range(int(seconds * _PUTS_A_SECOND)):
+                        await asyncio.sleep(max(due - time.perf_counter(), 0))
+                        group.create_task(put(service, number))
+                        due += 1 / _PUTS_A_SECOND
             await service.stop()
         return sorted(waits)[len(waits) * 99 // 100] * _MS_PER_S
 

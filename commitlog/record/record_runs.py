@@ -51,7 +51,9 @@ def good_records(
     view = part.view
     rows = None
     if native.kernels is not None:
-        rows = native.kernels.locate_records(view, places, sizes, *part[1:4], int(part.has_headers))
+        rows = native.kernels.locate_records(
+            view, places, sizes, part.base_offset, part.begin, part.end, int(part.has_headers)
+        )
     if rows is None:
         located = list(located_in_python(part, places, sizes))
     else:

@@ -26,10 +26,13 @@ _CLIENT_NETWORK_BITS: Final = 64
 def address_of_peer(peer: str) -> IPv4Address | IPv6Address | None:
     """Return the address in a peer of gRPC, without the zone of IPv6; None: it has none."""
     found = peer_of(peer)
-    if found is None:
-        return None
+    return None if found is None else address_of_host(found.host)
+
+
+def address_of_host(host: str) -> IPv4Address | IPv6Address | None:
+    """Return the address that a host is, without the zone of IPv6; None: it is a name."""
     try:
-        address = ip_address(found.host.partition("%")[0])
+        address = ip_address(host.partition("%")[0])
     except ValueError:
         return None
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None

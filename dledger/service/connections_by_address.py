@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 
-from dledger.service.client_addresses import client_of_address
+from dledger.service.client_addresses import address_of_host, client_of_address
 from dledger.service.open_connections import OtherEnd, close_connections, list_peers
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ class ConnectionsByAddress:
         """Return those of all connections that are too many for their address; the longest known ones stay."""
         by_client: dict[str, list[OtherEnd]] = {}
         for peer in sorted(peers, key=lambda peer: (peer not in self._known, peer)):
-            by_client.setdefault(client_of_address(ip_address(peer.host.partition("%")[0])), []).append(peer)
+            by_client.setdefault(client_of_address(address_of_host(peer.host)), []).append(peer)
         excess = {peer for each in by_client.values() for peer in each[self._count_max :]}
         self._known = peers - excess
         return excess

@@ -250,11 +250,11 @@ class UnitWriter:
         Data that may be wrong after a crash is then only in the last file, or after the durable end, and there is no
         gap.
         """
-        path, before = (f"{directory}/{name_of(max(offset, 0))}" for offset in (begin, begin - self._file_size))
+        if not begin:
+            return
+        path, before = (f"{directory}/{name_of(offset)}" for offset in (begin, begin - self._file_size))
         with self._pending.lock:
-            if not begin or tail.is_taken or path in self._open or self._files.exists(path):
-                return
-            if not self._files.exists(before):
+            if tail.is_taken or path in self._open or self._files.exists(path) or not self._files.exists(before):
                 return
             file = self._open.pop(before, None)
             last = self._files.open(before) if file is None else file.file

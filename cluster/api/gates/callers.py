@@ -31,13 +31,16 @@ class Caller(NamedTuple):
 
 def names_of_certificate(context: Context) -> tuple[str, ...]:
     """Return the alternative names in the certificate of a caller; none without a certificate."""
-    found: Any = context.auth_context().get("x509_subject_alternative_name", ())
-    return tuple(each.decode(errors="replace") for each in found)
+    return _texts_of(context, "x509_subject_alternative_name")
 
 
 def uris_of_certificate(context: Context) -> tuple[str, ...]:
     """Return the URIs among the alternative names; an authority may sign names of other kinds with fewer checks."""
-    found: Any = context.auth_context().get("peer_uri", ())
+    return _texts_of(context, "peer_uri")
+
+
+def _texts_of(context: Context, name: str) -> tuple[str, ...]:
+    found: Any = context.auth_context().get(name, ())
     return tuple(each.decode(errors="replace") for each in found)
 
 

@@ -20,7 +20,7 @@ from dledger.frames.codec import encode_methods
 from dledger.peer.unverified_peers import UnverifiedPeers
 from dledger.security.server_port import PortContexts
 from dledger.security.settings import PLAIN
-from dledger.service.client_addresses import address_of_peer, client_of_address
+from dledger.service.client_addresses import address_of_host, client_of_address
 from dledger.service.frames.connection import FrameConnection
 from dledger.service.frames.limits import Closed, FrameCounts, FrameLimits
 from dledger.service.frames.turns import FairTurns
@@ -146,7 +146,7 @@ class FramePort:
     # --------------------------------------------------------------------------------------------------- connections
 
     def _accept(self, accepted: socket.socket, host: str) -> None:
-        client = client_of_address(address_of_peer(f"ipv6:[{host}]:1" if ":" in host else f"ipv4:{host}:1"))
+        client = client_of_address(address_of_host(host))
         limits = self.limits
         if len(self._connections) >= limits.connections_max or self._clients[client] >= limits.address_connections_max:
             self.counts.closed[Closed.CROWDED] += 1
