@@ -47,12 +47,18 @@ def logs(draw):
     return content, begins, ends, header_size, base
 
 
+def drawn_logs(seed):
+    """Yield the generator of a seed, and some logs that it draws; it may be used for more between them."""
+    draw = random.Random(seed)
+    for _ in range(RUNS_OF_SEED):
+        yield draw, *logs(draw)
+
+
 @settings(max_examples=30)
 @given(seed=SEEDS)
 def test_records_are_checked_alike(seed):
-    draw = random.Random(seed)
-    for _ in range(RUNS_OF_SEED):
-        content, begins, ends, header_size, base = logs(draw)
+    for draw, content, *bounds, header_size, base in drawn_logs(seed):
+        begins, ends = bounds
         if len(begins) and draw.random() < 0.3:
             row, by = draw.randrange(len(begins)), draw.choice((-1, 1, 8))
             (ends if draw.random() < 0.5 else begins)[row] += by
@@ -69,9 +75,7 @@ def test_records_are_checked_alike(seed):
 @settings(max_examples=30)
 @given(seed=SEEDS)
 def test_records_become_the_same_columns(seed):
-    draw = random.Random(seed)
-    for _ in range(RUNS_OF_SEED):
-        content, begins, ends, header_size, base = logs(draw)
+    for draw, content, begins, ends, header_size, base in drawn_logs(seed):
         view = view_of(content)
         rows = good_rows_in_python(np.frombuffer(view, np.uint8), begins, ends, base, has_headers=header_size > 0)
         rows = rows.select(np.array([draw.random() < 0.8 for _ in range(len(rows))], np.bool_))
@@ -84,9 +88,7 @@ def test_records_become_the_same_columns(seed):
 @settings(max_examples=30)
 @given(seed=SEEDS)
 def test_a_log_is_read_alike_and_its_damage_reported_alike(seed):
-    draw = random.Random(seed)
-    for _ in range(RUNS_OF_SEED):
-        content, _, _, header_size, base = logs(draw)
+    for draw, content, _, _, header_size, base in drawn_logs(seed):
         names, verify_crc, rows_max = names_of(draw), draw.random() < 0.5, draw.choice((1, 3, 100))
 
         def read(content=content, names=names, verify_crc=verify_crc, rows_max=rows_max, place=(base, header_size)):

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from commitlog.record.record import BadRecord, decode
 from commitlog.record.record_runs import ReadableBytes, good_records
 from tests.fuzz.kernels import view_of
-from tests.property.test_native_columns import RUNS_OF_SEED, SEEDS, logs
+from tests.property.test_native_columns import RUNS_OF_SEED, SEEDS, drawn_logs, logs
 from tests.support.forms import NATIVE, assert_same, needs_native
 
 pytestmark = needs_native
@@ -30,9 +30,7 @@ def is_good(view, position, size, place):
 @settings(max_examples=40)
 @given(seed=SEEDS)
 def test_records_are_found_alike_and_as_single_ones(seed):
-    draw = random.Random(seed)
-    for _ in range(RUNS_OF_SEED):
-        content, begins, ends, header_size, base = logs(draw)
+    for draw, content, begins, ends, header_size, base in drawn_logs(seed):
         view = view_of(content)
         places, sizes = (begins + base).tolist(), (ends - begins).tolist()
         if places and draw.random() < 0.4:
