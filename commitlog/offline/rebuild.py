@@ -1,17 +1,10 @@
 """Rebuilds consume queues and index of a store from its log, next to the old ones, and then replaces these.
 
-    rebuild.new/  consumequeue/ index/   while they are built; the file `complete` when they are complete and durable
-    rebuild.old/  consumequeue/ index/   the old ones, from then on
-
-A crash before `complete` leaves the store unchanged. After it, four renames follow: the old queues and the old index
-are moved away, then the new index and the new queues into place. Between them the store has its old or its new queues
-and index, or no queues: then both this program and RocketMQ rebuild them from the log when the store is opened. The
-next rebuild completes an interrupted one.
+Not here: the replacement, which survives a crash (`commitlog.offline.swap`).
 """
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -19,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commitlog.offline.directory import INDEX_NAME, QUEUES_NAME, StoreMode, refuse_too_long
+from commitlog.offline.swap import COMPLETE_NAME, NEW_NAME, OLD_NAME, remove_tree, swap
 from commitlog.offline.verify import StoreParts, corrupt_place, tail_finding
 from commitlog.plain.accepted_damage import (
     PLACES_MAX,
@@ -46,9 +40,6 @@ if TYPE_CHECKING:
     from store.model.finding import Finding
     from store.model.message import QueueKey
 
-NEW_NAME = "rebuild.new"
-OLD_NAME = "rebuild.old"
-_COMPLETE_NAME = "complete"
 # RocketMQ's light queues, whose units refer to messages of other topics; they are not rebuilt.
 _LIGHT_QUEUE_PREFIX = "%LMQ%"
 # The suffix for a `checkpoint` that cannot be overwritten: a directory, a FIFO, a broken link.
@@ -173,13 +164,13 @@ class Rebuild:
             store.errors.DiskFull: nothing was changed, or only the list of accepted damage is missing.
         """
         refuse_too_long(self._parts.directory.log_files)
-        _remove_tree(self._new)
+        remove_tree(self._new)
         self._files.make_directory(self._new)
         try:
             self._build()
             accepted = self._accepted_with_new_ones()
         except BaseException:
-            _remove_tree(self._new)
+            remove_tree(self._new)
             raise
         swap(self._files, self._root, is_old_kept=self._is_old_kept)
         if self._newly_accepted:
@@ -198,7 +189,7 @@ class Rebuild:
             self._build_by(self._builder)
         for directory in _directories(self._new):
             self._files.sync_directory(directory)
-        self._files.create_from(f"{self._new}/{_COMPLETE_NAME}", [b"whole and durable\n"])
+        self._files.create_from(f"{self._new}/{COMPLETE_NAME}", [b"whole and durable\n"])
         self._files.sync_directory(self._new)
         self._files.sync_directory(self._root)
 
@@ -382,50 +373,10 @@ class Rebuild:
         checkpoint.close()
 
 
-def swap(files: Files, root: str, *, is_old_kept: bool) -> None:
-    """Replace the old queues and index by the complete new ones; steps already done are skipped."""
-    new, old = f"{root}/{NEW_NAME}", f"{root}/{OLD_NAME}"
-    files.make_directory(old)
-    for name in (QUEUES_NAME, INDEX_NAME):
-        # If the new one is no longer in `rebuild.new`, it is already in place.
-        if files.exists(f"{new}/{name}") and (files.exists(f"{root}/{name}") or Path(f"{root}/{name}").is_symlink()):
-            _remove_tree(f"{old}/{name}")
-            _move(files, root, old, name)
-    for name in (INDEX_NAME, QUEUES_NAME):
-        if files.exists(f"{new}/{name}"):
-            _move(files, new, root, name)
-    _remove_tree(new)
-    if not is_old_kept:
-        _remove_tree(old)
-    files.sync_directory(root)
-
-
-def finish_begun(files: Files, root: str, *, is_old_kept: bool) -> bool:
-    """Complete an interrupted rebuild; return whether there was one."""
-    if not files.exists(f"{root}/{NEW_NAME}/{_COMPLETE_NAME}"):
-        return False
-    swap(files, root, is_old_kept=is_old_kept)
-    return True
-
-
-def _move(files: Files, source: str, target: str, name: str) -> None:
-    files.rename(f"{source}/{name}", f"{target}/{name}")
-    files.sync_directory(target)
-    files.sync_directory(source)
-
-
 def _directories(root: str) -> list[str]:
     """Return `root` and all directories below it, the deepest first."""
     found = [str(path) for path in Path(root).rglob("*") if path.is_dir()]
     return [*sorted(found, key=len, reverse=True), root]
-
-
-def _remove_tree(path: str) -> None:
-    """Remove a directory with its content, or a file of that name."""
-    if Path(path).is_symlink() or (Path(path).exists() and not Path(path).is_dir()):
-        Path(path).unlink()
-    else:
-        shutil.rmtree(path, ignore_errors=not Path(path).exists())
 
 
 def _queue_file_size(parts: StoreParts) -> int:

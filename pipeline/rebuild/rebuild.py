@@ -15,7 +15,8 @@ from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
 from commitlog.offline.directory import INDEX_NAME, QUEUES_NAME, find_store
-from commitlog.offline.rebuild import BuiltParts, Layout, Rebuild, Rebuilt, finish_begun
+from commitlog.offline.rebuild import BuiltParts, Layout, Rebuild, Rebuilt
+from commitlog.offline.swap import finish_begun
 from commitlog.offline.verify import StoreParts
 from pipeline.common.errors import PipelineError
 from pipeline.log.slice import Slice

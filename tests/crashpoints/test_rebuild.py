@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from commitlog.offline.directory import find_store
-from commitlog.offline.rebuild import Layout, Rebuild, finish_begun
+from commitlog.offline.rebuild import Layout, Rebuild
+from commitlog.offline.swap import finish_begun
 from commitlog.offline.verify import StoreParts, Verification
 from commitlog.plain.commit_log import CommitLogConfig
 from commitlog.plain.store import PlainStoreConfig, open_plain_store

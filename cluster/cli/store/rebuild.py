@@ -12,7 +12,8 @@ import typer
 from cluster.cli.common import EXIT_USAGE, fail, notes, output
 from cluster.cli.store.common import StoreArgument, find, progress_bar, refuse_raw, reported_store_errors
 from commitlog.offline.directory import StoreMode
-from commitlog.offline.rebuild import OLD_NAME, Layout, Rebuild, finish_begun
+from commitlog.offline.rebuild import Layout, Rebuild
+from commitlog.offline.swap import OLD_NAME, finish_begun
 from commitlog.offline.verify import StoreParts
 from commitlog.plain.lost_files import replace_lost_files
 from store.dispatch.checkpoint import read_checkpoint
