@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from dledger.core.events import RejectReason
 from dledger.core.messages import GROUPED, LEADERS_MESSAGES, Grouped, Message, ResetLog, VoteRequest
 from dledger.core.state import voting_rights
-from dledger.types import INDEX_JUMP_MAX, NO_GROUP, TERM_JUMP_MAX, TERM_MAX
+from dledger.types import INDEX_JUMP_MAX, NO_GROUP, NO_INDEX, TERM_JUMP_MAX, TERM_MAX
 
 if TYPE_CHECKING:
     from dledger.core.state.consensus import State
@@ -65,7 +65,8 @@ def _fault_of_group(state: State, sender: str, message: Grouped) -> RejectReason
         if not (is_proven or _may_be_of_our_group(state, sender)):
             return RejectReason.NON_MEMBER
     elif message.group_id != known:
-        is_new = message.group_id == NO_GROUP and isinstance(message, VoteRequest)
+        # Of several candidates of a founding, each names an id; the others learn that of the one which was elected.
+        is_new = isinstance(message, VoteRequest) and (message.group_id == NO_GROUP or message.last_index == NO_INDEX)
         return RejectReason.NO_GROUP if is_new else RejectReason.GROUP
     elif isinstance(message, ResetLog) and message.membership.membership.group_id != known:
         return RejectReason.GROUP

@@ -30,7 +30,7 @@ _DISTRUSTED_MAX = 256
 REJECT_TEXTS: Final = {
     RejectReason.TERM: "its term is out of bounds, or further above ours than elections can raise it: check the sender",
     RejectReason.INDEX: "its log begins, or claims to begin, further ahead of ours than is possible: check the sender",
-    RejectReason.NO_GROUP: "it is a candidate without a group id: it is new, was wiped or is not adopted yet",
+    RejectReason.NO_GROUP: "it is a candidate without entries or group id: it is new, was wiped or is not adopted yet",
     RejectReason.GROUP: "it leads or campaigns in another group: this node or that one was given the wrong directory",
     RejectReason.NON_MEMBER: "it is not in this node's membership; if it should be, give this node an empty directory",
     RejectReason.SECOND_LEADER: "it claims to lead a term in which another node was elected: check the sender",

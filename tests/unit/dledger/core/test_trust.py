@@ -211,6 +211,17 @@ def test_candidate_that_knows_no_group_gets_no_answer_of_nodes_that_do(group):
     assert effects == [MessageRejected("c", RejectReason.NO_GROUP, "VoteRequest", 9)]
 
 
+@pytest.mark.parametrize(("last_index", "reason"), [(NO_INDEX, RejectReason.NO_GROUP), (0, RejectReason.GROUP)])
+def test_candidate_without_entries_that_was_not_elected_at_the_founding_is_no_sign_of_a_wrong_directory(
+    group, last_index, reason
+):
+    """Found by simulation (shell, seed 70787): the votes were split, and its request came after the next election."""
+    node = leading(group(THREE))["b"]
+    request = VoteRequest(2, is_pre_vote=True, last_index=last_index, last_term=0, group_id=GROUP + 1)
+
+    assert node.raft.step(Received("c", request)) == [MessageRejected("c", reason, "VoteRequest", 2)]
+
+
 def test_leader_that_knows_no_group_is_of_another_one_for_nodes_that_do(group):
     node = leading(group(THREE))["b"]
 
