@@ -6,7 +6,7 @@
 import pytest
 
 from dledger.testing.shell.options import ShellFault
-from dledger.testing.shell.runner import run_shell_seeds
+from dledger.testing.shell.runner import run_shell_seed, run_shell_seeds
 
 FIRST_SEED = 1
 SEEDS = 50
@@ -33,3 +33,11 @@ def test_runs_of_the_shell_break_no_guarantee():
     assert failed == [], "\n\n".join(f"{result.line}\n{result.failure}" for result in failed[:3])
     assert min(faults.values()) > 0, f"a fault that never bites proves nothing: {faults}"
     assert min(work.values()) > 0, f"what is never done is never checked: {work}"
+
+
+@pytest.mark.parametrize("seed", [70577, 70787])
+def test_runs_that_once_failed_pass(seed):
+    """70577: the leader accepted more than its pushes carried; 70787: a candidate of a split founding was reported."""
+    result = run_shell_seed(seed)
+
+    assert result.failure == ""

@@ -214,6 +214,8 @@ _DRIFT_PPM = 50_000
 _STATE_SHARE = 1 / 3
 # Space for an entry's header and for the end of a file; a membership is not larger than a few bodies.
 _ENTRY_HEAD_MAX_BYTES = 150
+# Half of the time that a client waits for an answer.
+_COMMIT_MAX_US = 750_000
 
 
 def draw_shell_options(seed: int, *, may_have_state: bool = True) -> ShellOptions:
@@ -224,6 +226,7 @@ def draw_shell_options(seed: int, *, may_have_state: bool = True) -> ShellOption
         may_have_state: a third of the runs have state machines; False: none has one.
     """
     options = _draw(seed)
+    options = replace(options, pending_max=min(options.pending_max, _pending_in_time(options)))
     if may_have_state and Random(f"{seed}/has state machines").random() < _STATE_SHARE:
         return with_state_machines(options)
     return options
@@ -297,6 +300,17 @@ def _draw(seed: int) -> ShellOptions:
         safety_us=random.choice((1_500_000, 2_500_000)),
         liveness_us=20_000_000,
     )
+
+
+def _pending_in_time(options: ShellOptions) -> int:
+    """Return how many pending entries the group commits before clients give up.
+
+    A leader that accepts more than its pushes carry answers nobody in time: clients append again, and the entries that
+    nobody awaits any more fill the pushes. Such settings are an error of their operator, not a defect.
+    """
+    round_us = 2 * options.links.max_us + options.sync_max_us
+    pushed_entries = max(1, options.raft.max_push_size_bytes // options.body_size_max_bytes)
+    return _COMMIT_MAX_US // round_us * options.raft.max_push_window * pushed_entries
 
 
 def _draw_rare_ops(random: Random) -> tuple[ShellNemesisOp, ...]:
