@@ -34,6 +34,9 @@ KINDS = ("data", "index", "currterm", "checkpoint", "loghead", "membership")
 FILLER_STRIDE = 1 if IS_LONG else 211
 # Inside of a body that is longer than its ends, one byte in this many is changed.
 BODY_STRIDE = 1 if IS_LONG else 7
+# Clients and peers start reading at every entry; of these starts each changed byte takes one in this many, the next byte
+# the next ones.
+START_STRIDE = 1 if IS_LONG else 4
 # Bytes at both ends of a body that are all changed; of a message those before and after its own body.
 BODY_ENDS = 16
 MESSAGE_ENDS = 128
@@ -132,8 +135,13 @@ def terms_of(store):
     return terms
 
 
-def read_in_every_way(store, log):
+def read_in_every_way(store, log, position):
     """Read all that clients and peers can read; return the number of refusals.
+
+    Args:
+        store: whose file has a changed byte.
+        log: what was written.
+        position: of the changed byte in its file; it chooses where the reads of several entries start.
 
     Raises: AssertionError: other bytes than the written ones were served.
     """
@@ -144,8 +152,9 @@ def read_in_every_way(store, log):
             assert what_is(entry) == log[index], index
         except CorruptData:
             refused += 1
-        refused += not is_read_by_client(store, index, log)
-        refused += not is_pushed(store, index, log)
+        if (index - position) % START_STRIDE == 0:
+            refused += not is_read_by_client(store, index, log)
+            refused += not is_pushed(store, index, log)
     return refused
 
 
@@ -190,7 +199,7 @@ def test_changed_byte_of_a_stopped_node_is_refused_or_repaired(kind, codec, caps
         disk = killed(small.disk).disk
         flip(disk, *place)
         try:
-            counts[judge(open_damaged(disk, codec), small)] += 1
+            counts[judge(open_damaged(disk, codec), small, place)] += 1
         except Exception as error:
             raise AssertionError(f"{place}: {type(error).__name__}: {error}") from error
 
@@ -205,7 +214,7 @@ def test_changed_byte_of_a_stopped_node_is_refused_or_repaired(kind, codec, caps
         assert counts["start refused"] > 0
 
 
-def judge(opened, small):
+def judge(opened, small, place):
     """Return the outcome of the damage.
 
     Raises: AssertionError: a guarantee was violated.
@@ -224,7 +233,8 @@ def judge(opened, small):
     is_cut = store.last_index < max(small.log)
     assert is_non_voting or not is_cut, "cut what was durable, and kept its vote"
     assert is_non_voting == any("damaged tail cut" in note for note in store.recovery_notes)
-    if read_in_every_way(store, small.log):
+    _, _, position, _ = place
+    if read_in_every_way(store, small.log, position):
         return "read and push refused"
     return "without a vote" if is_non_voting else "all served"
 
@@ -246,7 +256,7 @@ def test_changed_byte_of_a_running_node_is_not_served_and_not_pushed(kind, codec
         cache = disk.directories[path].cached[name].cache
         before, cache[position] = cache[position], value
         try:
-            counts["refused" if read_in_every_way(store, small.log) else "all served"] += 1
+            counts["refused" if read_in_every_way(store, small.log, position) else "all served"] += 1
         except Exception as error:
             raise AssertionError(f"{path}/{name} {position}, {value}: {type(error).__name__}: {error}") from error
         cache[position] = before
