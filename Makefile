@@ -64,7 +64,7 @@ export PYTHONDONTWRITEBYTECODE :=
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check lint format type contracts proto verify-proto advisories spark waiting computing unit scenarios sim sim-shell sim-long sim-coverage crashpoints bit-flips stalls mutants mutants-blind chaos \
+.PHONY: help setup demo test check lint format type contracts collected proto verify-proto advisories spark waiting computing unit scenarios sim sim-shell sim-long sim-coverage crashpoints bit-flips stalls mutants mutants-blind chaos \
 	fuzz interop bench bench-spark docs wheel wheel-client lock audit \
 	cluster-up cluster-down cluster-status clean distclean
 
@@ -108,7 +108,7 @@ $(READY): $(INSTALLED) $(NATIVE_SOURCES)
 
 ##@ Checks
 
-check: lint type contracts verify-proto advisories ## All checks without the tests
+check: type collected lint contracts verify-proto advisories ## All checks without the tests
 
 lint: $(READY) ## Style and likely mistakes (ruff)
 	@$(BIN)/ruff check --quiet .
@@ -124,6 +124,10 @@ type: $(READY) ## Types (mypy --strict)
 
 contracts: $(READY) ## Which packages may import which others (import-linter)
 	@report="$$($(BIN)/lint-imports --no-logo 2>&1)" || { echo "$$report"; exit 1; }
+
+# One process compiles all test modules while mypy runs, not each worker of the tests again.
+collected: $(READY) ## Every test module can be imported
+	@report="$$($(BIN)/python -m pytest -q --collect-only tests 2>&1)" || { echo "$$report" | tail -n 60; exit 1; }
 
 proto: $(READY) ## Generate the stubs of proto/ again
 	@$(BIN)/python scripts/generate_proto.py

@@ -34,8 +34,8 @@ KINDS = ("data", "index", "currterm", "checkpoint", "loghead", "membership")
 FILLER_STRIDE = 1 if IS_LONG else 211
 # Inside of a body that is longer than its ends, one byte in this many is changed.
 BODY_STRIDE = 1 if IS_LONG else 7
-# Clients and peers start reading at every entry; of these starts each changed byte takes one in this many, the next byte
-# the next ones.
+# Clients and peers read from every entry on; for one changed byte from one entry in this many, for the next byte from
+# the next entries.
 START_STRIDE = 1 if IS_LONG else 4
 # Bytes at both ends of a body that are all changed; of a message those before and after its own body.
 BODY_ENDS = 16

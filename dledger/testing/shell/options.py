@@ -303,10 +303,10 @@ def _draw(seed: int) -> ShellOptions:
 
 
 def _pending_in_time(options: ShellOptions) -> int:
-    """Return how many pending entries the group commits before clients give up.
+    """Return the number of pending entries that the group commits before clients time out.
 
-    A leader that accepts more than its pushes carry answers nobody in time: clients append again, and the entries that
-    nobody awaits any more fill the pushes. Such settings are an error of their operator, not a defect.
+    If a leader accepts more than its pushes carry, all clients time out and append again, and the entries of the failed
+    calls fill the pushes. Such settings are an error of the operator, not a defect.
     """
     round_us = 2 * options.links.max_us + options.sync_max_us
     pushed_entries = max(1, options.raft.max_push_size_bytes // options.body_size_max_bytes)
