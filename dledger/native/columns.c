@@ -188,7 +188,7 @@ take_texts(Decoding *all, Texts *texts, PyObject *offsets, PyObject *data, int64
     if ((texts->data = take_buffer(&all->buffers, data, 1, 0)) == NULL) {
         return 0;
     }
-    texts->room = last_size(&all->buffers) < INT32_MAX ? last_size(&all->buffers) : INT32_MAX;
+    texts->capacity = last_size(&all->buffers) < INT32_MAX ? last_size(&all->buffers) : INT32_MAX;
     texts->at = 0;
     store_i32(texts->offsets, 0, 0);
     return 1;

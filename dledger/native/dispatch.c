@@ -115,7 +115,7 @@ typedef struct {
     int64_t table_size, queues_count, last; /* `last`: number of the queue of the row before */
     int32_t *key_hashes;
     int64_t *key_rows;
-    int64_t keys_count, keys_room;
+    int64_t keys_count, keys_capacity;
 } Columns;
 
 static int
@@ -235,13 +235,13 @@ add_key(Columns *columns, int64_t row, uint32_t topic_hash, Text key)
     if (!hash_ascii(&hash, key.data, key.size)) {
         return 0;
     }
-    if (columns->keys_count == columns->keys_room) {
-        int64_t room = 2 * columns->keys_room;
-        int32_t *hashes = PyMem_Realloc(columns->key_hashes, (size_t)room * sizeof *hashes);
+    if (columns->keys_count == columns->keys_capacity) {
+        int64_t capacity = 2 * columns->keys_capacity;
+        int32_t *hashes = PyMem_Realloc(columns->key_hashes, (size_t)capacity * sizeof *hashes);
         if (hashes != NULL) {
             columns->key_hashes = hashes;
         }
-        int64_t *rows = PyMem_Realloc(columns->key_rows, (size_t)room * sizeof *rows);
+        int64_t *rows = PyMem_Realloc(columns->key_rows, (size_t)capacity * sizeof *rows);
         if (rows != NULL) {
             columns->key_rows = rows;
         }
@@ -249,7 +249,7 @@ add_key(Columns *columns, int64_t row, uint32_t topic_hash, Text key)
             PyErr_NoMemory();
             return -1;
         }
-        columns->keys_room = room;
+        columns->keys_capacity = capacity;
     }
     columns->key_hashes[columns->keys_count] = (int32_t)positive_hash(hash);
     columns->key_rows[columns->keys_count++] = row;
@@ -356,14 +356,14 @@ columns_of(const Py_buffer *buffer, PyObject *starts, PyObject *sizes, int64_t b
                        .queue_numbers = places[QUEUE_NUMBERS],
                        .is_queued = places[IS_QUEUED],
                        .table_size = 16,
-                       .keys_room = 2 * count + 16};
+                       .keys_capacity = 2 * count + 16};
     while (columns.table_size < 2 * count) {
         columns.table_size *= 2;
     }
     columns.queues = PyMem_Malloc((size_t)(count + 1) * sizeof *columns.queues);
     columns.table = PyMem_Calloc((size_t)columns.table_size, sizeof *columns.table);
-    columns.key_hashes = PyMem_Malloc((size_t)columns.keys_room * sizeof *columns.key_hashes);
-    columns.key_rows = PyMem_Malloc((size_t)columns.keys_room * sizeof *columns.key_rows);
+    columns.key_hashes = PyMem_Malloc((size_t)columns.keys_capacity * sizeof *columns.key_hashes);
+    columns.key_rows = PyMem_Malloc((size_t)columns.keys_capacity * sizeof *columns.key_rows);
     if (columns.queues == NULL || columns.table == NULL || columns.key_hashes == NULL || columns.key_rows == NULL) {
         PyErr_NoMemory();
     } else if (is_good && read_records(&columns, buffer, starts, sizes, base_offset) == 1

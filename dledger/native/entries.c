@@ -212,22 +212,22 @@ static PyObject *
 take_entries(Walk *walk, int64_t count_max)
 {
     uint8_t first[FIRST_UNITS * UNIT_SIZE], *units = first;
-    int64_t count = 0, room = FIRST_UNITS;
+    int64_t count = 0, capacity = FIRST_UNITS;
     PyObject *result = NULL;
     while (count < count_max && walk->end - walk->offset >= HEADER_SIZE) {
-        if (count == room) {
+        if (count == capacity) {
             /* At most two thirds of the bytes that are checked, twice: a valid entry has 48, a unit 32. */
-            uint8_t *more = PyMem_Malloc((size_t)(2 * room * UNIT_SIZE));
+            uint8_t *more = PyMem_Malloc((size_t)(2 * capacity * UNIT_SIZE));
             if (more == NULL) {
                 PyErr_NoMemory();
                 goto end;
             }
-            memcpy(more, units, (size_t)(room * UNIT_SIZE));
+            memcpy(more, units, (size_t)(capacity * UNIT_SIZE));
             if (units != first) {
                 PyMem_Free(units);
             }
             units = more;
-            room *= 2;
+            capacity *= 2;
         }
         if (!take_entry(walk, units + count * UNIT_SIZE)) {
             break;

@@ -204,7 +204,7 @@ learn_name(Properties *all, int number, const uint8_t *name, int64_t size)
     return 1;
 }
 
-/* Add a property: to the map, and where it is looked for; 0: there is no room. */
+/* Add a property: to the map, and where it is looked for; 0: there is no space. */
 static inline int
 add_property(Properties *all, int64_t row, int wanted, const uint8_t *name, int64_t name_size, const uint8_t *value,
              int64_t value_size, const uint8_t *end_of_all)

@@ -17,19 +17,19 @@
 /* A column of texts: their ends, and their bytes; `offsets` NULL: it is not wanted. */
 typedef struct {
     uint8_t *offsets, *data;
-    int64_t count_max, room; /* offsets after the first; bytes of `data` */
+    int64_t count_max, capacity; /* offsets after the first; bytes of `data` */
     int64_t at;              /* bytes that are used */
 } Texts;
 
-/* Add a text as number `row`, whose buffer ends at `end_of_all`; 0: there is no room. */
+/* Add a text as number `row`, whose buffer ends at `end_of_all`; 0: there is no space. */
 static inline int
 add_text(Texts *texts, int64_t row, const uint8_t *text, int64_t size, const uint8_t *end_of_all)
 {
-    int64_t room = texts->room - texts->at;
-    if (row >= texts->count_max || size > room) {
+    int64_t capacity = texts->capacity - texts->at;
+    if (row >= texts->count_max || size > capacity) {
         return 0;
     }
-    if (size <= SHORT && room >= SHORT && end_of_all - text >= SHORT) {
+    if (size <= SHORT && capacity >= SHORT && end_of_all - text >= SHORT) {
         memcpy(texts->data + texts->at, text, SHORT);
     }
     else {
@@ -54,7 +54,7 @@ typedef struct {
     } kept[HOSTS_KEPT];
 } HostTexts;
 
-/* Add an IPv4 host, four bytes of address and four of the port, as text; 0: there is no room. */
+/* Add an IPv4 host, four bytes of address and four of the port, as text; 0: there is no space. */
 int add_host(Texts *texts, int64_t row, HostTexts *hosts, uint64_t host);
 
 /* A property that is looked for. */

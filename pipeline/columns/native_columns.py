@@ -50,7 +50,7 @@ _PARTS: Final = ("body", "topic", "propertiesRaw")
 _HOST_TEXT_MAX: Final = 27
 # A property that counts has a name, a value, and a separator after each but the last of a message.
 _PROPERTY_SIZE_MIN: Final = 4
-# Room beyond what the batch before has used, relative to its size.
+# Space beyond what the batch before has used, relative to its size.
 _SPARE: Final = 1.25
 _SPARE_BYTES: Final = 4096
 
@@ -187,11 +187,11 @@ class _Outputs:
     def _room(self, name: str, most: int) -> int:
         if not self._may_estimate or name not in _used:
             return most
-        room = int(_used[name] * self._size * _SPARE) + _SPARE_BYTES
-        if room >= most:
+        capacity = int(_used[name] * self._size * _SPARE) + _SPARE_BYTES
+        if capacity >= most:
             return most
         self.is_estimated = True
-        return room
+        return capacity
 
     def arrays(self, sizes: Sequence[int]) -> dict[str, pa.Array]:
         """Return the columns, by the sizes that the native module has returned."""

@@ -121,8 +121,8 @@ def test_c_itself_decodes_usual_records(monkeypatch, header_size):
     assert batch == decode_rows(places.view, rows, ALL_NAMES, header_size=header_size)
 
 
-def test_batches_of_other_content_have_room(monkeypatch):
-    """The room for texts is estimated by the batch before."""
+def test_batches_of_other_content_have_space(monkeypatch):
+    """The space for texts is estimated by the batch before."""
     monkeypatch.setattr(native, "kernels", NATIVE)
     small = log(random.Random(1), 1, is_rare=False, header_size=0, base=0)
     for content, begins, ends in (small, log(random.Random(2), 900, is_rare=False, header_size=0, base=0), small):
@@ -163,8 +163,8 @@ def test_arguments_of_any_size_are_refused_or_served(seed):
         heads, positions = np.empty(draw.choice((0, 88 * rows, 136 * rows)), np.uint8), np.empty((4, rows), np.int64)
         found = NATIVE.check_records(content, *some, base, int(header_size > 0), heads, positions)
         assert found is None or 0 <= found <= rows
-        room = draw.choice((0, 1, 7, 100, 1 << 16))
-        text = np.empty(room // 4, np.int32), np.empty(room, np.uint8)
+        capacity = draw.choice((0, 1, 7, 100, 1 << 16))
+        text = np.empty(capacity // 4, np.int32), np.empty(capacity, np.uint8)
         outputs = (
             int(header_size > 0), ((12, np.empty(rows, np.int32)),), (), (), ((48, *text),), (text, text, ()),
             ((b"TAGS", np.empty(2, np.uint8), *text),), (np.empty(rows + 1, np.int32), *text, *text),

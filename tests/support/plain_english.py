@@ -46,7 +46,8 @@ DIALECT = re.compile(
     | (?:has|have|had)\ not\ what | what\ \w+\ (?:has|have)\ not | for\ want\ of | wanting
     | (?<=\"{3})(?:Return|Yield)\ (?:what|where|who|which|how\ many)   # the noun: the offset of, the number of
     | for\ ever | lest | whence | bears? | bore | guests?                  # permanently; tolerates; non-members
-    | made\ again | goes\ by\ it | no\ room\ for | is\ not\ there   # rebuilt; uses it; no space for; is missing
+    | made\ again | goes\ by\ it | is\ not\ there   # rebuilt; uses it; is missing
+    | rooms? | believed? | believes   # space, capacity; trusts, accepts
     | (?:ends?|ended|exit|closed?|down|stops?)\ in\ order | lags\ far\ behind  # cleanly; whose log lags
     | of\ no\ use | is\ well | sick | wreck(?:s|ed)? | averagely   # useless; healthy; stalled; damaged; on average
     | leisurely | for\ good | all\ the\ same   # slow; permanently; nevertheless

@@ -217,7 +217,7 @@ class SimObserver:
         Nodes with a committed group id drop messages of a node that has another, uncommitted one, or none.
         """
         if message.reason not in (RejectReason.NO_GROUP, RejectReason.GROUP):
-            raise Violation("trust", f"{self._node_id} does not believe {message}")
+            raise Violation("trust", f"{self._node_id} rejected {message}")
         self._world.work.add(SimWork.DISTRUSTED)
 
     def on_corrupt_push_refused(self, peer: str, index: int) -> None:

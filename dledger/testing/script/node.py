@@ -285,7 +285,7 @@ class ScriptNode:
         if message not in self._distrusted:
             self._distrusted.append(message)
             self._print_line_of_node(
-                f"does not believe {message.peer}: {message.kind}, term {message.term} ({message.reason})"
+                f"rejects {message.kind} of {message.peer}, term {message.term} ({message.reason})"
             )
 
     def on_corrupt_push_refused(self, peer: str, index: int) -> None:

@@ -176,7 +176,7 @@ def test_the_name_server_with_the_newest_leader_has_precedence(name_server):
             NameServerStub(channel).Register(request)
     for order in (servers, servers[::-1]):
         command = ("topic", "list", "--name-servers", ",".join(each.address for each in order))
-        # A name server that does not answer in time is not waited for, so the other one is believed.
+        # A name server that does not answer in time is not waited for, so the answer of the other one decides.
         wait_until(lambda command=command: "127.0.0.1:2 is not reachable" in run(*command, code=1), "both answer")
 
 

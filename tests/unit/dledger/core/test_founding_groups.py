@@ -133,7 +133,7 @@ def test_all_members_of_a_repeatedly_interrupted_founding_agree_on_one_group_id(
         group = _Foundings(seed)
         for _ in range(120):
             group.do_something()
-            assert len(group.accepted_ids) <= 1, (seed, group.believed)
+            assert len(group.accepted_ids) <= 1, (seed, group.accepted_ids)
         foundings += bool(group.accepted_ids)
         members += sum(not node.raft.state.is_founding for node in group.nodes.values())
 

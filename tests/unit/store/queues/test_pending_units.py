@@ -269,7 +269,7 @@ def test_full_disk_loses_nothing_and_the_next_flush_continues(tmp_path, queues, 
 
 
 class DiskWithoutBlocks(FaultyDisk):
-    """Has room for names, but not for data while `has_blocks` is false; records the directories that are synced."""
+    """Has space for names, but not for data while `has_blocks` is false; records the directories that are synced."""
 
     def __init__(self):
         super().__init__()
