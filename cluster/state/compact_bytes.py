@@ -6,6 +6,8 @@
 | text | its length in bytes as a number, then UTF-8 |
 | raw bytes | their length as a number, then the bytes |
 | pairs of texts | their count as a number, then name and value of each |
+
+ADR 71 has the reasons, and a comparison with protobuf.
 """
 
 from __future__ import annotations
@@ -101,13 +103,16 @@ class Reader:
             Unreadable: there is none, or its encoding is not minimal.
         """
         begin, value, shift = self.position, 0, 0
+        if begin < len(self._data) and (byte := self._data[begin]) < _MORE:
+            self.position = begin + 1
+            return byte
         for byte in self._data[begin : begin + _NUMBER_BYTES_MAX]:
-            self.position += 1
             value |= (byte & 0x7F) << shift
             shift += 7
             if byte < _MORE:
                 if value >= _NUMBER_END or (byte == 0 and shift > 7):
                     break
+                self.position = begin + shift // 7
                 return value
         raise self.fault("a number", bytes(self._data[begin : begin + _NUMBER_BYTES_MAX]).hex(" ") or "the end", begin)
 
