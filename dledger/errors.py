@@ -149,7 +149,7 @@ class OverQuota(RepeatLater):
 
 
 class Overloaded(RepeatLater):
-    """The caller has its share of what the node can serve at a time (`dledger.service.fair_shares`)."""
+    """The caller has its share of what the node can serve at a time (`dledger.service.limits.fair_shares`)."""
 
     PREFIX: Final = "overloaded: "
 

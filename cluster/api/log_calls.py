@@ -30,8 +30,8 @@ from cluster.protocol.errors import Reason, RequestFailed
 from cluster.v1 import broker_pb2 as pb
 from dledger.errors import DLedgerError, Overloaded
 from dledger.service.call_gate import holder
-from dledger.service.fair_shares import FairShares
-from dledger.service.retry_times import RetryTimes
+from dledger.service.limits.fair_shares import FairShares
+from dledger.service.limits.retry_times import RetryTimes
 from store.errors import CorruptData, IllegalRequest, StoreError
 from store.model.message import QueueKey
 from store.model.topics import is_system_topic

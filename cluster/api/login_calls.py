@@ -20,7 +20,7 @@ from dledger.authentication.exchanges import ExchangeTable
 from dledger.authentication.failures import LoginFailures
 from dledger.authentication.scram import LoginRefused, begin_exchange, nonce_of
 from dledger.authentication.tokens import SESSION_S, Session, session_token
-from dledger.service.client_addresses import address_of_peer, client_of_address
+from dledger.service.limits.client_addresses import address_of_peer, client_of_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable

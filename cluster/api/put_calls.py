@@ -34,11 +34,11 @@ from cluster.protocol.request_bounds import BROKER_BOUNDS
 from cluster.v1 import broker_pb2 as pb
 from dledger.errors import DLedgerError, Overloaded, RepeatLater
 from dledger.service.call_gate import holder
-from dledger.service.fair_shares import FairShares
 from dledger.service.guarded_method import BadRequest
+from dledger.service.limits.fair_shares import FairShares
+from dledger.service.limits.retry_times import RetryTimes
 from dledger.service.pipelined_call import PipelinedCall
 from dledger.service.request_guard import BoundsCheck
-from dledger.service.retry_times import RetryTimes
 from store.errors import Certainty, IllegalMessage, IllegalRequest, StoreError
 from store.model.commit_log import Places, PutOutcome, PutStatus
 

@@ -36,8 +36,8 @@ from cluster.process.cooperative import Pace
 from cluster.v1 import broker_pb2 as pb
 from dledger.errors import DLedgerError, Overloaded
 from dledger.service.call_gate import holder
-from dledger.service.fair_shares import FairShares
-from dledger.service.retry_times import RetryTimes
+from dledger.service.limits.fair_shares import FairShares
+from dledger.service.limits.retry_times import RetryTimes
 from dledger.v1.log_pb2 import ReadMode
 from store.access.get_message import GetResult, GetStatus
 from store.errors import IllegalRequest, StoreError

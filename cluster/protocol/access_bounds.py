@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from dledger.authentication.scram import MESSAGE_LENGTH_MAX
-from dledger.service.field_bounds import ANY_NUMBER, FIELDS, Bound, Bounds, Many, Text
-from dledger.service.request_bounds import NAME
+from dledger.service.limits.field_bounds import ANY_NUMBER, FIELDS, Bound, Bounds, Many, Text
+from dledger.service.limits.request_bounds import NAME
 
 # Equal to the limits of `cluster.access.model`, which is in a higher layer.
 _POLICIES_MAX: Final = 1_000

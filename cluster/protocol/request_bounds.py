@@ -10,8 +10,8 @@ from typing import Final
 
 from cluster.protocol.route_table import NODES_MAX, TERM_MAX, TOPICS_PER_REGISTRATION_MAX
 from cluster.protocol.topic_config import ATTRIBUTE_LENGTH_MAX, ATTRIBUTES_MAX, QUEUES_MAX
-from dledger.service.field_bounds import ANY_NUMBER, FIELDS, Bound, Bounds, Many, Number, Text
-from dledger.service.request_bounds import ADDRESS, NAME
+from dledger.service.limits.field_bounds import ANY_NUMBER, FIELDS, Bound, Bounds, Many, Number, Text
+from dledger.service.limits.request_bounds import ADDRESS, NAME
 from store.access.message_store import PUT_MESSAGES_MAX
 
 # A tags expression with 256 tags of usual length.

@@ -36,7 +36,7 @@ from commitlog.plain.store import LOG_DIRECTORY, exit_with
 from dledger.entries.store import EntryStoreConfig
 from store.dispatch.checkpoint import read_checkpoint
 from store.errors import CorruptData, StoreStopped
-from store.fs.mapped_file_queue import MappedFileQueue
+from store.fs.mapped.mapped_file_queue import MappedFileQueue
 from store.maintenance.lock import lock_store, note_in
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from commitlog.plain.recovery import NO_TIMESTAMP, RecoveredLog
 from commitlog.record.record import END_SIZE_MIN, BadRecord, decode
 from commitlog.record.scan import walk
 from store.errors import CorruptData
-from store.fs.mapped_file_queue import MappedFileQueue
+from store.fs.mapped.mapped_file_queue import MappedFileQueue
 
 if TYPE_CHECKING:
     from store.fs.ports import Files

@@ -35,7 +35,7 @@ from dledger.entries.membership_file import FILE_NAME as MEMBERSHIP_NAME
 from dledger.entries.store import EntryStore, EntryStoreConfig
 from dledger.types import NO_TERM
 from store.errors import CorruptData
-from store.fs.mapped_file_queue import MappedFileQueue
+from store.fs.mapped.mapped_file_queue import MappedFileQueue
 
 if TYPE_CHECKING:
     from dledger.entries.format.codec import EntryCodec

@@ -31,15 +31,15 @@ from commitlog.record.encoder import RecordEncoder
 from commitlog.record.record import BLANK_MAGIC, END_SIZE_MIN, HEAD, MAX_MESSAGE_SIZE, decode
 from commitlog.record.scan import walk
 from store.errors import Certainty, IllegalMessage, StorageFailed
-from store.fs.mapped_file_queue import MappedFileQueue
+from store.fs.mapped.mapped_file_queue import MappedFileQueue
 from store.model.commit_log import PendingPut, Place, PutOutcome, PutStatus
 from store.model.message import LOOPBACK, Host, Message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from store.fs.mapped.preallocation import NextFile
     from store.fs.ports import Files
-    from store.fs.preallocation import NextFile
 
 __all__ = ["CommitLogConfig", "LastExit", "LogTicket", "PlainCommitLog"]
 

@@ -14,7 +14,7 @@ from commitlog.record.scan import Stop, scan
 from store.model.dispatch_batch import DispatchBatch, Skipped
 
 if TYPE_CHECKING:
-    from store.fs.mapped_file import MappedFile
+    from store.fs.mapped.mapped_file import MappedFile
 
 # Default size of one scan in bytes.
 SCAN_SIZE: Final = 4 << 20

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from store.fs.mapped_file_queue import name_of
+from store.fs.mapped.mapped_file_queue import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

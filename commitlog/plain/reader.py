@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from commitlog.plain.accepted_damage import AcceptedPlace
     from commitlog.plain.recovery import RecoveredLog
-    from store.fs.mapped_file import MappedFile
-    from store.fs.mapped_file_queue import MappedFileQueue
+    from store.fs.mapped.mapped_file import MappedFile
+    from store.fs.mapped.mapped_file_queue import MappedFileQueue
     from store.model.dispatch_batch import DispatchBatch
 
 

@@ -40,8 +40,8 @@ from store.errors import CorruptData
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from store.fs.mapped_file import MappedFile
-    from store.fs.mapped_file_queue import MappedFileQueue
+    from store.fs.mapped.mapped_file import MappedFile
+    from store.fs.mapped.mapped_file_queue import MappedFileQueue
     from store.model.dispatch_batch import Int64s
     from store.queues.unit import Units
 

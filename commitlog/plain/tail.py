@@ -53,7 +53,7 @@ from commitlog.record.resync import resync
 from dledger.entries.one_bit import CRC_32, is_one_bit
 
 if TYPE_CHECKING:
-    from store.fs.mapped_file import MappedFile
+    from store.fs.mapped.mapped_file import MappedFile
 
 SECTOR_SIZE_BYTES: Final = 512
 # If a record begins this close to a sector's end, its bytes in that sector are zero anyway, because its size is small.

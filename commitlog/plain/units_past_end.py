@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from store.fs.mapped_file import MappedFile
+from store.fs.mapped.mapped_file import MappedFile
 from store.queues.consume_queues import DIRECTORY
 from store.queues.queue_units import used_count
 from store.queues.unit import UNIT_SIZE, Units, decode_units

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dledger.entries.store import EntryStore
-    from store.fs.mapped_file import MappedFile
+    from store.fs.mapped.mapped_file import MappedFile
     from store.model.dispatch_batch import DispatchBatch
 
 NO_TIMESTAMP: Final = -1

@@ -30,7 +30,7 @@ from dledger.storage.properties import format_checked, parse_checked
 from store.errors import DiskFull
 
 if TYPE_CHECKING:
-    from store.fs.mapped_file_queue import MappedFileQueue
+    from store.fs.mapped.mapped_file_queue import MappedFileQueue
     from store.fs.ports import Files
 
 FOLDER_NAME: Final = "aside"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from store.fs.mapped_file_queue import MappedFileQueue
+    from store.fs.mapped.mapped_file_queue import MappedFileQueue
 
 UNIT_TYPE = numpy_type(INDEX_UNIT, ("magic", "position", "size", "index", "term"))
 # Units compared at once: bounds the memory of the check (1 MiB per column).

@@ -26,7 +26,7 @@ from store.errors import CorruptData, DiskFull, StoreError
 
 if TYPE_CHECKING:
     from dledger.entries.aside import Aside, AsideRecord
-    from store.fs.mapped_file_queue import MappedFileQueue
+    from store.fs.mapped.mapped_file_queue import MappedFileQueue
     from store.fs.ports import Files
 
 FILE_NAME = "loghead"

@@ -16,7 +16,7 @@ from dledger.storage.checkpoint import CheckpointFile
 from dledger.storage.hard_state import FILE_NAME as HARD_STATE_NAME
 from dledger.storage.properties import is_checked
 from store.errors import CorruptData, DiskFull, MissingFile
-from store.fs.mapped_file_queue import MappedFileQueue
+from store.fs.mapped.mapped_file_queue import MappedFileQueue
 
 if TYPE_CHECKING:
     from dledger.entries.config import EntryStoreConfig

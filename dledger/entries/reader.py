@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from dledger.entries.format.codec import EntryCodec
     from dledger.entries.index import EntryIndex, Fields
     from dledger.types import Span
-    from store.fs.mapped_file import MappedFile
-    from store.fs.mapped_file_queue import MappedFileQueue
+    from store.fs.mapped.mapped_file import MappedFile
+    from store.fs.mapped.mapped_file_queue import MappedFileQueue
 
 # Offset in an entry of the last, lowest byte of its channel.
 _CHANNEL_END = CHANNEL_OFFSET + 3

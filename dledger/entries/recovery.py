@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dledger.entries.index import EntryIndex
     from dledger.entries.log_head import LogHead
     from dledger.storage.checkpoint import Checkpoint
-    from store.fs.mapped_file_queue import MappedFileQueue
+    from store.fs.mapped.mapped_file_queue import MappedFileQueue
 
 # Without a checkpoint, all entries of this number of last data files are checked (DLedger's number).
 _SCAN_FILE_COUNT = 3

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from dledger.entries.aside import Aside
     from dledger.entries.index import EntryIndex
     from dledger.types import Span
-    from store.fs.mapped_file_queue import MappedFileQueue
+    from store.fs.mapped.mapped_file_queue import MappedFileQueue
 
 
 class EntrySpace:

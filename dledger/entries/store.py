@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from dledger.entries.format.entry import Entry
     from dledger.entries.format.placement import EntryRun
     from dledger.entries.index import Fields
-    from store.fs.mapped_file import MappedFile
+    from store.fs.mapped.mapped_file import MappedFile
     from store.fs.ports import Files
 
 __all__ = ["CheckpointTicket", "CorruptPush", "EntryNotFound", "EntryStore", "EntryStoreConfig"]

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dledger.entries.format.walk import WalkState
-    from store.fs.mapped_file import MappedFile
+    from store.fs.mapped.mapped_file import MappedFile
 
 # Matches a header: a magic of 1 to 3 and a small channel; with the lookahead, matches may overlap.
 _HEADER_PATTERN = re.compile(rb"(?=\x00\x00\x00[\x01-\x03].{28}\x00{3}[\x00-\x04].{12})", re.DOTALL)

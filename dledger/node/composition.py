@@ -20,9 +20,9 @@ from dledger.driver.trace import Trace, TracedRaft
 from dledger.node.event_batches import EventBatches, Job, core_ms
 from dledger.node.group import NodeGroup
 from dledger.node.leadership import NodeLeadership
+from dledger.node.maintenance.periodic_jobs import Checkpoints, FullDiskLog
+from dledger.node.maintenance.retention import NodeRetention, RetentionFloor, retention_settings
 from dledger.node.observer import NodeObserver
-from dledger.node.periodic_jobs import Checkpoints, FullDiskLog
-from dledger.node.retention import NodeRetention, RetentionFloor, retention_settings
 from dledger.node.state_machine import Applier, StateMachine
 from dledger.node.state_machine_runner import StateMachineRunner
 from dledger.node.view import NodeView

@@ -23,8 +23,8 @@ from dledger.node.composition import NodeParts, NodeSetup, compose
 from dledger.node.files import NodeFiles
 from dledger.node.host import NodeHost
 from dledger.node.log_reader import LogReader
-from dledger.peer.frames import check_frame_sizes
 from dledger.peer.origin import Origin, RawOrigin
+from dledger.peer.wire.frames import check_frame_sizes
 from dledger.pending.appends import AppendResult
 from dledger.pending.reads import RequestRefused
 from dledger.pending.waiters import Waiters

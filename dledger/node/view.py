@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dledger.driver.syncer import GroupSyncer
     from dledger.entries.store import EntryStore
     from dledger.node.leadership import NodeLeadership
-    from dledger.node.retention import NodeRetention
+    from dledger.node.maintenance.retention import NodeRetention
     from dledger.node.state_machine_runner import StateMachineRunner
     from dledger.peer.transport import PeerTransport
     from dledger.pending.appends import PendingAppends

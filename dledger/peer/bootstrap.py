@@ -16,10 +16,15 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Self, cast
 
 from dledger.errors import DLedgerError
-from dledger.peer.buffer import FrameBuffer
 from dledger.peer.connection import PeerConnection
 from dledger.peer.dialing import open_peer_connection
-from dledger.peer.frames import (
+from dledger.peer.handshake import ForeignIdentity, Handshake
+from dledger.peer.listening import PeerPort
+from dledger.peer.origin import BootstrapHandler, BootstrapMessage
+from dledger.peer.refusals import Refusal
+from dledger.peer.unverified_peers import UnverifiedPeers
+from dledger.peer.wire.buffer import FrameBuffer
+from dledger.peer.wire.frames import (
     CONTROL_SIZE_BYTES_MAX,
     FRAME_HEAD,
     FRAME_SIZE_BYTES_MAX,
@@ -30,11 +35,6 @@ from dledger.peer.frames import (
     head_and_control,
     parse_control,
 )
-from dledger.peer.handshake import ForeignIdentity, Handshake
-from dledger.peer.listening import PeerPort
-from dledger.peer.origin import BootstrapHandler, BootstrapMessage
-from dledger.peer.refusals import Refusal
-from dledger.peer.unverified_peers import UnverifiedPeers
 from dledger.security.peers import PLAIN_PEERS
 from dledger.v1 import peer_pb2
 from store.errors import StoreError

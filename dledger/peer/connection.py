@@ -14,12 +14,12 @@ import asyncio
 from typing import TYPE_CHECKING, Protocol, cast
 
 from dledger.errors import DLedgerError, ResponseCode
-from dledger.peer.buffer import FrameBuffer
-from dledger.peer.decoder import decode
-from dledger.peer.encoder import encode
-from dledger.peer.frames import BadFrame, Hello, decode_hello, encode_hello
 from dledger.peer.handshake import Handshake, PeerRefused
 from dledger.peer.proven import kind_of
+from dledger.peer.wire.buffer import FrameBuffer
+from dledger.peer.wire.decoder import decode
+from dledger.peer.wire.encoder import encode
+from dledger.peer.wire.frames import BadFrame, Hello, decode_hello, encode_hello
 from dledger.security.peers import PeerKind
 from dledger.sockets import SilenceLimits, detect_silence
 from dledger.types import NO_GROUP

@@ -1,6 +1,6 @@
 """The handshake: each side checks the other's Hello before it reads anything else.
 
-Not here: bytes (`dledger.peer.frames`), sockets (`dledger.peer.connection`).
+Not here: bytes (`dledger.peer.wire.frames`), sockets (`dledger.peer.connection`).
 
 Source: the checks that DLedger makes for every request (`DLedgerServer`: group, remoteId, leaderId), made once per
 connection instead, plus the settings that DLedger never compares.
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from dledger.config import Address, NodeConfig, check_id
 from dledger.errors import DLedgerError, ResponseCode
 from dledger.peer.dialing import DialedNode
-from dledger.peer.frames import PROTOCOL_VERSION, Hello
 from dledger.peer.proven import require_node
+from dledger.peer.wire.frames import PROTOCOL_VERSION, Hello
 from dledger.security.errors import CertificateFault
 from dledger.security.peers import PLAIN_PEERS
 from dledger.types import NO_GROUP

@@ -9,7 +9,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from dledger.errors import DLedgerError
-from dledger.peer.slots import ACCEPTED_BULK, ACCEPTED_CONTROL, DIALLED_BULK, DIALLED_CONTROL
+from dledger.peer.wire.slots import ACCEPTED_BULK, ACCEPTED_CONTROL, DIALLED_BULK, DIALLED_CONTROL
 
 if TYPE_CHECKING:
     from dledger.config import Address

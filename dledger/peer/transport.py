@@ -34,13 +34,13 @@ from dledger.errors import DLedgerError
 from dledger.peer.bootstrap import BootstrapResponder, take_over
 from dledger.peer.connection import PeerConnection
 from dledger.peer.dialer import Dialer, DialRefused
-from dledger.peer.frames import BadFrame
 from dledger.peer.handshake import ForeignIdentity, Handshake, LateGreeting, PeerRefused, StaleDirectory
 from dledger.peer.link import GreetAgain, PeerLink, slot_of
 from dledger.peer.listening import PeerPort
 from dledger.peer.refusals import Failures, Refusal
-from dledger.peer.slots import ARRIVES_IN, DIALLED_BULK, DIALLED_CONTROL, SLOT_OF
 from dledger.peer.unverified_peers import LargeFrames, UnverifiedPeers
+from dledger.peer.wire.frames import BadFrame
+from dledger.peer.wire.slots import ARRIVES_IN, DIALLED_BULK, DIALLED_CONTROL, SLOT_OF
 from dledger.security.peers import PLAIN_PEERS, PeerKind
 from dledger.types import NO_GROUP
 

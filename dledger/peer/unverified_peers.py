@@ -10,7 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, Protocol
 
 from dledger.errors import DLedgerError
-from dledger.peer.frames import FRAME_SIZE_BYTES_MAX
+from dledger.peer.wire.frames import FRAME_SIZE_BYTES_MAX
 
 if TYPE_CHECKING:
     from dledger.peer.connection import PeerConnection

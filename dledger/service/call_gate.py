@@ -28,7 +28,7 @@ import grpc
 import grpc.aio
 
 from dledger.errors import AccessUnknown, RepeatLater
-from dledger.service.client_addresses import address_of_peer, client_of_address
+from dledger.service.limits.client_addresses import address_of_peer, client_of_address
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message

@@ -18,16 +18,16 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2
 from dledger.errors import DLedgerError
 from dledger.security.server_port import add_server_port
 from dledger.security.settings import PLAIN
-from dledger.service.connections_by_address import ConnectionsByAddress
-from dledger.service.fair_shares import FairShares
 from dledger.service.frames.ports import FramedMethod
 from dledger.service.guarded_method import CallBounds, Guard
-from dledger.service.open_connections import close_connections
-from dledger.service.request_bounds import STANDARD_BOUNDS
+from dledger.service.limits.connections_by_address import ConnectionsByAddress
+from dledger.service.limits.fair_shares import FairShares
+from dledger.service.limits.open_connections import close_connections
+from dledger.service.limits.request_bounds import STANDARD_BOUNDS
+from dledger.service.limits.retry_times import RetryTimes
+from dledger.service.limits.unread_answers import UnreadAnswers
+from dledger.service.limits.unread_calls import REQUEST_LIMIT_S, UnreadCalls
 from dledger.service.request_guard import RequestGuard
-from dledger.service.retry_times import RetryTimes
-from dledger.service.unread_answers import UnreadAnswers
-from dledger.service.unread_calls import REQUEST_LIMIT_S, UnreadCalls
 from store.fs.descriptors import connections_max
 
 if TYPE_CHECKING:

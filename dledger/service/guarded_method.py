@@ -19,17 +19,17 @@ from google.protobuf.message_factory import GetMessageClass
 
 from dledger.errors import CallRefused, Overloaded
 from dledger.service.call_gate import admit, end_refused, enter_call
-from dledger.service.field_bounds import Bounds, FieldFault, RequestShape
+from dledger.service.limits.field_bounds import Bounds, FieldFault, RequestShape
 from store.errors import IllegalRequest
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import MethodDescriptor
 
     from dledger.service.call_gate import CallGate, CallRights
-    from dledger.service.fair_shares import FairShares
-    from dledger.service.retry_times import RetryTimes
-    from dledger.service.unread_answers import UnreadAnswers
-    from dledger.service.unread_calls import UnreadCalls
+    from dledger.service.limits.fair_shares import FairShares
+    from dledger.service.limits.retry_times import RetryTimes
+    from dledger.service.limits.unread_answers import UnreadAnswers
+    from dledger.service.limits.unread_calls import UnreadCalls
 
 # Parsing this many bytes takes 20 ms at worst, whatever they contain.
 UNCHECKED_SIZE_BYTES: Final = 256 << 10

@@ -47,11 +47,11 @@ from dledger.pending.reads import RequestRefused
 from dledger.security.settings import PLAIN
 from dledger.service.admin import AdminService
 from dledger.service.answers import hint, refuse_log_request, status_response
-from dledger.service.append_shares import AppendShares
 from dledger.service.grpc_server import Served, start_grpc_server
 from dledger.service.guarded_method import BadRequest, Guard
+from dledger.service.limits.append_shares import AppendShares
+from dledger.service.limits.request_bounds import LOG_BOUNDS
 from dledger.service.pipelined_call import PipelinedCall
-from dledger.service.request_bounds import LOG_BOUNDS
 from dledger.service.request_guard import BoundsCheck
 from dledger.v1 import admin_pb2, admin_pb2_grpc, log_pb2, log_pb2_grpc
 

@@ -15,7 +15,7 @@ The guarded service builds the refusal; on a stream of requests it ends the stre
 service checks the requests of its streams itself (`Guard.is_stream_checked`), to answer each of them.
 
 One place for all services of a process: a method that is not guarded cannot be called. Not here: the bounds of fields
-(`dledger.service.request_bounds`, `cluster.protocol.request_bounds`).
+(`dledger.service.limits.request_bounds`, `cluster.protocol.request_bounds`).
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ import grpc.aio
 
 from dledger.errors import CallRefused
 from dledger.service.call_gate import admit, check_of_stream, end_refused, enter_call, leave_to_service
-from dledger.service.field_bounds import Bounds, RequestShape
 from dledger.service.guarded_method import BadRequest, Call, CallBounds, Guard, GuardedMethod, raise_fault
+from dledger.service.limits.field_bounds import Bounds, RequestShape
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -193,7 +193,7 @@ class RequestGuard(grpc.aio.ServerInterceptor):
         """Prepare the checks of all methods.
 
         Raises:
-            dledger.service.field_bounds.UnboundedField: a table is not complete.
+            dledger.service.limits.field_bounds.UnboundedField: a table is not complete.
         """
         self.methods = {
             path: GuardedMethod(path, method, guard, self.calls, self.gate)

@@ -2,7 +2,7 @@
 
 | part                | of a limit of 1,024 | bound by                                    |
 | ------------------- | ------------------: | ------------------------------------------- |
-| files of queues     | 256                 | `store.fs.file_pool`: the others are closed |
+| files of queues     | 256                 | `store.fs.mapped.file_pool`: the others are closed |
 | connections of gRPC | 256                 | the server refuses more                     |
 | those of frames     | 128                 | the server refuses more                     |
 | all others          | 384                 | the log's files, peers, the metrics page    |

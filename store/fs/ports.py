@@ -133,7 +133,7 @@ class DirectoryLock(Protocol):
 
 
 class QueueFiles(Protocol):
-    """The part of `Files` that a queue of files needs; `store.fs.file_pool` implements it, too."""
+    """The part of `Files` that a queue of files needs; `store.fs.mapped.file_pool` implements it, too."""
 
     def exists(self, path: str) -> bool:
         """Return whether there is a file or directory of this name."""

@@ -7,9 +7,9 @@
 | the disk is fuller than `force_ratio`    | deletes the oldest file of any age; then checks the disk again     |
 | the disk is fuller than `full_ratio`     | refuses appends                                                    |
 
-The entry store (`dledger.node.retention_rules`) and the message store (`store.maintenance.retention`) have the numbers.
-In both, files from the floor on are never deleted, and a jump of the clock deletes no file. Ages are computed from the
-wall clock, because no other clock survives a restart. Therefore:
+The entry store (`dledger.node.maintenance.retention_rules`) and the message store (`store.maintenance.retention`) have
+the numbers. In both, files from the floor on are never deleted, and a jump of the clock deletes no file. Ages are
+computed from the wall clock, because no other clock survives a restart. Therefore:
 
 - The wall clock is compared with the monotonic one. If they diverge by more than five minutes between two checks, no
   file expires until the reserved time has passed by the monotonic clock: then every file that existed at the jump is

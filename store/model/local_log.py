@@ -14,7 +14,7 @@ from store.model.commit_log import CommitLog
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from store.fs.preallocation import NextFile
+    from store.fs.mapped.preallocation import NextFile
 
 
 class LogFile(Protocol):

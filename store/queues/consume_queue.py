@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from store.fs.mapped_file_queue import MappedFileQueue, name_of
+from store.fs.mapped.mapped_file_queue import MappedFileQueue, name_of
 from store.model.message import QueueKey
 from store.queues.pending_units import PendingUnits, UnitTail
 from store.queues.queue_units import QueueUnits, check_full, used_count

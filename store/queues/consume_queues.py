@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from crc32c import crc32c
 
 from store.fs.descriptors import queue_files_max
-from store.fs.file_pool import FilePool
 from store.fs.flush_tickets import DerivedFlushProgress, Dispatched
-from store.fs.mapped_file_queue import MappedFileQueue
+from store.fs.mapped.file_pool import FilePool
+from store.fs.mapped.mapped_file_queue import MappedFileQueue
 from store.fs.sync_tickets import flush_all
 from store.model.message import QUEUE_ID_MAX, QueueKey
 from store.model.topics import is_storable_topic

@@ -15,7 +15,7 @@ from store.queues.scanned_queue import scanned_queue
 from store.queues.unit import UNIT_SIZE
 
 if TYPE_CHECKING:
-    from store.fs.file_pool import FilePool
+    from store.fs.mapped.file_pool import FilePool
     from store.fs.ports import Files, FileSummary
     from store.queues.consume_queue import ConsumeQueue
 

@@ -13,8 +13,8 @@ from store.queues.unit import BLANK_SIZE, UNIT, UNIT_SIZE, Units, decode_units
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from store.fs.mapped_file import MappedFile
-    from store.fs.mapped_file_queue import MappedFileQueue
+    from store.fs.mapped.mapped_file import MappedFile
+    from store.fs.mapped.mapped_file_queue import MappedFileQueue
     from store.fs.ports import Files
     from store.model.message import QueueKey
     from store.queues.pending_units import PendingUnits, UnitTail

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from store.fs.mapped_file_queue import name_of
+from store.fs.mapped.mapped_file_queue import name_of
 from store.fs.ports import SUMMARY_SIZE_BYTES, FileSummary
 from store.queues.unit import BLANK_SIZE, UNIT, UNIT_SIZE
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from store.errors import DiskFull, OutOfDescriptors
 from store.fs.flush_tickets import DerivedFilesTicket, Dispatched
-from store.fs.mapped_file import MappedFile, allocated_with
-from store.fs.mapped_file_queue import name_of
+from store.fs.mapped.mapped_file import MappedFile, allocated_with
+from store.fs.mapped.mapped_file_queue import name_of
 from store.fs.ports import FileWrite
 from store.queues.unit import UNIT_SIZE
 

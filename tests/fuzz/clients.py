@@ -40,8 +40,8 @@ from dledger.authentication.tokens import (
     session_token,
 )
 from dledger.authentication.verifier import IllegalCredential, Verifier, make_verifier, verifier_of_text
-from dledger.service.field_bounds import RequestShape
-from dledger.service.request_bounds import LOG_BOUNDS, STANDARD_BOUNDS
+from dledger.service.limits.field_bounds import RequestShape
+from dledger.service.limits.request_bounds import LOG_BOUNDS, STANDARD_BOUNDS
 from dledger.v1 import admin_pb2, log_pb2
 from store.errors import IllegalMessage, IllegalRequest
 from store.model.message import Host

@@ -24,10 +24,6 @@ from dledger.core.messages import (
     VoteResponse,
 )
 from dledger.peer import sealing
-from dledger.peer.buffer import FrameBuffer
-from dledger.peer.decoder import decode
-from dledger.peer.encoder import encode
-from dledger.peer.frames import FRAME_HEAD, PROTOCOL_VERSION, BadFrame, Hello, decode_hello, encode_hello
 from dledger.peer.sealing import (
     GREETING_HEAD,
     RECORD_HEAD,
@@ -38,6 +34,10 @@ from dledger.peer.sealing import (
     RecordOpener,
     greeting_size,
 )
+from dledger.peer.wire.buffer import FrameBuffer
+from dledger.peer.wire.decoder import decode
+from dledger.peer.wire.encoder import encode
+from dledger.peer.wire.frames import FRAME_HEAD, PROTOCOL_VERSION, BadFrame, Hello, decode_hello, encode_hello
 from dledger.security.errors import NoIdentity
 from dledger.security.identity import CertificateIdentity, identity_among
 from dledger.types import Member, Membership, MembershipEntry, SnapshotInfo, Span

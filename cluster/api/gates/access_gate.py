@@ -37,7 +37,7 @@ from dledger.errors import AccessUnknown, CallRefused
 from dledger.security.errors import NoIdentity
 from dledger.security.identity import IdentityKind
 from dledger.security.revoked import CurrentRevoked, nothing_revoked
-from dledger.service.client_addresses import address_of_peer
+from dledger.service.limits.client_addresses import address_of_peer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

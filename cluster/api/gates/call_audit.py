@@ -14,7 +14,7 @@ from cluster.protocol.errors import Reason
 from dledger.errors import CallRefused, ResponseCode
 from dledger.security.revoked import NOTHING_REVOKED, CurrentRevoked, Revoked, nothing_revoked
 from dledger.service.call_gate import EVERYTHING, AllRights
-from dledger.service.client_addresses import address_of_peer, client_of_address
+from dledger.service.limits.client_addresses import address_of_peer, client_of_address
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message

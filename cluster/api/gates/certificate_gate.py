@@ -17,7 +17,7 @@ from cluster.api.rights import Audience, MethodRights
 from dledger.errors import CallRefused
 from dledger.security.errors import NoIdentity
 from dledger.security.revoked import CurrentRevoked, nothing_revoked
-from dledger.service.client_addresses import address_of_peer
+from dledger.service.limits.client_addresses import address_of_peer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

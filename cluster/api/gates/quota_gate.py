@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from cluster.api.rights import RIGHTS, Audience
 from dledger.errors import OverQuota
-from dledger.service.client_addresses import address_of_peer, client_of_address
+from dledger.service.limits.client_addresses import address_of_peer, client_of_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -46,7 +46,7 @@ from dledger.storage.properties import parse_properties
 from store.errors import StorageFailed
 from store.fs.linux.files import OsFiles
 from store.fs.linux.regular_files import read_regular
-from store.fs.mapped_file import MappedFile
+from store.fs.mapped.mapped_file import MappedFile
 from store.fs.read_only_files import ReadOnlyFile, ReadOnlyFiles
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from dledger.service.unread_answers import SIZE_BYTES_MAX
+from dledger.service.limits.unread_answers import SIZE_BYTES_MAX
 from store.fs.descriptors import connections_max
 
 
@@ -43,7 +43,7 @@ class FrameLimits:
         partial_bytes_max: of incomplete frames of all connections; beyond it the largest one's connection is closed, of
             the address that has most.
         unread_s: in which a client must read something of its answers.
-        unread_bytes_max: of answers that are not read, of all connections (`dledger.service.unread_answers`).
+        unread_bytes_max: of answers that are not read, of all connections (`dledger.service.limits.unread_answers`).
         idle_s: without a call.
         age_s: of a connection: so that certificates and authorities that are not valid any more end.
         linger_s: after `CLOSING`, for calls that are on their way: they are refused.

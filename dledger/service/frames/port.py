@@ -20,12 +20,12 @@ from dledger.frames.codec import encode_methods
 from dledger.peer.unverified_peers import UnverifiedPeers
 from dledger.security.server_port import PortContexts
 from dledger.security.settings import PLAIN
-from dledger.service.client_addresses import address_of_host, client_of_address
 from dledger.service.frames.connection import FrameConnection
 from dledger.service.frames.limits import Closed, FrameCounts, FrameLimits
 from dledger.service.frames.turns import FairTurns
-from dledger.service.open_connections import peer_of
-from dledger.service.unread_answers import UnreadAnswers
+from dledger.service.limits.client_addresses import address_of_host, client_of_address
+from dledger.service.limits.open_connections import peer_of
+from dledger.service.limits.unread_answers import UnreadAnswers
 from dledger.sockets import accept_all, open_listeners
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from dledger.config import Address
     from dledger.security.server_port import PortSecurity
     from dledger.service.frames.ports import FramedMethod
-    from dledger.service.open_connections import OtherEnd
+    from dledger.service.limits.open_connections import OtherEnd
 
 _LOOK_INTERVAL_S: Final = 1.0
 

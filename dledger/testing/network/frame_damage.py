@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dledger.core.messages import Message, Push, SnapshotChunk
-from dledger.peer.decoder import decode
-from dledger.peer.encoder import encode
-from dledger.peer.frames import FRAME_HEAD, BadFrame
+from dledger.peer.wire.decoder import decode
+from dledger.peer.wire.encoder import encode
+from dledger.peer.wire.frames import FRAME_HEAD, BadFrame
 from dledger.testing.faults import Violation
 
 if TYPE_CHECKING:

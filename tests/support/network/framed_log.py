@@ -19,7 +19,7 @@ from dledger.service.frames.limits import FrameLimits
 from dledger.service.frames.port import FramePort
 from dledger.service.grpc_server import Served, start_grpc_server
 from dledger.service.guarded_method import Guard
-from dledger.service.request_bounds import LOG_BOUNDS
+from dledger.service.limits.request_bounds import LOG_BOUNDS
 from dledger.v1 import log_pb2
 from dledger.v1.log_pb2_grpc import LogServiceServicer, add_LogServiceServicer_to_server
 from tests.support.waiting import PATIENCE_S

@@ -13,8 +13,8 @@ from google.protobuf.descriptor import FieldDescriptor, MethodDescriptor, Servic
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from dledger.service.field_bounds import Bounds, Fields, Many, Text
 from dledger.service.grpc_server import MESSAGE_SIZE_BYTES_MAX
+from dledger.service.limits.field_bounds import Bounds, Fields, Many, Text
 from tests.support.waiting import PATIENCE_S
 
 _LARGEST = MESSAGE_SIZE_BYTES_MAX - 64

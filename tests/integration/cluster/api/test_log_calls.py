@@ -13,7 +13,7 @@ from cluster.v1 import broker_pb2 as pb
 from cluster.v1.broker_pb2_grpc import BrokerServiceServicer, add_BrokerServiceServicer_to_server
 from commitlog.record.record import decode
 from commitlog.record.scan import walk
-from dledger.service.fair_shares import FairShares
+from dledger.service.limits.fair_shares import FairShares
 from pipeline.common.errors import BrokerRefused, BrokerUnreachable, DataLost
 from pipeline.source import broker_connections, chunk_client
 from pipeline.source.broker_connections import BrokerConnections

@@ -13,10 +13,10 @@ import uvloop
 
 from dledger.errors import DLedgerError, ResponseCode
 from dledger.peer.bootstrap import BOOTSTRAPS_MAX, QUESTIONS_MAX, BootstrapConnection, BootstrapServer
-from dledger.peer.frames import CONTROL_SIZE_BYTES_MAX, ORIGIN_SIZE_BYTES_MAX, BadFrame, decode_hello, encode_hello
 from dledger.peer.handshake import Handshake, PeerRefused
 from dledger.peer.origin import BootstrapMessage, RawOrigin
 from dledger.peer.transport import PeerTransport
+from dledger.peer.wire.frames import CONTROL_SIZE_BYTES_MAX, ORIGIN_SIZE_BYTES_MAX, BadFrame, decode_hello, encode_hello
 from store.errors import StoreError
 from tests.integration.dledger.peer.test_transport import Recorder
 from tests.support.waiting import PATIENCE_S

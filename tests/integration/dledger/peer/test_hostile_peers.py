@@ -23,11 +23,11 @@ from dledger.core.messages import (
     VoteRequest,
     VoteResponse,
 )
-from dledger.peer.encoder import encode
-from dledger.peer.frames import FRAME_HEAD, Hello, decode_hello, encode_hello
 from dledger.peer.handshake import Handshake, StaleDirectory
 from dledger.peer.origin import RawOrigin
 from dledger.peer.unverified_peers import UNVERIFIED_PER_ADDRESS_MAX
+from dledger.peer.wire.encoder import encode
+from dledger.peer.wire.frames import FRAME_HEAD, Hello, decode_hello, encode_hello
 from dledger.storage.hard_state import HardStateFile
 from dledger.storage.identity import WrongDirectory
 from dledger.types import TERM_JUMP_MAX, TERM_MAX, Member, Membership, MembershipEntry, SnapshotInfo, Span

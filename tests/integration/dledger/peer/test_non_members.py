@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from dledger.config import Address, Peer
 from dledger.core.messages import Push
-from dledger.peer.encoder import encode
-from dledger.peer.frames import FRAME_HEAD, PAYLOAD_SIZE_BYTES_MAX, encode_hello
 from dledger.peer.handshake import Handshake
 from dledger.peer.origin import RawOrigin
 from dledger.peer.transport import PeerTransport
+from dledger.peer.wire.encoder import encode
+from dledger.peer.wire.frames import FRAME_HEAD, PAYLOAD_SIZE_BYTES_MAX, encode_hello
 from dledger.types import Span
 from tests.integration.dledger.peer.test_transport import Recorder, is_linked, started
 

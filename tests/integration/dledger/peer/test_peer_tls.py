@@ -14,11 +14,11 @@ import pytest
 
 from dledger.core.messages import Heartbeat
 from dledger.peer import connection as peer_connection
-from dledger.peer.frames import encode_hello
 from dledger.peer.handshake import Handshake
 from dledger.peer.origin import RawOrigin
 from dledger.peer.refusals import Refusal
 from dledger.peer.transport import PeerTransport
+from dledger.peer.wire.frames import encode_hello
 from dledger.security.contexts import peer_contexts
 from dledger.security.credentials import Credentials
 from dledger.security.peers import PLAIN_PEERS, PeerKind, PeerSecurity

@@ -31,10 +31,10 @@ from dledger.core.messages import (
 )
 from dledger.errors import DLedgerError
 from dledger.peer.connection import SILENCE_TIMEOUT_MS
-from dledger.peer.frames import FRAME_HEAD, encode_hello
 from dledger.peer.handshake import Handshake
 from dledger.peer.origin import RawOrigin
 from dledger.peer.transport import PeerTransport
+from dledger.peer.wire.frames import FRAME_HEAD, encode_hello
 from dledger.types import Member, Membership, MembershipEntry, SnapshotInfo, Span
 
 Configs = dict[str, NodeConfig]

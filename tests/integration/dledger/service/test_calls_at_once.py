@@ -14,7 +14,7 @@ from cluster.local.node import choose_ports
 from dledger.config import Address
 from dledger.service.grpc_server import AT_ONCE_PART, Served, start_grpc_server
 from dledger.service.guarded_method import Guard
-from dledger.service.request_bounds import LOG_BOUNDS
+from dledger.service.limits.request_bounds import LOG_BOUNDS
 from dledger.v1 import log_pb2
 from dledger.v1.log_pb2_grpc import LogServiceServicer, LogServiceStub, add_LogServiceServicer_to_server
 from tests.support.waiting import PATIENCE_S, until

@@ -11,20 +11,20 @@ import time
 import grpc.aio
 import pytest
 
-import dledger.service.connections_by_address
 import dledger.service.grpc_server
+import dledger.service.limits.connections_by_address
 from cluster.local.node import choose_ports
 from cluster.process.tasks import end_tasks
 from dledger import AsyncLogClient
 from dledger.client.connections import STREAMS_PER_CONNECTION_MAX
 from dledger.client.failures import CHANNEL_OPTIONS
 from dledger.config import Address
-from dledger.service.connections_by_address import ConnectionsByAddress
 from dledger.service.grpc_server import STREAMS_MAX, Served, start_grpc_server
 from dledger.service.guarded_method import Guard
-from dledger.service.open_connections import OtherEnd, close_connections, list_peers, peer_of
-from dledger.service.request_bounds import LOG_BOUNDS
-from dledger.service.unread_answers import UnreadAnswers
+from dledger.service.limits.connections_by_address import ConnectionsByAddress
+from dledger.service.limits.open_connections import OtherEnd, close_connections, list_peers, peer_of
+from dledger.service.limits.request_bounds import LOG_BOUNDS
+from dledger.service.limits.unread_answers import UnreadAnswers
 from dledger.v1 import log_pb2
 from dledger.v1.log_pb2_grpc import LogServiceServicer, LogServiceStub, add_LogServiceServicer_to_server
 from tests.support.network.http2 import MAX_CONCURRENT_STREAMS, call, opening, reset_calls
@@ -179,7 +179,7 @@ class Kept:
 
 def test_connections_of_one_address_leave_space_for_those_of_another(monkeypatch):
     monkeypatch.setattr(dledger.service.grpc_server, "connections_max", lambda: 16)
-    monkeypatch.setattr(dledger.service.connections_by_address, "INTERVAL_S", 0.05)
+    monkeypatch.setattr(dledger.service.limits.connections_by_address, "INTERVAL_S", 0.05)
 
     async def main():
         async with serving() as (address, _):

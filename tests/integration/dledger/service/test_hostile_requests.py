@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
+from dledger.service.limits.request_bounds import LOG_BOUNDS
 from dledger.service.log import start_server
-from dledger.service.request_bounds import LOG_BOUNDS
 from dledger.v1 import admin_pb2, log_pb2
 from tests.support.network.hostile_requests import try_all
 

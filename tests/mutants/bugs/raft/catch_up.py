@@ -9,7 +9,7 @@ from dledger.core.messages import ResetLog
 from dledger.core.raft import Raft
 from dledger.core.state.progress import Progress
 from dledger.entries.aside import Aside
-from dledger.node.retention import NodeRetention
+from dledger.node.maintenance.retention import NodeRetention
 from dledger.node.state_machine import Applier
 from dledger.storage.snapshot_store import SnapshotStore
 from dledger.testing.disk.file import SimFile

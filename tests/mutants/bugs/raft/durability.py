@@ -18,7 +18,7 @@ from dledger.storage.checkpoint import Checkpoint, CheckpointFile, CheckpointTic
 from dledger.storage.hard_state import HardStateFile
 from dledger.testing.disk.files import SimFiles
 from dledger.types import HardState
-from store.fs.mapped_file_queue import MappedFileQueue
+from store.fs.mapped.mapped_file_queue import MappedFileQueue
 from tests.mutants.mutant import NOT_TRUSTED, CrashPoints, Mutant, Scenario, Seeds, Tests
 from tests.mutants.shapes import (
     acknowledged_from_the_page_cache,

@@ -13,8 +13,8 @@ from dledger.core.events import RejectReason
 from dledger.core.messages import Heartbeat, ReadIndexResponse
 from dledger.core.raft import Raft
 from dledger.peer.connection import PeerConnection
-from dledger.peer.frames import _parse
 from dledger.peer.transport import PeerTransport
+from dledger.peer.wire.frames import _parse
 from dledger.storage.checkpoint import CheckpointFile
 from dledger.storage.hard_state import HardStateFile
 from dledger.storage.identity import IdentityFile
@@ -114,7 +114,7 @@ def directory_without_identity_is_accepted(patch):
 
 
 def control_frames_are_accepted_without_their_checksum(patch):
-    patch.setattr("dledger.peer.decoder.parse_control", lambda control, payload_size: _parse(control))
+    patch.setattr("dledger.peer.wire.decoder.parse_control", lambda control, payload_size: _parse(control))
 
 
 def only_a_committed_membership_has_the_group_id(patch):

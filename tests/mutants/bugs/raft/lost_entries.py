@@ -2,7 +2,7 @@
 
 import dledger.core.follower
 import dledger.core.replication
-import dledger.peer.encoder
+import dledger.peer.wire.encoder
 from dledger.core.state import voting_rights
 from dledger.types import NO_INDEX
 from tests.mutants.mutant import Mutant, Scenario, Tests
@@ -59,7 +59,7 @@ def two_nodes_give_up_their_votes_at_once(patch):
 
 
 def first_incarnation_is_sent_as_unknown(patch):
-    original = dledger.peer.encoder._push
+    original = dledger.peer.wire.encoder._push
 
     def push(message):
         encoded = original(message)
@@ -67,7 +67,7 @@ def first_incarnation_is_sent_as_unknown(patch):
             encoded.push.ClearField("acknowledged_by")
         return encoded
 
-    patch.setitem(dledger.peer.encoder._ENCODERS, dledger.peer.encoder.Push, push)
+    patch.setitem(dledger.peer.wire.encoder._ENCODERS, dledger.peer.wire.encoder.Push, push)
 
 
 def _with(patch, has_lost):
@@ -119,6 +119,6 @@ MUTANTS = (
     Mutant(
         first_incarnation_is_sent_as_unknown,
         "acknowledged is durable",
-        Tests("tests/unit/dledger/peer/test_frames.py::test_an_unknown_incarnation_is_not_the_first_one"),
+        Tests("tests/unit/dledger/peer/wire/test_frames.py::test_an_unknown_incarnation_is_not_the_first_one"),
     ),
 )

@@ -6,21 +6,21 @@ import dledger.client.connections
 import dledger.service.grpc_server
 from cluster.access.quotas import Quotas
 from cluster.api.gates.quota_gate import QuotaAdmission
-from dledger.service.connections_by_address import ConnectionsByAddress
-from dledger.service.fair_shares import FairShares
 from dledger.service.frames.turns import FairTurns
 from dledger.service.guarded_method import Guard
-from dledger.service.unread_answers import UnreadAnswers
+from dledger.service.limits.connections_by_address import ConnectionsByAddress
+from dledger.service.limits.fair_shares import FairShares
+from dledger.service.limits.unread_answers import UnreadAnswers
 from tests.mutants.mutant import Mutant, Tests
 
 FLOODS = "tests/integration/dledger/service/test_connection_floods.py::"
-ANSWERS = "tests/unit/dledger/service/test_unread_answers.py::"
+ANSWERS = "tests/unit/dledger/service/limits/test_unread_answers.py::"
 CONNECTIONS = "tests/unit/dledger/client/test_connections.py::"
 QUOTAS = "tests/unit/cluster/access/test_quotas.py::"
 QUOTA_GATE = "tests/integration/cluster/api/access/test_quotas.py::"
 AT_ONCE = "tests/integration/dledger/service/test_calls_at_once.py::"
 BOUNDS = "tests/integration/dledger/peer/test_connections_bound.py::"
-SHARES = "tests/unit/dledger/service/test_fair_shares.py::"
+SHARES = "tests/unit/dledger/service/limits/test_fair_shares.py::"
 FRAMES = "tests/integration/dledger/service/test_frame_port.py::"
 TURNS = "tests/unit/dledger/service/test_fair_turns.py::"
 BOUNDED = "one client takes a bounded share"
@@ -31,7 +31,7 @@ def one_connection_has_half_of_all_calls(patch):
 
 
 def heaviest_connection_is_closed_whatever_its_address_has(patch):
-    patch.setattr("dledger.service.unread_answers._host_of", lambda name: name)
+    patch.setattr("dledger.service.limits.unread_answers._host_of", lambda name: name)
 
 
 def answers_that_were_sent_count_without_end(patch):

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-import dledger.peer.buffer
+import dledger.peer.wire.buffer
 import dledger.storage.peer_directories
 from dledger.core.raft import Raft
 from dledger.peer.handshake import Handshake
@@ -10,14 +10,14 @@ from dledger.peer.link import PeerLink
 from dledger.peer.unverified_peers import LargeFrames, UnverifiedPeers
 from dledger.pending.appends import PendingAppends
 from dledger.pending.reads import PendingReads
-from dledger.service.unread_calls import UnreadCalls
+from dledger.service.limits.unread_calls import UnreadCalls
 from dledger.storage.identity import IdentityFile
 from dledger.storage.peer_directories import PeerDirectories
 from dledger.testing.shell.options import ShellNemesisOp
 from tests.mutants.bugs.shell.general import FAILED, LOST, READ, STUCK, with_elections, with_nemesis
 from tests.mutants.mutant import Mutant, ShellSeeds, Tests
 
-UNREAD = "tests/unit/dledger/service/test_unread_calls.py"
+UNREAD = "tests/unit/dledger/service/limits/test_unread_calls.py"
 FOREIGN = ("Violation: directory identity", "Violation: foreign directory")
 
 with_pauses = with_nemesis(ShellNemesisOp.PAUSE, ShellNemesisOp.ISOLATE)
@@ -76,7 +76,7 @@ def end_of_a_replaced_connection_removes_the_new_one(patch):
 
 
 def size_of_a_damaged_frame_is_awaited(patch):
-    patch.setattr(dledger.peer.buffer, "check_control", lambda *_: None)
+    patch.setattr(dledger.peer.wire.buffer, "check_control", lambda *_: None)
 
 
 def connection_that_is_made_after_the_stop_is_kept(patch):

@@ -13,9 +13,9 @@ from dledger.errors import ResponseCode
 from dledger.node.event_batches import EventBatches
 from dledger.node.node import Node
 from dledger.node.observer import NodeObserver
-from dledger.peer.buffer import FrameBuffer
 from dledger.peer.handshake import Handshake
 from dledger.peer.link import PeerLink
+from dledger.peer.wire.buffer import FrameBuffer
 from dledger.pending.appends import AppendResult, PendingAppends, _success
 from dledger.pending.reads import PendingReads
 from dledger.service.pipelined_call import PipelinedCall

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from dledger.core import catch_up
+from dledger.node.maintenance.retention import RetentionFloor
 from dledger.node.node import Node
 from dledger.node.observer import NodeObserver
-from dledger.node.retention import RetentionFloor
 from dledger.node.state_machine import Applier
 from dledger.node.state_machine_runner import StateMachineRunner
 from dledger.storage.snapshot_store import SnapshotStore

@@ -16,7 +16,7 @@ from commitlog.record.record import Record
 from store.dispatch.checkpoint import SealState
 from store.dispatch.derived_data import DerivedData
 from store.fs.flush_tickets import Dispatched
-from store.fs.mapped_file_queue import MappedFileQueue
+from store.fs.mapped.mapped_file_queue import MappedFileQueue
 from store.fs.watched_files import WatchedFile
 from store.index.key_index import KeyIndex
 from store.maintenance.directory import StoreRoot

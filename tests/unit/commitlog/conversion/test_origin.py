@@ -19,7 +19,7 @@ from commitlog.conversion.base_log_files import (
 from commitlog.conversion.bootstrap_rule import NOTHING, Claim, Statement, statement_from
 from commitlog.conversion.origin import BaseLogOrigin, abridge, difference_of, state_message
 from commitlog.conversion.saved_manifest import load_manifest, save_manifest
-from dledger.peer.frames import ORIGIN_SIZE_BYTES_MAX, PAYLOAD_SIZE_BYTES_MAX
+from dledger.peer.wire.frames import ORIGIN_SIZE_BYTES_MAX, PAYLOAD_SIZE_BYTES_MAX
 from store.errors import CorruptData
 from store.fs.linux.files import OsFiles
 

@@ -3,7 +3,7 @@
 from commitlog.plain.file_scan import scan_file
 from dledger.entries.format.entry import encode_blank
 from store.fs.linux.files import OsFiles
-from store.fs.mapped_file import MappedFile
+from store.fs.mapped.mapped_file import MappedFile
 
 FILE_SIZE = 4096
 

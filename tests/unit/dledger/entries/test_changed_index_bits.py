@@ -15,7 +15,7 @@ from dledger.testing.disk.files import SimFiles
 from dledger.testing.faults import FaultCounts
 from dledger.types import UNKNOWN_TERM
 from store.errors import CorruptData
-from store.fs.mapped_file_queue import MappedFileQueue
+from store.fs.mapped.mapped_file_queue import MappedFileQueue
 
 CONFIG = EntryStoreConfig(data_file_size_bytes=4096, index_file_size_bytes=32 * 16)
 # Of a unit of 32 bytes (magic, position, size, index, term): (offset, size) of each field, and some bits of it.

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from dledger.node.retention import NodeRetention, RetentionFloor
+from dledger.node.maintenance.retention import NodeRetention, RetentionFloor
 
 
 class Policy(SimpleNamespace):

@@ -6,7 +6,7 @@ from collections import deque
 from types import SimpleNamespace
 
 from dledger.entries.store import EntryStore, EntryStoreConfig
-from dledger.node.retention import RetentionFloor
+from dledger.node.maintenance.retention import RetentionFloor
 from dledger.node.state_machine import Applier
 from dledger.node.state_machine_runner import StateMachineRunner
 from dledger.storage.snapshot_store import SnapshotStore

@@ -3,10 +3,10 @@
 import pytest
 
 from dledger.core.messages import Heartbeat, Push, VoteResponse
-from dledger.peer.buffer import FrameBuffer
-from dledger.peer.decoder import decode
-from dledger.peer.encoder import encode
-from dledger.peer.frames import FRAME_HEAD, HELLO_FRAME_SIZE_BYTES_MAX, BadFrame
+from dledger.peer.wire.buffer import FrameBuffer
+from dledger.peer.wire.decoder import decode
+from dledger.peer.wire.encoder import encode
+from dledger.peer.wire.frames import FRAME_HEAD, HELLO_FRAME_SIZE_BYTES_MAX, BadFrame
 from dledger.types import Span
 
 MESSAGES = (Heartbeat(3, 41, 7), VoteResponse(3, True, False), Push(3, -1, -1, -1, Span(0, 0, 3, 0, 100), bytes(100)))

@@ -12,9 +12,9 @@ import pytest
 
 from dledger.config import Address, NodeConfig, Peer
 from dledger.errors import ResponseCode
-from dledger.peer.frames import Hello
 from dledger.peer.handshake import Handshake, LateGreeting, PeerRefused, StaleDirectory
 from dledger.peer.origin import RawOrigin
+from dledger.peer.wire.frames import Hello
 from dledger.storage.identity import IdentityFile
 from dledger.storage.peer_directories import PeerDirectories
 from dledger.types import MembershipEntry

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from dledger.peer.buffer import FrameBuffer
-from dledger.peer.frames import BadFrame, Hello, decode_hello, encode_hello
+from dledger.peer.wire.buffer import FrameBuffer
+from dledger.peer.wire.frames import BadFrame, Hello, decode_hello, encode_hello
 from dledger.storage.identity import LIVES_MAX, NUMBER_END
 
 HELLO = Hello(

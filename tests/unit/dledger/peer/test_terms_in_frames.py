@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from dledger.core.messages import Push
-from dledger.peer.decoder import decode
-from dledger.peer.encoder import encode
-from dledger.peer.frames import FRAME_HEAD
+from dledger.peer.wire.decoder import decode
+from dledger.peer.wire.encoder import encode
+from dledger.peer.wire.frames import FRAME_HEAD
 from dledger.types import NO_TERM, UNKNOWN_TERM
 
 

@@ -11,8 +11,8 @@ import pytest
 from store.errors import DiskFull, OutOfDescriptors, StorageFailed
 from store.fs import descriptors
 from store.fs.descriptors import Reserve, raise_limit, with_descriptor
-from store.fs.file_pool import FilePool
 from store.fs.linux.files import OsFiles
+from store.fs.mapped.file_pool import FilePool
 from store.model.message import QueueKey
 from store.queues.consume_queues import ConsumeQueues
 from tests.support.dispatch_batches import batch_of

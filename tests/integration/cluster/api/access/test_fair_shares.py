@@ -13,7 +13,7 @@ from cluster.protocol.wire.answers import failure_of_call
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1.broker_pb2_grpc import BrokerServiceStub
 from dledger.service import grpc_server
-from dledger.service.fair_shares import FairShares
+from dledger.service.limits.fair_shares import FairShares
 from store.errors import Certainty
 from store.model.commit_log import PutOutcome, PutStatus
 from tests.integration.cluster.api.access.test_access_control import as_user, channel_of, close, put

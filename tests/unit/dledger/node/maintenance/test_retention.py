@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dledger.node.retention_rules import RetentionSettings
+from dledger.node.maintenance.retention_rules import RetentionSettings
 from store.fs.forwarding import ForwardingFiles
 from store.fs.retention_rules import ClockReading, ClockWatch, DeletableFile, RetentionPolicy, decide
 

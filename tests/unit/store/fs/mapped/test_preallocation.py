@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from store.errors import DiskFull, StorageFailed
-from store.fs.mapped_file_queue import MappedFileQueue
+from store.fs.mapped.mapped_file_queue import MappedFileQueue
 
 SIZE = 4096
 

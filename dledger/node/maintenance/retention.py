@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from dledger.node.retention_rules import RetentionSettings
+from dledger.node.maintenance.retention_rules import RetentionSettings
 from store.errors import DiskFull
 from store.fs.retention_rules import ClockReading, RetentionPolicy, read_clocks
 

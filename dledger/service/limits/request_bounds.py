@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Final
 
 from dledger.entries.format.entry import MAX_BODY_BYTES
-from dledger.service.field_bounds import ANY_NUMBER, FIELDS, Bounds, Many, Text
+from dledger.service.limits.field_bounds import ANY_NUMBER, FIELDS, Bounds, Many, Text
 
 NAME: Final = Text(255)
 # A host name has at most 253 characters.

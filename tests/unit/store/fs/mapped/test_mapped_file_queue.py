@@ -5,7 +5,7 @@ import os
 import pytest
 
 from store.errors import DiskFull, ForeignFile, MissingFile, WrongFileSize
-from store.fs.mapped_file_queue import MappedFileQueue
+from store.fs.mapped.mapped_file_queue import MappedFileQueue
 
 SIZE = 4096
 

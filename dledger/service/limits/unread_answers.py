@@ -14,7 +14,7 @@ from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from dledger.service.open_connections import OtherEnd, peer_of
+from dledger.service.limits.open_connections import OtherEnd, peer_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

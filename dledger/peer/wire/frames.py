@@ -1,6 +1,6 @@
 """Bytes of the peer transport: one message is one frame; the first one is a Hello.
 
-Not here: the messages after the Hello (`dledger.peer.encoder`, `dledger.peer.decoder`), sockets
+Not here: the messages after the Hello (`dledger.peer.wire.encoder`, `dledger.peer.wire.decoder`), sockets
 (`dledger.peer.connection`), which peers are accepted (`dledger.peer.handshake`).
 
 All integers big-endian:

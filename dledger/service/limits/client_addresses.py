@@ -14,7 +14,7 @@ from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Final
 
-from dledger.service.open_connections import peer_of
+from dledger.service.limits.open_connections import peer_of
 
 # Gates ask for each call, some for each request: of the connections that are in use, each is parsed once.
 _PEERS_MAX: Final = 4_096

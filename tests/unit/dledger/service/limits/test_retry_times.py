@@ -5,7 +5,7 @@ import pytest
 from cluster.protocol.errors import Reason, RequestFailed, failure_of
 from dledger.client.retry import Backoff
 from dledger.errors import Overloaded, OverQuota, repeat_after_s
-from dledger.service.retry_times import RATE_PER_S, WAIT_S_MAX, WAIT_S_MIN, RetryTimes
+from dledger.service.limits.retry_times import RATE_PER_S, WAIT_S_MAX, WAIT_S_MIN, RetryTimes
 
 
 def test_first_refusal_asks_for_the_shortest_wait_also_after_a_silence():

@@ -2,8 +2,8 @@
 
 import pytest
 
-from dledger.service.open_connections import OtherEnd
-from dledger.service.unread_answers import UnreadAnswers
+from dledger.service.limits.open_connections import OtherEnd
+from dledger.service.limits.unread_answers import UnreadAnswers
 
 
 @pytest.fixture

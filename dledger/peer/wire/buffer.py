@@ -1,6 +1,6 @@
 """Receive buffer of one peer connection: gets the received bytes, returns all complete frames.
 
-Not here: what the frames mean (`dledger.peer.frames`).
+Not here: what the frames mean (`dledger.peer.wire.frames`).
 
 Invariants: the buffer holds at most one frame that is not complete; it grows only to the size that this frame's head
 announces, and never beyond the connection's limit; it shrinks again after a large frame. The frame that a head
@@ -10,7 +10,7 @@ make the next bytes, up to 16 MiB, part of that frame, and no message would be d
 
 from __future__ import annotations
 
-from dledger.peer.frames import (
+from dledger.peer.wire.frames import (
     CONTROL_SIZE_BYTES_MAX,
     FRAME_HEAD,
     FRAME_SIZE_BYTES_MAX,

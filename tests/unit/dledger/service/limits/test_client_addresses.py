@@ -4,7 +4,7 @@ import ipaddress
 
 import pytest
 
-from dledger.service.client_addresses import address_of_peer, client_of_address
+from dledger.service.limits.client_addresses import address_of_peer, client_of_address
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from dledger.errors import Overloaded
 from dledger.service.call_gate import holder
-from dledger.service.fair_shares import FairShares
-from dledger.service.retry_times import RetryTimes
+from dledger.service.limits.fair_shares import FairShares
+from dledger.service.limits.retry_times import RetryTimes
 
 if TYPE_CHECKING:
     import asyncio

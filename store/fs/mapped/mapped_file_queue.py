@@ -12,8 +12,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from store.errors import ForeignFile, MissingFile, StorageFailed, WrongFileSize
-from store.fs.mapped_file import MappedFile
-from store.fs.preallocation import NextFile
+from store.fs.mapped.mapped_file import MappedFile
+from store.fs.mapped.preallocation import NextFile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,8 +11,8 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from dledger.service.client_addresses import address_of_host, client_of_address
-from dledger.service.open_connections import OtherEnd, close_connections, list_peers
+from dledger.service.limits.client_addresses import address_of_host, client_of_address
+from dledger.service.limits.open_connections import OtherEnd, close_connections, list_peers
 
 if TYPE_CHECKING:
     import grpc.aio

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from dledger.service.fair_shares import FairShares
+from dledger.service.limits.fair_shares import FairShares
 
 SIZE = 1_000
 

@@ -26,7 +26,7 @@ from dledger.core.messages import (
     VoteResponse,
 )
 from dledger.errors import ResponseCode
-from dledger.peer.frames import NAME_LENGTH_MAX, BadFrame, parse_control
+from dledger.peer.wire.frames import NAME_LENGTH_MAX, BadFrame, parse_control
 from dledger.types import (
     GROUP_ID_END,
     INDEX_MAX,

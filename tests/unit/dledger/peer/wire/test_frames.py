@@ -29,10 +29,10 @@ from dledger.core.messages import (
     VoteRequest,
     VoteResponse,
 )
-from dledger.peer.buffer import FrameBuffer
-from dledger.peer.decoder import decode
-from dledger.peer.encoder import encode
-from dledger.peer.frames import (
+from dledger.peer.wire.buffer import FrameBuffer
+from dledger.peer.wire.decoder import decode
+from dledger.peer.wire.encoder import encode
+from dledger.peer.wire.frames import (
     CONTROL_SIZE_BYTES_MAX,
     FRAME_HEAD,
     FRAME_SIZE_BYTES_MAX,

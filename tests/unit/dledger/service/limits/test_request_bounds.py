@@ -12,11 +12,11 @@ from cluster.protocol.access_bounds import ACCESS_BOUNDS
 from cluster.protocol.request_bounds import BROKER_BOUNDS, NAME_SERVER_BOUNDS
 from cluster.v1 import access_pb2 as pb_access
 from cluster.v1 import broker_pb2 as pb
-from dledger.service.field_bounds import ANY_NUMBER, FieldFault, Many, RequestShape, Text, UnboundedField
 from dledger.service.guarded_method import UNCHECKED_SIZE_BYTES
-from dledger.service.request_bounds import LOG_BOUNDS, STANDARD_BOUNDS
+from dledger.service.limits.field_bounds import ANY_NUMBER, FieldFault, Many, RequestShape, Text, UnboundedField
+from dledger.service.limits.request_bounds import LOG_BOUNDS, STANDARD_BOUNDS
 
-PROTO = Path(__file__).parents[4] / "proto"
+PROTO = Path(__file__).parents[5] / "proto"
 BOUNDS = {
     "dledger.v1.LogService": LOG_BOUNDS,
     "dledger.v1.AdminService": LOG_BOUNDS,

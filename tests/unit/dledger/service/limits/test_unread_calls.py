@@ -6,8 +6,8 @@ from itertools import pairwise
 import grpc
 import pytest
 
-from dledger.service import unread_calls
-from dledger.service.unread_calls import UnreadCalls
+from dledger.service.limits import unread_calls
+from dledger.service.limits.unread_calls import UnreadCalls
 
 TURNS = 12
 LATE, MANY = grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED

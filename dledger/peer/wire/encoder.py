@@ -1,6 +1,6 @@
 """Converts messages of the core to frames of the peer transport.
 
-The reverse is `dledger.peer.decoder`; the layout of frames, and the Hello, are in `dledger.peer.frames`.
+The reverse is `dledger.peer.wire.decoder`; the layout of frames, and the Hello, are in `dledger.peer.wire.frames`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dledger.core.messages import (
     VoteResponse,
 )
 from dledger.errors import ResponseCode
-from dledger.peer.frames import head_and_control
+from dledger.peer.wire.frames import head_and_control
 from dledger.types import encoded_term
 from dledger.v1 import member_pb2, peer_pb2
 
