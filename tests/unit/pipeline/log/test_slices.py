@@ -107,15 +107,18 @@ def test_a_wrong_index_unit_hides_no_other_entry(small_store, tmp_path):
     if small_store.kind == "plain":
         pytest.skip("a plain log has no index files")
     everything = [message.offset for message in small_store.messages]
+    folder = tmp_path / "copy"
+    shutil.copytree(small_store.folder, folder)
+    paths = sorted(folder.glob("dledger-n0/index/*"))
+    whole = [path.read_bytes() for path in paths]
     for index in (0, 1, 250, 500, 700, len(everything) - 1, len(everything)):
         for byte, flip in ((9, 0x01), (10, 0x10), (11, 0xFF), (14, 0x20), (15, 0x08), (23, 0x04)):
-            folder = tmp_path / "copy"
-            shutil.rmtree(folder, ignore_errors=True)
-            shutil.copytree(small_store.folder, folder)
-            path = sorted(folder.glob("dledger-n0/index/*"))[index // 512]
-            content = bytearray(path.read_bytes())
-            content[index % 512 * 32 + byte] ^= flip
-            path.write_bytes(content)
+            number, at = index // 512, index % 512 * 32 + byte
+            for path, content in zip(paths, whole, strict=True):
+                path.write_bytes(content)
+            changed = bytearray(whole[number])
+            changed[at] ^= flip
+            paths[number].write_bytes(changed)
             for partitions_min in (1, 7, 40):
                 try:
                     with open_store(str(folder)) as store:
