@@ -42,6 +42,7 @@ class BrokerOptions:
         pending_messages_max: messages whose puts are not decided yet; of which each user or address has its share.
         pending_size_bytes_max: the same in bytes of bodies.
         waiters_max: readers that may wait, of which each user or address has its share.
+        access_lag_max_s: seconds without a leader after which a node refuses calls of users; 0: never.
     """
 
     broker: str
@@ -54,6 +55,7 @@ class BrokerOptions:
     pending_messages_max: int = 20_000
     pending_size_bytes_max: int = 64 << 20
     waiters_max: int = 100_000
+    access_lag_max_s: float = 60.0
 
 
 class BrokerCore:

@@ -64,6 +64,13 @@ class ServerOptions(SecurityOptions, NodeOptions):
         "leader creates this one. If set, every call needs a token, or a certificate of a user. Empty: access control "
         "is off until there is a user.",
     )
+    access_lag_max_s: float = Field(
+        default=60.0,
+        ge=0,
+        le=86_400,
+        description="A node that has known no leader for this many seconds refuses calls of users: their rights may "
+        "have been revoked meanwhile. Clients then ask another node. 0: it serves local reads for any time.",
+    )
     max_message_size: int = Field(
         default=4 * _MIB,
         ge=1,

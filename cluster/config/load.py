@@ -115,6 +115,7 @@ class BrokerSettings:
         auto_create_topic_enable, default_topic_queue_nums, auto_create_subscription_group: see
             `cluster.broker.core.BrokerOptions`.
         first_user_file: file with the first user; empty: none.
+        access_lag_max_s: seconds without a leader after which a node refuses calls of users; 0: never.
         max_message_size: maximum bytes of a body.
         has_property_crc: whether the records of the base log have property CRCs.
         store: settings of queues, index and reads; the base log has the retention of entries.
@@ -127,6 +128,7 @@ class BrokerSettings:
     default_topic_queue_nums: int
     auto_create_subscription_group: bool
     first_user_file: str
+    access_lag_max_s: float
     max_message_size: int
     has_property_crc: bool
     store: MessageStoreConfig

@@ -249,6 +249,7 @@ class ReplicatedReplica:
             is_serving_puts=is_serving,
             reason="" if is_serving else self._reason(readiness) or _CHANGING,
             behind_bytes=0 if is_serving else readiness.behind_bytes,
+            has_applied_term=node.has_applied_term,
         )
 
     @property

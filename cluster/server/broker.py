@@ -29,6 +29,7 @@ from cluster.api.gates.quota_gate import QuotaGate
 from cluster.api.name_servers.links import GrpcNameServer
 from cluster.api.rights import Scope
 from cluster.broker.core import BrokerCore, BrokerOptions
+from cluster.broker.leader_contact import LeaderContact
 from cluster.broker.metrics import BrokerGauges, BrokerMetrics
 from cluster.config.audit_settings import AuditSettings
 from cluster.config.port_tls import ProcessTls
@@ -44,6 +45,7 @@ from cluster.server.gates import opened_audit
 from cluster.server.security import standalone_security
 from cluster.server.store_host import resolve_store_host
 from dledger.security.revoked import CurrentRevoked, nothing_revoked
+from dledger.security.server_port import requires_certificates
 from dledger.security.settings import PLAIN
 from dledger.service.frames.metrics import frame_port
 from dledger.service.grpc_server import Served, start_grpc_server
@@ -134,6 +136,9 @@ class Broker:
             options.broker,
             is_closed=is_closed,
             is_current=self.core.is_current,
+            contact=LeaderContact(replica, time.monotonic),
+            lag_max_s=options.access_lag_max_s,
+            is_strict=requires_certificates(security),
             audit=calls,
             revoked=revoked,
         )

@@ -190,6 +190,7 @@ async def _serve_messages(
         pending_messages_max=node_config.max_pending_requests_num,
         pending_size_bytes_max=node_config.max_pending_size_bytes,
         waiters_max=settings.store.waiters_max,
+        access_lag_max_s=settings.access_lag_max_s,
     )
     broker = Broker(
         replica,

@@ -334,6 +334,11 @@ class Node:
         return self._view.applied_index if self._has_joined else NO_INDEX
 
     @property
+    def has_applied_term(self) -> bool:
+        """Whether the state machine has applied an entry of the current term, whose leader is known."""
+        return self._has_joined and self._view.has_applied_term
+
+    @property
     def snapshot(self) -> SnapshotInfo | None:
         """The newest valid snapshot, a new object for each save; None if there is none."""
         return self._view.snapshot if self._has_joined else None

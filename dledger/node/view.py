@@ -62,6 +62,14 @@ class NodeView:
         return NO_INDEX if self._machine is None else self._machine.applied_index
 
     @property
+    def has_applied_term(self) -> bool:
+        """Whether the state machine has applied an entry of the current term, whose leader is known."""
+        raft, applied_index = self._raft, self.applied_index
+        if raft.leader_id is None or not raft.begin_index <= applied_index <= raft.last_index:
+            return False
+        return raft.state.log.term_at(applied_index) == raft.term
+
+    @property
     def snapshot(self) -> SnapshotInfo | None:
         """The newest good snapshot of the state machine that the core knows."""
         return self._raft.snapshot

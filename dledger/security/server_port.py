@@ -51,6 +51,13 @@ def add_server_port(server: grpc.aio.Server, address: str, security: PortSecurit
     return server.add_secure_port(address, credentials)
 
 
+def requires_certificates(security: PortSecurity) -> bool:
+    """Return whether a port refuses clients without a certificate."""
+    if isinstance(security, Plain):
+        return False
+    return (security if isinstance(security, Tls) else security()).is_certificate_required
+
+
 class PortContexts:
     """The TLS contexts of a port that gRPC does not serve, with the same settings as for `add_server_port`.
 

@@ -12,6 +12,10 @@
 While there is no user, a broker without a first user admits every call. With certificates, the methods of nodes and
 super users (members, the raw log) are then only for those of its own group: others may be from the same authority.
 
+A node that has known no leader for `lag_max_s` refuses calls of users with UNAVAILABLE, because their rights may have
+been revoked meanwhile. With `is_strict`, a node without users does so until it has caught up with a leader once: the
+users may be in entries that it has not received yet.
+
 On a node that is not known to have the newest users and rights (a follower, a new leader), a refusal that depends on
 them is UNAVAILABLE instead: the client asks another node, or repeats the call.
 
@@ -27,7 +31,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from cluster.api.gates.call_audit import RecordedCall
 from cluster.api.gates.callers import Caller, identity_of_call
@@ -56,6 +60,20 @@ _NEVER_S: Final = 1 << 63
 _CREDENTIALS: Final = "send a token as `authorization: Bearer ...`, or use a certificate of a user"
 
 
+class Contact(Protocol):
+    """The part of `cluster.broker.leader_contact.LeaderContact` that the gate needs."""
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since the node has known a leader; 0 while it knows one."""
+        ...
+
+    @property
+    def has_caught_up(self) -> bool:
+        """Whether the node has once applied everything that was acknowledged before the term of a leader."""
+        ...
+
+
 class AccessGate:
     """A `dledger.service.call_gate.CallGate` of one broker.
 
@@ -66,6 +84,9 @@ class AccessGate:
         clock_s: seconds since 1970.
         is_closed: whether all calls are refused while there is no user; otherwise all are admitted.
         is_current: returns whether this node has all acknowledged changes of users and rights.
+        contact: of the node with its leader; None: it is never out of date.
+        lag_max_s: seconds without a leader after which calls of users are refused; 0: never.
+        is_strict: while there is no user, refuse calls until the node has caught up with a leader.
         audit: records calls; None: nothing is recorded.
         revoked: returns the certificates that are refused now; another object after a change.
     """
@@ -79,6 +100,9 @@ class AccessGate:
         *,
         is_closed: bool = False,
         is_current: Callable[[], bool] = lambda: True,
+        contact: Contact | None = None,
+        lag_max_s: float = 0,
+        is_strict: bool = False,
         audit: CallAudit | None = None,
         revoked: CurrentRevoked = nothing_revoked,
     ) -> None:
@@ -89,20 +113,38 @@ class AccessGate:
         self.clock_s = clock_s
         self.is_closed = is_closed
         self.is_current = is_current
+        self._contact = contact
+        self._lag_max_s = lag_max_s
+        self._is_strict = is_strict
         self.audit = audit
 
     def is_open(self, row: MethodRights, access: AccessState) -> bool:
         """Return whether callers need no credentials for a method now.
 
         Raises:
-            AccessUnknown: none are valid: the first user does not exist yet.
+            AccessUnknown: none are valid: the first user does not exist yet, or may not have been received yet.
         """
         if row.audience is Audience.PUBLIC or access.rules.is_enforced:
             return row.audience is Audience.PUBLIC
         if self.is_closed:
             # It is created soon after the first election, and a node that starts reads it from the log.
             raise AccessUnknown("the first user of this broker does not exist yet. Nothing was done, try again later")
+        if self._is_strict and self._contact is not None and not self._contact.has_caught_up:
+            raise AccessUnknown("this node has not caught up with a leader yet. Nothing was done, ask another node")
         return True
+
+    def check_contact(self) -> None:
+        """Raise unless the users and rights of this node are recent.
+
+        Raises:
+            AccessUnknown: it has known no leader for too long.
+        """
+        if self._contact is None or not self._lag_max_s:
+            return
+        silent_s = self._contact.silent_s
+        if silent_s > self._lag_max_s:
+            found = f"this node has known no leader for {silent_s:.0f} s (access_lag_max_s is {self._lag_max_s:g})"
+            raise AccessUnknown(f"{found}, so its users and rights may be out of date. Nothing was done, ask another")
 
     def refusal(self, refused: CallRefused) -> CallRefused:
         """Return the refusal of a call because of users or rights: it is final only if this node has the newest."""
@@ -174,6 +216,8 @@ class CallAdmission(RecordedCall):
             CallRefused: it may not.
         """
         super().check_again(request)
+        if self._user and not self._is_node:
+            self._gate.check_contact()
         if self._rules is not self._gate.access().rules or self._gate.clock_s() >= self._expires_s:
             self.check(request)
 
@@ -198,6 +242,7 @@ class CallAdmission(RecordedCall):
     def _compare(self, access: AccessState, request: Message | None) -> None:
         if self._is_node:
             return
+        self._gate.check_contact()
         lacking = self._row.lacking(self._user, request, self._gate.scope, access.rules, self._address)
         if lacking is not None:
             raise self._gate.refusal(

@@ -1,11 +1,13 @@
 """Three nodes of a broker in one process, over loopback: puts, reads, state changes, across a failover."""
 
 import asyncio
+import time
 
 import pytest
 
 from cluster.api.put_calls import PutCalls
 from cluster.broker.core import BrokerCore, BrokerOptions
+from cluster.broker.leader_contact import LeaderContact
 from cluster.broker.metrics import BrokerMetrics
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.topic_config import TopicConfig
@@ -157,6 +159,23 @@ def test_put_to_a_topic_that_a_node_does_not_know_is_sent_to_the_leader_that_may
                 await group.leader()
                 answer = (await putting(leader)).answer
                 assert answer.reason == ("" if is_created else "UNKNOWN_TOPIC")
+
+    run(scenario())
+
+
+@pytest.mark.slow
+def test_contact_with_the_leader_is_reported_by_all_nodes_and_lost_without_a_majority(tmp_path):
+    async def scenario():
+        async with running_group(configs_in(tmp_path)) as group:
+            await group.start()
+            contacts = {name: LeaderContact(each, time.monotonic) for name, each in group.open.items()}
+            await group.leader()
+            await until(lambda: all(contact.has_caught_up for contact in contacts.values()))
+            await until(lambda: not any(contact.silent_s for contact in contacts.values()))
+            last, *others = group.open
+            await group.stop(*others)
+            await until(lambda: contacts[last].silent_s > 0)
+            assert not group.open[last].status().has_applied_term
 
     run(scenario())
 
