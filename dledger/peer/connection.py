@@ -150,7 +150,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         return self._named_group_id not in (NO_GROUP, group_id)
 
     def check_identity(self) -> None:
-        """Close the open connection if its certificate has been revoked since the greeting."""
+        """Close the open connection if its certificate has been revoked, or has expired, since the greeting."""
         if self._transport is None or not self.is_open:
             return
         try:

@@ -117,8 +117,8 @@ class Handshake:
             peer_id: the dialed node; on the accepting end the sender of the greeting.
 
         Raises:
-            ForeignIdentity: it is another node, a user, or of another group, or its certificate was revoked; close the
-                connection.
+            ForeignIdentity: it is another node, a user, or of another group, or its certificate was revoked or
+                has expired; close the connection.
         """
         try:
             require_node(transport, self._group, peer_id, self.security.revoked())

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from dledger.security.errors import WrongIdentity
 from dledger.security.identity import CertificateIdentity, IdentityKind, require_identity
 from dledger.security.peers import PeerKind
+from dledger.security.validity import refuse_expired_peer
 
 if TYPE_CHECKING:
     import asyncio
@@ -37,12 +38,14 @@ def require_node(transport: asyncio.BaseTransport, group: str, node_id: str, rev
         revoked: certificates that are refused.
 
     Raises:
-        CertificateFault: it is another node, a user, or of another group, or its certificate was revoked.
+        CertificateFault: it is another node, a user, or of another group, or its certificate was revoked
+            or is no longer valid.
     """
     kind = kind_of(transport)
     if kind is PeerKind.TLS:
         certificate = transport.get_extra_info("peercert")
         require_identity(certificate, CertificateIdentity(group, IdentityKind.NODE, node_id))
         revoked.refuse_peer(certificate)
+        refuse_expired_peer(certificate)
     elif kind is PeerKind.SECRET and (found := transport.get_extra_info(SEALED_PEER_ID)) != node_id:
         raise WrongIdentity(f"expected node {node_id}, found that node {found} opened the connection")

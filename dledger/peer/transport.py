@@ -138,8 +138,6 @@ class PeerTransport:
         self._peer_directories = peer_directories
         self._is_group_known = False
         self._proof_timer: asyncio.TimerHandle | None = None
-        # With which the open connections were compared.
-        self._revoked = security.revoked()
         # When a connection was closed for its certificates, in seconds of the event loop's clock.
         self._renewed_at = float("-inf")
         # The pushes that the core may have in flight fit; only more than that is dropped.
@@ -395,7 +393,7 @@ class PeerTransport:
             self._non_member_timer.cancel()
         self._non_member_timer = self._loop.call_later(_NON_MEMBER_CHECK_S, self._forget_silent_non_members)
         now = self._loop.time()
-        self._end_revoked()
+        self._end_invalid()
         self._renew_connection(now)
         longest_silent_first = sorted(self.non_members, key=lambda peer_id: self._links[peer_id].last_message_at)
         too_many = len(longest_silent_first) - NON_MEMBERS_MAX
@@ -403,12 +401,10 @@ class PeerTransport:
             if number < too_many or now - self._links[peer_id].last_message_at > NON_MEMBER_IDLE_S:
                 self._forget(peer_id, DLedgerError(f"{peer_id} is no member and says nothing"))
 
-    def _end_revoked(self) -> None:
-        """Close the connections whose certificates were revoked since the last call."""
-        revoked = self._security.revoked()
-        if revoked is self._revoked:
+    def _end_invalid(self) -> None:
+        """Close the connections whose certificates were revoked, or have expired."""
+        if PeerKind.TLS not in self._security.kinds:
             return
-        self._revoked = revoked
         for link in list(self._links.values()):
             for connection in link.connections():
                 connection.check_identity()

@@ -8,11 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from cluster.api.audited import AUDITED, Recorded, resources_of
-from cluster.api.gates.callers import caller_of_certificate, refuse_revoked
+from cluster.api.gates.callers import caller_of_certificate, end_of_certificate, refuse_revoked
 from cluster.audit.record import ADMITTED, OK, UNKNOWN, AuditRecord, RecordKind
 from cluster.protocol.errors import Reason
 from dledger.errors import CallRefused, ResponseCode
+from dledger.security.errors import CertificateExpired
 from dledger.security.revoked import NOTHING_REVOKED, CurrentRevoked, Revoked, nothing_revoked
+from dledger.security.validity import refuse_expired, wall_clock_s
 from dledger.service.call_gate import EVERYTHING, AllRights
 from dledger.service.limits.client_addresses import address_of_peer, client_of_address
 
@@ -121,7 +123,7 @@ class RecordedCall(AllRights):
     """The rights of a call whose refusals and results are recorded; as it is, it admits every request.
 
     Gates that refuse calls derive from it, and override `_begin`, `_check` and `_caller`. It refuses callers whose
-    certificate was revoked, also on connections that were opened before.
+    certificate was revoked or has expired, also on connections that were opened before.
 
     Args:
         audit: records calls; None: nothing is recorded.
@@ -140,6 +142,8 @@ class RecordedCall(AllRights):
         self._revoked = revoked
         # With which the certificate was compared last.
         self._compared: Revoked = NOTHING_REVOKED
+        # Until when the certificate of the connection is valid; None: not read yet.
+        self._end_s: float | None = None
         self._audit = audit
         self._method = method
         self._context = context
@@ -151,7 +155,7 @@ class RecordedCall(AllRights):
             dledger.errors.CallRefused: it may not.
         """
         try:
-            self._refuse_revoked()
+            self._refuse_certificate()
             self._begin()
         except CallRefused as refused:
             self._record_refusal(None, refused)
@@ -164,7 +168,7 @@ class RecordedCall(AllRights):
             dledger.errors.CallRefused: it may not.
         """
         try:
-            self._refuse_revoked()
+            self._refuse_certificate()
             self._check(request)
         except CallRefused as refused:
             self._record_refusal(request, refused)
@@ -174,10 +178,10 @@ class RecordedCall(AllRights):
         """Raise unless the caller may still get responses to this request.
 
         Raises:
-            dledger.errors.CallRefused: its certificate was revoked.
+            dledger.errors.CallRefused: its certificate was revoked, or has expired.
         """
         try:
-            self._refuse_revoked()
+            self._refuse_certificate()
         except CallRefused as refused:
             self._record_refusal(request, refused)
             raise
@@ -192,11 +196,17 @@ class RecordedCall(AllRights):
         if self._audit is not None and self._audit.records(self._method):
             self._audit.admitted(self._method, request, self._caller())
 
-    def _refuse_revoked(self) -> None:
+    def _refuse_certificate(self) -> None:
         revoked = self._revoked()
         if revoked is not self._compared:
             refuse_revoked(self._context, revoked)
             self._compared = revoked
+        if self._end_s is None:
+            self._end_s = end_of_certificate(self._context)
+        try:
+            refuse_expired(self._end_s, wall_clock_s())
+        except CertificateExpired as error:
+            raise CallRefused(f"{error}, and connect again. Nothing was done", is_authenticated=False) from error
 
     def _begin(self) -> None:
         """Refuse a call whatever its request, as `begin`."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dledger.errors import CallRefused
 from dledger.security.errors import CertificateRevoked, NoIdentity
 from dledger.security.identity import identity_among
+from dledger.security.validity import NEVER_S, end_of_pem
 
 if TYPE_CHECKING:
     from dledger.security.identity import CertificateIdentity
@@ -56,6 +57,12 @@ def refuse_revoked(context: Context, revoked: Revoked) -> None:
         revoked.refuse_pem(names_of_certificate(context), b"".join(context.auth_context().get("x509_pem_cert", ())))
     except CertificateRevoked as error:
         raise CallRefused(f"{error}. Nothing was done", is_authenticated=False) from error
+
+
+def end_of_certificate(context: Context) -> float:
+    """Return until when the certificate of a call's connection is valid, in seconds since 1970."""
+    certificate = b"".join(context.auth_context().get("x509_pem_cert", ()))
+    return end_of_pem(certificate) if certificate else NEVER_S
 
 
 def identity_of_call(context: Context) -> CertificateIdentity:

@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 import cluster.server.gates
 import dledger.security.reloaded_file
 from cluster.access.quotas import Quotas
+from cluster.api.gates import call_audit
 from cluster.cli.app import app
 from cluster.config.load import load_config
 from cluster.local.node import choose_ports
@@ -387,6 +388,29 @@ async def test_revoked_certificates_are_refused_by_every_rpc(tmp_path: Path, mon
         assert "dledger_revoked_file_faulty 0.0" in page
     refused = [each for each in node.records("access") if each["kind"] == "refusal"]
     assert any("was revoked" in each["detail"] for each in refused)
+
+
+@in_a_loop
+async def test_certificates_that_expire_are_refused_on_open_connections(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By gRPC and by frames, for a new call and for the next request of a stream."""
+    async with raw_node(tmp_path) as node, AsyncExitStack() as stack:
+        channel = await stack.enter_async_context(open_aio_channel(node.address, WRITER, CHANNEL_OPTIONS))
+        framed = (await opened_frames(node, stack))["writer"]
+        stream = LogServiceStub(channel).AppendStream(timeout=PATIENCE_S)
+        await stream.write(log_pb2.AppendRequest(group=GROUP, request_id=1, bodies=[b"x"]))
+        assert (await stream.read()).code != ResponseCode.NOT_AUTHENTICATED
+        assert (await framed.answer(1, LOG + "Status", b"")).detail == 0
+
+        monkeypatch.setattr(call_audit, "wall_clock_s", lambda: 1e11)
+
+        with pytest.raises(grpc.aio.AioRpcError, match=r"was valid until .* renew it, and connect again"):
+            await LogServiceStub(channel).Status(log_pb2.StatusRequest(), timeout=PATIENCE_S)
+        answer = await framed.answer(2, LOG + "Status", b"")
+        assert (answer.detail, b"was valid until" in answer.payload) == (UNAUTHENTICATED.value[0], True)
+        await stream.write(log_pb2.AppendRequest(group=GROUP, request_id=2, bodies=[b"y"]))
+        assert (await stream.read()).code == ResponseCode.NOT_AUTHENTICATED
 
 
 NODE_URI = node_identity("n0", GROUP).uri

@@ -19,6 +19,7 @@ from dledger.peer.origin import RawOrigin
 from dledger.peer.refusals import Refusal
 from dledger.peer.transport import PeerTransport
 from dledger.peer.wire.frames import encode_hello
+from dledger.security import validity
 from dledger.security.contexts import peer_contexts
 from dledger.security.credentials import Credentials
 from dledger.security.peers import PLAIN_PEERS, PeerKind, PeerSecurity
@@ -191,6 +192,25 @@ def test_open_connections_end_when_their_node_is_revoked(
             await eventually(lambda: "was revoked" in caplog.text)
             assert not n0._links["n1"].connections()
             assert n0._links["n2"].connections() == others
+
+    run(main())
+
+
+def test_open_connections_end_when_their_certificates_expire(
+    run: Run, configs: Configs, eventually: Eventually, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A handshake checks the validity once; without this, a connection could stay open permanently."""
+
+    async def main() -> None:
+        async with AsyncExitStack() as stack:
+            n0, _ = await begun(stack, configs["n0"], secured(tmp_path, "n0"))
+            n1, _ = await begun(stack, configs["n1"], secured(tmp_path, "n1"))
+            await eventually(lambda: is_linked(n0, "n0", n1, "n1"))
+
+            monkeypatch.setattr(validity, "wall_clock_s", lambda: 1e11)
+
+            await eventually(lambda: not n0._links["n1"].connections() and not n1._links["n0"].connections())
+            await eventually(lambda: n0.refused_counts[Refusal.IDENTITY] >= 1)
 
     run(main())
 
