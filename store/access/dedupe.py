@@ -2,7 +2,8 @@
 
 The *dedupe window* has the last messages of the log, bounded by count and by age, both counted from the log's end; it
 is derived from the log, like queues and index: dispatch extends it, and opening fills it from the log. It stores no
-keys, only the index's hash of each key and the record's offset; records with the same hash are read and compared.
+keys, only the index's hash of each key and the record's offset; records with the same hash are read and compared,
+up to a number and a size for each put.
 
 Puts that are not dispatched yet are found by their key. While the outcome of such a put is open, a retry waits for it.
 A put with an unknown outcome stays open until it is dispatched, or until a later put is dispatched, after which it
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -36,6 +38,11 @@ if TYPE_CHECKING:
 # Records compared for one key: more records than this almost never share a hash, and a key that clients also use in
 # KEYS must not make a put slow.
 _CANDIDATES_MAX = 64
+# Records of one put that are read in vain. Keys of clients share a hash by chance once in thousands of puts; texts that
+# share one are easily found on purpose.
+_MISMATCHES_MAX = 64
+# Bytes of records that are read for one put; the records of a repeated put are not larger than it.
+_READ_BYTES_MAX = 16 << 20
 _SCAN_SIZE_BYTES = 4 << 20
 _FIRST_SPAN_MS = 1000
 
@@ -65,12 +72,23 @@ class _Rows(NamedTuple):
         return _Rows(self.hashes[begin:end], self.physical_offsets[begin:end], self.store_timestamps[begin:end])
 
 
-class _Put(NamedTuple):
+class _Put:
     """A put that is not dispatched yet."""
 
-    pending: PendingPut
-    keys: Sequence[bytes]
-    queue_ids: Sequence[int]
+    __slots__ = ("_rows", "keys", "pending", "queue_ids")
+
+    def __init__(self, pending: PendingPut, keys: Sequence[bytes], queue_ids: Sequence[int]) -> None:
+        self.pending = pending
+        self.keys = keys
+        self.queue_ids = queue_ids
+        # Rows by key; None: no retry has asked for one.
+        self._rows: dict[bytes, int] | None = None
+
+    def row_of(self, key: bytes) -> int:
+        """Return the row of a key; no two rows have the same one."""
+        if self._rows is None:
+            self._rows = {key: row for row, key in enumerate(self.keys)}
+        return self._rows[key]
 
 
 class _Stored(NamedTuple):
@@ -90,6 +108,22 @@ class _Waiting(NamedTuple):
 
 
 _Source = _Stored | _Waiting
+
+
+@dataclass(slots=True)
+class _Budget:
+    """The reads that one put may still cause; without any left, its keys count as new.
+
+    So a put takes a few milliseconds, whatever its keys and the log. A message that is stored twice because of this has
+    the keys of an attack, or is one of thousands that share a hash.
+    """
+
+    mismatches: int = _MISMATCHES_MAX
+    size_bytes: int = _READ_BYTES_MAX
+
+    @property
+    def is_used_up(self) -> bool:
+        return self.mismatches <= 0 or self.size_bytes <= 0
 
 
 class DedupeWindow:
@@ -271,36 +305,42 @@ class DedupeWindow:
             return {}  # Fast path: all are new.
         earlier: dict[int, _Source | int] = {}
         rows: dict[bytes, int] = {}
+        budget = _Budget()
         for row, (key, hashed) in enumerate(zip(*found, strict=True)):
             if not key:
                 continue
             first = rows.setdefault(key, row)
-            source = earlier.get(first, first) if first != row else self._known(key, hashed)
+            source = earlier.get(first, first) if first != row else self._known(key, hashed, budget)
             if source is not None:
                 earlier[row] = source
         return earlier
 
-    def _known(self, key: bytes, hashed: int) -> _Source | None:
+    def _known(self, key: bytes, hashed: int, budget: _Budget) -> _Source | None:
         """Return the put in progress with this key, or the place of its message."""
         put = self._undispatched.get(key)
         if put is None:
-            return self._stored(key, hashed)
-        found = _Waiting(put, put.keys.index(key))
+            return self._stored(key, hashed, budget)
+        found = _Waiting(put, put.row_of(key))
         # A put that timed out may have been dispatched since.
         is_unknown = put.pending.outcome is not None and put.pending.outcome.certainty is Certainty.UNKNOWN
-        return (self._stored(key, hashed) or found) if is_unknown else found
+        return (self._stored(key, hashed, budget) or found) if is_unknown else found
 
-    def _stored(self, key: bytes, hashed: int) -> _Stored | None:
-        """Return the message with this key, if it is in the window."""
+    def _stored(self, key: bytes, hashed: int, budget: _Budget) -> _Stored | None:
+        """Return the message with this key, if it is in the window and the budget allows to find it."""
         known = self._places.get(hashed)
         if known is None:
             return None
         for offset in (known,) if isinstance(known, int) else list(known)[-_CANDIDATES_MAX:]:
+            if budget.is_used_up:
+                return None
             try:
                 message = self._log.find(offset)
             except CorruptData:
-                continue
-            if message is not None and unique_key(message.topic, message.properties.get(UNIQUE_KEY, "")) == key:
+                message = None
+            budget.size_bytes -= 0 if message is None else message.size
+            if message is None or unique_key(message.topic, message.properties.get(UNIQUE_KEY, "")) != key:
+                budget.mismatches -= 1
+            else:
                 place = Place(offset, message.size, message.queue_offset, message.store_timestamp)
                 return _Stored(place, message.queue_id, message.store_host)
         return None

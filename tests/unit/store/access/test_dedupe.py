@@ -1,5 +1,7 @@
 """A retried message is recognised by its UNIQ_KEY, and answered with the first result."""
 
+from itertools import product
+
 import pytest
 
 from commitlog.plain.commit_log import CommitLogConfig
@@ -192,3 +194,66 @@ def test_each_of_several_keys_is_found(shop):
     shop.offsets(*[None] * 60)
 
     assert shop.offsets("k") == [0]
+
+
+def colliding_keys(count):
+    """Return different keys with the same hash of Java: it is equal for Aa and BB."""
+    return ["".join(parts) for parts, _ in zip(product(("Aa", "BB"), repeat=13), range(count), strict=False)]
+
+
+@pytest.fixture
+def counted_reads(shop, monkeypatch):
+    """Return the sizes of the records that puts have read; the store must be open."""
+    shop.open(count=10_000)
+    log, sizes = shop.store.messages._dedupe._log, []
+    find = type(log).find
+
+    def counted(self, offset):
+        found = find(self, offset)
+        sizes.append(found.size)
+        return found
+
+    monkeypatch.setattr(type(log), "find", counted)
+    return sizes
+
+
+def test_keys_with_the_same_hash_cost_a_put_a_bounded_number_of_reads(shop, counted_reads):
+    """Found by an attack: each of 4,096 keys was compared with 64 records, for seconds."""
+    keys = colliding_keys(2_064)
+    assert len(set(keys)) == 2_064
+    shop.put(*keys[:64])
+    shop.store.dispatch()
+    counted_reads.clear()
+
+    outcome = shop.put(*keys[64:]).outcome
+
+    assert (outcome.certainty, outcome.repeated_count) == (Certainty.APPENDED, 0)
+    assert len(counted_reads) <= 64
+
+
+def test_records_that_a_put_reads_are_bounded_in_size(shop, counted_reads):
+    keys = [f"key {number}" for number in range(20)]
+    for key in keys:
+        shop.store.messages.put_many([Message(TOPIC, bytes(1_000_000), properties={"UNIQ_KEY": key})])
+    shop.store.dispatch()
+    counted_reads.clear()
+
+    outcome = shop.put(*keys).outcome
+
+    assert 0 < outcome.repeated_count == len(counted_reads) < len(keys)
+    assert sum(counted_reads) < 18_000_000
+
+
+@pytest.mark.parametrize("is_dispatched", [False, True])
+def test_a_retry_of_the_largest_put_is_recognised(shop, counted_reads, is_dispatched):
+    keys = [f"key {number}" for number in range(4_096)]
+    first = shop.put(*keys).outcome
+    if is_dispatched:
+        shop.store.dispatch()
+    counted_reads.clear()
+
+    again = shop.put(*keys).outcome
+
+    assert again.repeated_count == 4_096
+    assert list(again.places) == list(first.places)
+    assert len(counted_reads) == (4_096 if is_dispatched else 0)
