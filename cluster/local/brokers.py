@@ -62,7 +62,7 @@ class LocalBrokers(RunsWhileOpen):
                 f"name server {address}",
                 [
                     *("nameserver", "--listen", address),
-                    *(secrets.name_server_options(f"ns{number}") if secrets else ()),
+                    *(secrets.name_server_options(f"ns{number}", self.clusters) if secrets else ()),
                 ],
                 folder / f"nameserver-{address.rpartition(':')[2]}.log",
                 ref,

@@ -29,7 +29,7 @@ from dledger.errors import DLedgerError
 from dledger.security.identity import CertificateIdentity, IdentityKind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from cluster.certificates.folder import CertificateFolder
     from cluster.local.node import Setting
@@ -127,17 +127,19 @@ class LocalSecurity:
         for suffix in (".crt", ".key"):
             (self._certificates / f"{name}{suffix}").unlink(missing_ok=True)
 
-    def name_server_options(self, server: str) -> list[str]:
+    def name_server_options(self, server: str, brokers: Iterable[str]) -> list[str]:
         """Return the options of `dledger nameserver`; its certificate is created if there is none.
 
         Args:
             server: id of the name server in its certificate.
+            brokers: names of those that may register.
 
         Raises:
             ClusterError: it cannot be created.
         """
         owner = CertificateIdentity(_NAME_SERVERS_GROUP, IdentityKind.NODE, server)
-        return ["--administrator", _identity_of(ADMINISTRATOR).uri, *self._mutual_tls_options(owner)]
+        served = [word for broker in brokers for word in ("--broker", broker)]
+        return ["--administrator", _identity_of(ADMINISTRATOR).uri, *served, *self._mutual_tls_options(owner)]
 
     def standalone_options(self, broker: str) -> list[str]:
         """Return the options of `dledger broker --standalone` for mutual TLS; its certificate is created if absent.

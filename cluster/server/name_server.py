@@ -60,6 +60,7 @@ class NameServerConfig:
         certificates: files for TLS on `address`; None: plain connections.
         is_mutual: callers must present a certificate, and access control is on.
         administrators: identities that may take brokers out of use; with `is_mutual`.
+        brokers: names of the brokers that may register, with `is_mutual`; empty: all.
         plain_address: of a plain port beside that with TLS, without access control; None: there is none.
         audit_directory: of the audit log; empty: nothing is recorded.
         quotas: what users and addresses may take of this process.
@@ -78,6 +79,7 @@ class NameServerConfig:
     metrics_address: Address | None = None
     metrics_tls: PortTls | None = None
     revoked_file: str = ""
+    brokers: tuple[str, ...] = ()
 
 
 def run_name_server(config: NameServerConfig) -> int:
@@ -137,7 +139,13 @@ async def serve_name_server(
     without_certificates = gate_of(None, SCOPE, metrics.audit, config.quotas, metrics)
     gate = without_certificates
     if config.is_mutual:
-        policy = registrant_policy(config.administrators)
+        if not config.brokers:
+            logger.warning(
+                "all_brokers address=%s: a node of any group of the authority can register a broker with the topics of "
+                "others; name yours with --broker",
+                config.address,
+            )
+        policy = registrant_policy(config.administrators, config.brokers)
         gate = gate_of(policy, SCOPE, metrics.audit, config.quotas, metrics, revoked)
     ports = [(config.address, PLAIN if clients is None else clients.current_tls, gate)]
     if config.plain_address is not None:

@@ -2,7 +2,7 @@
 
 | certificate | may |
 | --- | --- |
-| `dledger://<broker>/node/<id>` | register this broker, with this node as leader at a host of the certificate; read |
+| `dledger://<broker>/node/<id>` | register this broker, if `--broker` names it, with this node at its host; read |
 | `dledger://<group>/user/<name>` | read: routes, topics, brokers |
 | one of the administrators | also what the table reserves to rights of `Update`, and to super users |
 | another one, or none | nothing but health checks |
@@ -14,6 +14,7 @@ A client that uses TLS checks the host of each node when it connects.
 from __future__ import annotations
 
 import ipaddress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from cluster.access.model import Action, Policy, resource_of
@@ -49,13 +50,17 @@ _RULES: Final = AccessRules(
 )
 
 
-def registrant_policy(administrators: Collection[CertificateIdentity] = ()) -> CertificatePolicy:
+def registrant_policy(
+    administrators: Collection[CertificateIdentity] = (), brokers: Collection[str] = ()
+) -> CertificatePolicy:
     """Return the rights of certificates at a name server.
 
     Args:
         administrators: may take brokers out of use.
+        brokers: names of the brokers that may register; empty: all whose nodes have a certificate of the authority. A
+            node of any group could then register a broker with the topics of others, and attract their messages.
     """
-    known = frozenset(administrators)
+    known, served = frozenset(administrators), frozenset(brokers)
     return CertificatePolicy(
         "this name server",
         RIGHTS,
@@ -65,14 +70,18 @@ def registrant_policy(administrators: Collection[CertificateIdentity] = ()) -> C
         lambda identity: identity.kind is IdentityKind.NODE,
         expected="a node or a user",
         remedy="`dledger nameserver --administrator` names those that may",
-        check_registrant=registrant_fault,
+        check_registrant=partial(registrant_fault, brokers=served),
     )
 
 
-def registrant_fault(identity: CertificateIdentity, names: Sequence[str], request: Any) -> str:
-    """Return the expectation that a registrant does not meet: a `CheckRegistrant`."""
+def registrant_fault(
+    identity: CertificateIdentity, names: Sequence[str], request: Any, *, brokers: Collection[str] = ()
+) -> str:
+    """Return the expectation that a registrant does not meet, with the served brokers: a `CheckRegistrant`."""
     if identity.kind is not IdentityKind.NODE or identity.group != request.broker:
         return f"expected a certificate of a node of broker {request.broker!r}"
+    if brokers and request.broker not in brokers:
+        return f"expected one of the brokers of this name server (--broker), found {request.broker!r}"
     if not isinstance(request, RegisterRequest):
         return ""
     if request.leader_id != identity.name:

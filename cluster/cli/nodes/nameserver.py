@@ -19,7 +19,7 @@ from cluster.cli.nodes.port_tls import (
 )
 from cluster.config.port_tls import process_tls
 from cluster.config.quotas import BYTES_PER_S_MIN, QuotaSettings
-from cluster.config.values import parse_address
+from cluster.config.values import parse_address, parse_group
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,6 +39,15 @@ _Administrators = Annotated[
         "--administrator",
         metavar="dledger://GROUP/user/NAME",
         help="A user that may drain brokers, with mutual TLS; may be given several times.",
+    ),
+]
+_Brokers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--broker",
+        metavar="NAME",
+        help="A broker that may register, with mutual TLS; may be given several times. Without it all brokers of the "
+        "authority may, and a warning is logged.",
     ),
 ]
 _AuditDir = Annotated[
@@ -67,6 +76,7 @@ def nameserver(
     tls_authority_file: AuthorityFile = "",
     tls_revoked_file: RevokedFile = "",
     administrators: _Administrators = None,
+    brokers: _Brokers = None,
     plain_listen: _PlainListen = "",
     metrics: MetricsAddress = "",
     metrics_tls: MetricsTls = "off",
@@ -80,18 +90,16 @@ def nameserver(
     brokers register again within seconds, half a minute at most. Run two or three on different machines, and configure
     all of them on brokers and clients; name servers do not communicate with each other.
 
-    With mutual TLS a broker can register only itself, by the certificate of its node, and only users with a certificate
-    of the authority are served.
+    With mutual TLS a broker can register only itself, by the certificate of its node, and only if --broker names it;
+    only users with a certificate of the authority are served.
 
     Examples:
         dledger nameserver
         dledger nameserver --listen 10.0.0.5:9876 --insecure
+        dledger nameserver --client-tls mutual --broker broker-a ...
     """
     check_effects(metrics, metrics_tls, client_tls, tls_revoked_file)
-    if client_tls == "off" and (administrators or plain_listen):
-        fail("--administrator and --plain-listen are for a name server with --client-tls", EXIT_USAGE)
-    if client_tls != "mutual" and administrators:
-        fail("--administrator: expected --client-tls mutual, which shows users by their certificates", EXIT_USAGE)
+    _check_tls(client_tls, {"--administrator": administrators, "--broker": brokers}, plain_listen)
     address = _client_address(listen, client_tls, is_insecure=insecure)
     plain_address = plain_listen and _address("--plain-listen", plain_listen, is_insecure=insecure)
     metrics_address = metrics and _address("--metrics", metrics, is_plain=metrics_tls == "off", is_insecure=insecure)
@@ -114,8 +122,17 @@ def nameserver(
         metrics_address or None,
         process_tls("off", metrics_tls, "off", files).metrics,
         tls_revoked_file,
+        tuple(map(_broker, brokers or ())),
     )
     raise typer.Exit(run_name_server(config))
+
+
+def _check_tls(client_tls: str, of_certificates: Mapping[str, list[str] | None], plain_listen: str) -> None:
+    if client_tls == "off" and plain_listen:
+        fail("--plain-listen is for a name server with --client-tls", EXIT_USAGE)
+    for option, values in of_certificates.items():
+        if client_tls != "mutual" and values:
+            fail(f"{option}: expected --client-tls mutual, which shows callers by their certificates", EXIT_USAGE)
 
 
 def _quotas(texts: list[str]) -> QuotaSettings:
@@ -153,6 +170,13 @@ def _address(option: str, text: str, *, is_plain: bool = True, is_insecure: bool
 def _certificates(modes: Mapping[str, str], certificate: str, key: str, authority: str) -> CertificateFiles:
     users = [f"{option} {mode}" for option, mode in modes.items() if mode != "off"]
     return certificate_files(users, certificate, key, authority, is_authority_needed="mutual" in modes.values())
+
+
+def _broker(text: str) -> str:
+    try:
+        return parse_group(text)
+    except ValueError as error:
+        fail(f"--broker: {error}", EXIT_USAGE)
 
 
 def _administrator(uri: str) -> CertificateIdentity:

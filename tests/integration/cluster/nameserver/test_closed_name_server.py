@@ -64,6 +64,7 @@ ORDERS = TopicQueues("orders", 8, 8, 6)
 NODES = (BrokerNode("n0", "127.0.0.1:5"), BrokerNode("n1", "127.0.0.1:6"))
 GENUINE = Registration("b0", "c", 3, 1, "n0", NODES, (ORDERS,), b"l" * 16)
 DENIED = grpc.StatusCode.PERMISSION_DENIED
+BROKERS = ("b", "b0", "b1")
 PREFIX = "/cluster.v1.NameServer/"
 
 
@@ -99,7 +100,7 @@ class ClosedNameServer:
 
 @asynccontextmanager
 async def closed(
-    folder: Path, *, has_plain_port: bool = False, revoked_file: str = ""
+    folder: Path, *, has_plain_port: bool = False, revoked_file: str = "", brokers: tuple[str, ...] = BROKERS
 ) -> AsyncIterator[ClosedNameServer]:
     """Serve a name server with mutual TLS, and an administrator."""
     address, plain = (Address("127.0.0.1", port) for port in choose_ports(2, None))
@@ -111,6 +112,7 @@ async def closed(
         administrators=(user_identity("admin"),),
         plain_address=plain,
         revoked_file=revoked_file,
+        brokers=brokers,
     )
     async with AsyncExitStack() as stack:
         used = config if has_plain_port else replace(config, plain_address=None)
@@ -207,6 +209,23 @@ async def test_broker_registers_only_itself(tmp_path: Path) -> None:
             ):
                 assert await outcome(channel, PREFIX + path, request) is DENIED
         assert await server.leader() == "127.0.0.1:5"
+
+
+@in_a_loop
+async def test_only_brokers_that_are_named_register(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A node of another group would attract messages and tokens: routes are merged by topic."""
+    evil = replace(GENUINE, broker="b1")
+    async with closed(tmp_path, brokers=("b0", "b2")) as server:
+        refused = await server.register(OTHER_BROKER, evil)
+        assert "expected one of the brokers of this name server (--broker), found 'b1'" in refused
+        assert refused.startswith("PERMISSION_DENIED")
+        assert await server.leader() == ""
+        assert await server.register(N0) == ""
+        assert "all_brokers" not in caplog.text
+
+    async with closed(tmp_path / "all", brokers=()) as server:
+        assert "all_brokers" in caplog.text
+        assert await server.register(OTHER_BROKER, evil) == ""
 
 
 @in_a_loop

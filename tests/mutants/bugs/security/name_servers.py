@@ -22,7 +22,7 @@ dial = GrpcNameServer.__init__
 
 
 def any_node_registers_any_broker(patch):
-    patch.setattr(gate, "registrant_fault", lambda identity, names, request: "")
+    patch.setattr(gate, "registrant_fault", lambda identity, names, request, **_: "")
 
 
 def a_leader_registers_any_address(patch):

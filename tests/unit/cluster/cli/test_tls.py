@@ -153,6 +153,8 @@ def test_context_keeps_absolute_paths_and_refuses_others(folder: Path) -> None:
         ),
         ("--tls-certificate-file, --tls-key-file: must be set", ("--client-tls", "on")),
         ("expected --client-tls mutual", ("--client-tls", "on", "--administrator", "dledger://g/user/a")),
+        ("--broker: expected --client-tls mutual", ("--broker", "b0")),
+        ("--broker: expected", ("--client-tls", "mutual", *FILES, "--broker", "")),
         ("for a name server with --client-tls", ("--plain-listen", "127.0.0.1:1")),
         (
             "expected a user, dledger://<group>/user/<name>, found node n0",
