@@ -55,6 +55,8 @@ class Processes:
         self._folder = folder
         self.listeners: dict[str, set[Listener]] = {}
         self.given: dict[str, set[Listener]] = {}
+        # What each port is for, by the name of its process: peers, frames, clients, metrics.
+        self.kinds: dict[tuple[str, Listener], str] = {}
 
     def start_brokers(self, *, is_secured: bool) -> LocalBrokers:
         """Start a broker of one node and a name server."""
@@ -64,7 +66,7 @@ class Processes:
         for cluster in brokers.clusters.values():
             self._add_node("node of a broker", cluster)
         for address in brokers.name_servers.split(","):
-            self._add("name server", brokers.name_server_pid(address), address)
+            self._add("name server", brokers.name_server_pid(address), clients=address)
         return brokers
 
     def start_log(self, *, is_secured: bool) -> None:
@@ -83,17 +85,26 @@ class Processes:
         process.launch()
         self._stack.callback(process.stop)
         process.wait_ready(time.monotonic() + START_LIMIT_S)
-        self._add(name, process.pid, *addresses)
+        self._add(name, process.pid, clients=addresses[0], metrics=addresses[1])
 
     def _add_node(self, name: str, cluster: LocalCluster) -> None:
         settings = tomllib.loads(cluster.config_of("n0").read_text())
-        others = settings["peers"].removeprefix("n0-"), settings["frame_address"]
-        self._add(name, cluster.pid_of("n0"), *others, cluster.endpoint_of("n0"), cluster.metrics_of("n0"))
+        self._add(
+            name,
+            cluster.pid_of("n0"),
+            peers=settings["peers"].removeprefix("n0-"),
+            frames=settings["frame_address"],
+            clients=cluster.endpoint_of("n0"),
+            metrics=cluster.metrics_of("n0"),
+        )
 
-    def _add(self, name: str, pid: int | None, *addresses: str) -> None:
+    def _add(self, name: str, pid: int | None, **addresses: str) -> None:
         assert pid is not None
         self.listeners[name] = listeners_of(pid)
-        self.given[name] = {Listener("tcp", each.host, each.port) for each in map(parse_address, addresses)}
+        for kind, text in addresses.items():
+            address = parse_address(text)
+            self.kinds[name, Listener("tcp", address.host, address.port)] = kind
+        self.given[name] = {listener for owner, listener in self.kinds if owner == name}
 
 
 @pytest.fixture
