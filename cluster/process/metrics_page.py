@@ -43,6 +43,8 @@ HANDSHAKES_MAX: Final = 32
 EXCHANGE_LIMIT_S: Final = 10.0
 _REQUEST_SIZE_BYTES_MAX: Final = 8 << 10
 _HEAD_END: Final = b"\r\n\r\n"
+# Of the formats of Prometheus.
+_VERSIONS: Final = frozenset({"0.0.1", "0.0.4", "1.0.0"})
 # How often a refused connection is logged.
 _LOG_INTERVAL_S: Final = 5.0
 
@@ -233,9 +235,23 @@ class _Page:
         }
         if method not in ("GET", "HEAD"):
             return _response("405 Method Not Allowed", "text/plain", b"GET only\n")
-        encode, kind = choose_encoder(headers.get("accept", ""))
+        encode, kind = choose_encoder(_known_formats(headers.get("accept", "")))
         body = encode(self._registry)
         return _response("200 OK", kind, body, is_body_sent=method == "GET")
+
+
+def _known_formats(accept: str) -> str:
+    """Return the formats of the header `Accept` whose version is known, or not named.
+
+    The library that chooses between them fails for versions that are no numbers, and repeats the chosen one in the
+    response, so a client could add lines to its head.
+    """
+
+    def is_known(accepted: str) -> bool:
+        parameters = (token.strip().partition("=") for token in accepted.split(";"))
+        return all(value in _VERSIONS for name, _, value in parameters if name == "version")
+
+    return ",".join(filter(is_known, accept.split(",")))
 
 
 def _response(status: str, kind: str, body: bytes, *, is_body_sent: bool = True) -> bytes:

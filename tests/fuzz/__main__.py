@@ -1,21 +1,25 @@
 """Fuzzes every decoder that reads untrusted bytes: `make fuzz`, or `python -m tests.fuzz --executions 10000000`.
 
 Each target runs in a process of its own under atheris, from its inputs in `corpus`; each run is bounded in time and
-memory. An input that a target does not handle is written to build/fuzz, and the exit code is 1. With `--keep` the
-inputs that reach new branches are added to the corpus.
+memory. The native module is built with counters of its branches where there is clang (`CLANG` names another one). An
+input that a target does not handle is written to build/fuzz, and the exit code is 1. With `--keep` the inputs that
+reach new branches are added to the corpus.
 """
 
 import argparse
+import os
 import re
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
+from tests.fuzz.instrumented import build_instrumented
 from tests.fuzz.mutation import SIZE_MAX
 from tests.fuzz.target import CORPUS, Target
-from tests.fuzz.targets import TARGETS
+from tests.fuzz.targets import NATIVE, TARGETS
 
 FOUND = Path("build/fuzz")
 # Of one input; the slowest takes some milliseconds.
@@ -39,10 +43,17 @@ def main() -> int:
     options = parser.parse_args()
     chosen = [TARGETS[name] for name in options.target or TARGETS]
     FOUND.mkdir(parents=True, exist_ok=True)
+    native = build_instrumented(FOUND) if any(target.name in NATIVE for target in chosen) else {}
+    if isinstance(native, str):
+        print(f"native code: not instrumented: {native}", flush=True)
+        native = {}
     failed, total = [], 0
+    # No fewer than wanted, all together.
+    wanted = -(-options.executions // len(chosen))
     for target in chosen:
         begin_s = time.monotonic()
-        executed, branches, is_good = fuzz(target, options.executions // len(chosen), options.seed, keep=options.keep)
+        environment = native if target.name in NATIVE else {}
+        executed, branches, is_good = fuzz(target, wanted, options.seed, environment, keep=options.keep)
         total += executed
         if not is_good:
             failed.append(target.name)
@@ -56,8 +67,18 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def fuzz(target: Target, executions: int, seed: int, *, keep: bool) -> tuple[int, int, bool]:
-    """Fuzz one target; return the number of executions, of branches, and whether all inputs were handled."""
+def fuzz(
+    target: Target, executions: int, seed: int, environment: Mapping[str, str], *, keep: bool
+) -> tuple[int, int, bool]:
+    """Fuzz one target; return the number of executions, of branches, and whether all inputs were handled.
+
+    Args:
+        target: the decoder.
+        executions: at least; the last process may exceed them by some.
+        seed: of the changes of inputs.
+        environment: variables of the processes, in addition to those of this one.
+        keep: add inputs that reach new branches to the corpus.
+    """
     corpus = CORPUS / target.name
     corpus.mkdir(exist_ok=True)
     log = FOUND / f"{target.name}.log"
@@ -70,7 +91,8 @@ def fuzz(target: Target, executions: int, seed: int, *, keep: bool) -> tuple[int
         while executed < executions and ended == 0:
             runs = min(executions - executed, PROCESS_EXECUTIONS_MAX)
             run = (f"-runs={runs}", f"-seed={seed + executed}", "-print_final_stats=1")
-            ended = _work(target, log, *bounds, *run, f"-artifact_prefix={FOUND}/{target.name}-", folder, corpus)
+            found = f"-artifact_prefix={FOUND}/{target.name}-"
+            ended = _work(target, log, environment, *bounds, *run, found, folder, corpus)
             text = log.read_text(encoding="utf-8", errors="replace")
             done = _EXECUTED.search(text)
             # Without statistics it did not start.
@@ -78,21 +100,25 @@ def fuzz(target: Target, executions: int, seed: int, *, keep: bool) -> tuple[int
             executed += int(done[1]) if done else 0
             covered = max([covered, *map(int, _COVERED.findall(text))])
         if keep and ended == 0:
-            _keep(target, corpus, folder)
+            _keep(target, corpus, folder, environment)
     return executed, covered, ended == 0
 
 
-def _work(target: Target, log: Path, *arguments: str | Path) -> int:
+def _work(target: Target, log: Path, environment: Mapping[str, str], *arguments: str | Path) -> int:
     command = [sys.executable, "-m", "tests.fuzz.worker", target.name, *map(str, arguments)]
     with log.open("wb") as output:
-        return subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, check=False).returncode
+        done = subprocess.run(
+            command, stdout=output, stderr=subprocess.STDOUT, check=False, env={**os.environ, **environment}
+        )
+    return done.returncode
 
 
-def _keep(target: Target, corpus: Path, found: Path) -> None:
+def _keep(target: Target, corpus: Path, found: Path, environment: Mapping[str, str]) -> None:
     """Replace the corpus with the smallest inputs that together reach every branch, and the seeds."""
     with tempfile.TemporaryDirectory() as name:
         merged = Path(name)
-        _work(target, FOUND / f"{target.name}-merge.log", "-merge=1", f"-max_len={SIZE_MAX}", merged, corpus, found)
+        log = FOUND / f"{target.name}-merge.log"
+        _work(target, log, environment, "-merge=1", f"-max_len={SIZE_MAX}", merged, corpus, found)
         inputs = sorted((path.read_bytes() for path in merged.iterdir()), key=lambda data: (len(data), data))[:KEPT_MAX]
     for path in corpus.iterdir():
         path.unlink()

@@ -1,7 +1,7 @@
 """The native module: for any bytes it gives what its reference in Python gives.
 
-Under a fuzzer the module itself has no branches that are seen; `tests/fuzz/test_sanitized_kernels.py` runs this with
-address and undefined-behaviour checks.
+`make fuzz` sees the branches of the module itself only where there is clang (`instrumented`);
+`tests/fuzz/test_sanitized_kernels.py` runs this with address and undefined-behaviour checks of any compiler.
 """
 
 import ctypes

@@ -6,13 +6,12 @@ For a module with checks of addresses and of undefined behaviour: those end the 
 import os
 import sys
 import tempfile
-from importlib.machinery import ExtensionFileLoader
-from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from random import Random
 
 from dledger import native
 from tests.fuzz import columns, kernels, record_kernels
+from tests.fuzz.instrumented import use_module
 from tests.fuzz.mutation import changed_inputs
 
 SEED = 1
@@ -28,9 +27,7 @@ NAMES = ("a", "b", "missing", "folder", "folder/a", "a/b", "a\0", 7, "long" * 99
 def main() -> None:
     """Run kept inputs, and as many changed ones as wanted, of each target; fewer of those that take long."""
     path, count = sys.argv[1:]
-    spec = spec_from_loader("dledger.native._kernels", ExtensionFileLoader("dledger.native._kernels", path))
-    native.kernels = module_from_spec(spec)
-    spec.loader.exec_module(native.kernels)
+    use_module(path)
     for target in (*kernels.TARGETS, *record_kernels.TARGETS, *columns.TARGETS):
         kept, wanted = target.corpus(), int(count) // _SLOWER_BY.get(target.name, 1)
         for number, data in enumerate([*kept, *changed_inputs(kept, Random(f"{SEED} sanitized"), wanted)]):

@@ -71,6 +71,38 @@ def test_a_scraper_gets_all_metrics(registry, address):
         assert scraped(address, "POST")[0] == 405
 
 
+@pytest.mark.parametrize(
+    "accepted",
+    [
+        "application/openmetrics-text;version=1.0.x",
+        "text/plain; version=1.0.*",
+        "application/openmetrics-text;version=" + "9" * 5_000,
+        "application/openmetrics-text;version=2.\nset-cookie: a=b",
+    ],
+    ids=["no number", "a star", "a long number", "another line"],
+)
+def test_a_scraper_that_accepts_no_known_version_gets_the_oldest_format(registry, address, accepted):
+    """The library that chooses the format fails for some of these, and repeats others in the head of the response."""
+    with metrics_page(address, registry), connected(address) as connection:
+        connection.sendall(b"GET /metrics HTTP/1.1\r\nAccept: " + accepted.encode() + b"\r\n\r\n")
+        with connection.makefile("rb") as answer:
+            head = answer.read().partition(b"\r\n\r\n")[0]
+
+    assert head.startswith(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n")
+    assert b"set-cookie" not in head
+
+
+@pytest.mark.parametrize("accepted", ["application/openmetrics-text;version=1.0.0;q=0.5", "text/plain;version=1.0.0"])
+def test_a_scraper_gets_the_format_that_it_accepts(registry, address, accepted):
+    connection = http.client.HTTPConnection(address.host, address.port, PATIENCE_S)
+    with metrics_page(address, registry):
+        connection.request("GET", "/metrics", headers={"Accept": f"x/y;version=7,{accepted}"})
+        kind = connection.getresponse().getheader("Content-Type")
+        connection.close()
+
+    assert kind.startswith(accepted.partition(";")[0] + "; version=1.0.0;")
+
+
 def test_silent_connections_cost_no_thread_and_delay_no_others(registry, address):
     with metrics_page(address, registry):
         threads = threading.active_count()
