@@ -48,8 +48,7 @@ def main() -> int:
         print(f"native code: not instrumented: {native}", flush=True)
         native = {}
     failed, total = [], 0
-    # No fewer than wanted, all together.
-    wanted = -(-options.executions // len(chosen))
+    wanted = executions_of_each(options.executions, len(chosen))
     for target in chosen:
         begin_s = time.monotonic()
         environment = native if target.name in NATIVE else {}
@@ -65,6 +64,11 @@ def main() -> int:
         )
     print(f"{len(chosen)} targets, {total:,} executions, seed {options.seed}, {len(failed)} with findings", *failed)
     return 1 if failed else 0
+
+
+def executions_of_each(executions: int, targets_count: int) -> int:
+    """Return the executions of each target, so that all together have no fewer than `executions`."""
+    return -(-executions // targets_count)
 
 
 def fuzz(

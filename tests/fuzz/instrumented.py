@@ -40,7 +40,7 @@ def build_instrumented(folder: Path) -> dict[str, str] | str:
     if fault is not None:
         return str(fault)
     # Each object has its own block, so that a byte beyond one is noticed; what Python itself never frees is no leak.
-    options = {"ASAN_OPTIONS": "detect_leaks=0", "PYTHONMALLOC": "malloc"}
+    options = {"ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1", "PYTHONMALLOC": "malloc"}
     return {MODULE_VARIABLE: str(module), "LD_PRELOAD": str(library), **options}
 
 

@@ -4,6 +4,8 @@ from random import Random
 
 import pytest
 
+from tests.fuzz.__main__ import executions_of_each
+from tests.fuzz.instrumented import build_instrumented
 from tests.fuzz.mutation import changed_inputs
 from tests.fuzz.target import CORPUS
 from tests.fuzz.targets import TARGETS
@@ -28,3 +30,13 @@ def test_decoder_handles_kept_and_changed_inputs(target):
 def test_every_corpus_belongs_to_a_target_and_is_small():
     assert {path.name for path in CORPUS.iterdir()} == set(TARGETS)
     assert sum(path.stat().st_size for path in CORPUS.glob("*/*")) < 256 << 10
+
+
+def test_all_targets_together_have_no_fewer_executions_than_wanted():
+    assert [executions_of_each(10, count) * count for count in (1, 3, 4, 10, 11)] == [10, 12, 12, 10, 11]
+
+
+def test_fuzzer_reports_why_native_code_is_not_instrumented(tmp_path, monkeypatch):
+    monkeypatch.setenv("CLANG", str(tmp_path / "missing"))
+    assert isinstance(build_instrumented(tmp_path), str)
+    assert not list(tmp_path.iterdir())
