@@ -28,6 +28,7 @@ from store.model.message import Message, QueueKey, StoredMessage
 from store.model.message_columns import MessageColumns
 from store.model.sys_flag import INNER_BATCH
 from store.model.tag_filter import TagFilter
+from store.queues.merge_by_offset import at_once
 from store.queues.offset_by_time import Boundary, StoreTimestampOf, first_time_from, offset_by_time
 from store.queues.offsets import QueueOffsets
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from store.fs.ports import Files
     from store.model.config import MessageStoreConfig
     from store.queues.consume_queue import ConsumeQueue
+    from store.queues.merge_by_offset import Steps
 
 # Largest number of messages in one put.
 PUT_MESSAGES_MAX = 4096
@@ -279,10 +281,20 @@ class MessageStore:
         Raises:
             IllegalRequest: a count below 1.
         """
+        return at_once(self._query.by_key(topic, key, count_max, begin_ms, end_ms))
+
+    def query_by_key_steps(
+        self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
+    ) -> Steps[QueryResult]:
+        """Return the same as `query_by_key`, in steps for an event loop."""
         return self._query.by_key(topic, key, count_max, begin_ms, end_ms)
 
     def query_by_unique_key(self, topic: str, key: str, count_max: int = 32) -> QueryResult:
         """Return the messages of a topic that have `key` as UNIQ_KEY; the arguments are those of `query_by_key`."""
+        return at_once(self._query.by_unique_key(topic, key, count_max))
+
+    def query_by_unique_key_steps(self, topic: str, key: str, count_max: int) -> Steps[QueryResult]:
+        """Return the same as `query_by_unique_key`, in steps for an event loop."""
         return self._query.by_unique_key(topic, key, count_max)
 
     def message_by_id(self, message_id: str) -> StoredMessage | None:

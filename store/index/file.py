@@ -34,6 +34,7 @@ import numpy as np
 from store.errors import CorruptData
 from store.fs.struct_type import numpy_type
 from store.index.chains import link, time_difference, time_differences
+from store.index.query_steps import QUERY_ITEMS_MAX, STEP_ITEMS, QuerySteps, drained
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -71,8 +72,6 @@ _ALLOCATE_AHEAD_BYTES = 1 << 20
 FEW_ITEMS_MAX = 32
 # Items processed together: bounds the memory of checks and of rebuilding slots.
 CHUNK_ITEMS = 1 << 16
-# Steps of one query in one file: a third of a second. Only a key of more than a million messages needs more.
-_STEPS_MAX = 1 << 20
 # One changed bit of a header's time is not detected if it moves all items by less than a second.
 _UNDETECTED_MS_MAX = 999
 
@@ -123,10 +122,12 @@ class Hits(NamedTuple):
     Attributes:
         physical_offsets: newest first.
         fault: position and reason of the end of a broken chain; None: it was followed to its end.
+        items: number of items that were read.
     """
 
     physical_offsets: list[int]
     fault: CorruptData | None
+    items: int
 
 
 class IndexFile:
@@ -454,7 +455,13 @@ class IndexFile:
     # --------------------------------------------------------------------------------------------------- querying
 
     def query(self, key_hash: int, begin: int, end: int, count_max: int) -> Hits:
-        """Return messages with a key of this hash, newest first.
+        """Return the same as `query_steps`, at once."""
+        return drained(self.query_steps(key_hash, begin, end, count_max, QUERY_ITEMS_MAX))
+
+    def query_steps(self, key_hash: int, begin: int, end: int, count_max: int, items_max: int) -> QuerySteps[Hits]:
+        """Return messages with a key of this hash, newest first; yields after each `STEP_ITEMS` items.
+
+        The steps must not be continued after the file was truncated, removed or closed.
 
         Items have whole seconds only, so messages stored up to two seconds outside of the range may be among them. So
         may messages of items whose time is not between those of their neighbours, as after one changed bit; if the
@@ -465,6 +472,7 @@ class IndexFile:
             begin: milliseconds since 1970.
             end: inclusive.
             count_max: largest number of messages.
+            items_max: largest number of items that are read.
         """
         view, unpack, items_begin = self.file.view(), ITEM.unpack_from, self._layout.items_begin
         header, is_timed = self.header, self.are_times_certain
@@ -474,11 +482,16 @@ class IndexFile:
         number: int = SLOT.unpack_from(view, position)[0] if self._slots is None else int(self._slots[slot])
         found: list[int] = []
         # Item numbers must decrease along a chain, so even a damaged chain ends.
-        newer, steps_left = header.next_item, _STEPS_MAX
+        newer, items = header.next_item, 0
         while number and len(found) < count_max:
-            if not 0 < number < newer or not steps_left:
-                what = f"an item number below {newer}" if steps_left else f"a chain of at most {_STEPS_MAX} items"
-                return Hits(found, CorruptData(self.file.path, position, what, f"{number}"))
+            if items >= items_max:
+                break
+            if not 0 < number < newer:
+                what = f"an item number below {newer}"
+                return Hits(found, CorruptData(self.file.path, position, what, f"{number}"), items)
+            items += 1
+            if not items % STEP_ITEMS:
+                yield
             item_position = items_begin + ITEM_SIZE * number
             item_hash, physical_offset, difference, previous = unpack(view, item_position)
             # The time of item 1 is relative to the previous file; its message's time is the file's start.
@@ -488,8 +501,7 @@ class IndexFile:
             if item_hash == key_hash and (not is_timed or time <= newest or not self._is_in_order(number)):
                 found.append(physical_offset)
             newer, number, position = number, previous, item_position + ITEM_SIZE - SLOT_SIZE
-            steps_left -= 1
-        return Hits(found, None)
+        return Hits(found, None, items)
 
 
 def _sound_count(items: IndexItems, begin: int, last: int, physical_offset: int) -> int:

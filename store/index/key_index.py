@@ -21,6 +21,7 @@ from store.errors import CorruptData, WrongFileSize
 from store.fs.flush_tickets import DerivedFilesTicket, DerivedFlushProgress, Dispatched
 from store.fs.sync_tickets import flush_all
 from store.index.file import Header, Hits, IndexFile, IndexLayout
+from store.index.query_steps import QUERY_ITEMS_MAX, QuerySteps, drained
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,11 +41,13 @@ class KeyHits(NamedTuple):
     Attributes:
         physical_offsets: newest first. Only hashes were compared, and whole seconds: messages with other keys, or
             stored outside of the range (`IndexFile.query`), may be among them.
-        faults: chains that were abandoned because they are broken, or do not end.
+        faults: chains that were abandoned because they are broken.
+        is_complete: False: the query ended early, because it read `QUERY_ITEMS_MAX` items, or files were cut meanwhile.
     """
 
     physical_offsets: list[int]
     faults: Sequence[CorruptData]
+    is_complete: bool
 
 
 class KeyIndex:
@@ -58,6 +61,7 @@ class KeyIndex:
 
     __slots__ = (
         "_changed",
+        "_cuts",
         "_directory",
         "_dispatched",
         "_file_system",
@@ -76,6 +80,8 @@ class KeyIndex:
         self._layout = layout
         # Oldest first; only the last one is appended to.
         self._files: list[IndexFile] = []
+        # How often files were truncated, removed or closed: a query that began before must not continue.
+        self._cuts = 0
         # The last message, and the number of its keys in the index. None: unknown until the next append determines it.
         self._last: tuple[int, int] | None = None
         # By path, both subsets of `_files`: files with items since the last flush began; files with an unsynced header.
@@ -290,6 +296,7 @@ class KeyIndex:
             The offset at which dispatch must continue so that no item is missing: `physical_offset`, or less if a file
             was damaged.
         """
+        self._cuts += 1
         is_whole = self._remove_from_unfilled(physical_offset)
         while self._files:
             last = self._files[-1]
@@ -335,6 +342,7 @@ class KeyIndex:
         self._forget_flushes(Dispatched())
 
     def _remove(self, file: IndexFile) -> None:
+        self._cuts += 1
         path = file.file.path
         self._changed.pop(path, None)
         self._unsynced_headers.pop(path, None)
@@ -399,14 +407,26 @@ class KeyIndex:
 
     def close(self) -> None:
         """Close all files without syncing them."""
+        self._cuts += 1
         for file in self._files:
             file.file.close()
         self._files.clear()
 
     # --------------------------------------------------------------------------------------------------- querying
 
+    @property
+    def cuts(self) -> int:
+        """How often files were truncated, removed or closed."""
+        return self._cuts
+
     def query(self, key_hash: int, begin: int, end: int, count_max: int) -> KeyHits:
-        """Return messages with a key of this hash stored in `[begin, end]`, newest first.
+        """Return the same as `query_steps`, at once."""
+        return drained(self.query_steps(key_hash, begin, end, count_max))
+
+    def query_steps(self, key_hash: int, begin: int, end: int, count_max: int) -> QuerySteps[KeyHits]:
+        """Return messages with a key of this hash stored in `[begin, end]`, newest first; yields every few items.
+
+        Items may be appended between steps; if files are cut, the query ends there.
 
         Args:
             key_hash: `store.model.java_hash.key_hash`.
@@ -418,19 +438,33 @@ class KeyIndex:
         """
         found: list[int] = []
         faults: list[CorruptData] = []
-        for file in reversed(self._files):
+        items_left, cuts = QUERY_ITEMS_MAX, self._cuts
+        for file in reversed(self._files.copy()):
             if len(found) >= count_max:
                 break
+            if items_left <= 0:
+                return KeyHits(found, faults, is_complete=False)
             if file.is_empty or file.is_newer_than(end):
                 continue
             if file.is_older_than(begin):
                 break
-            hits: Hits = file.query(key_hash, begin, end, count_max - len(found))
+            steps = file.query_steps(key_hash, begin, end, count_max - len(found), items_left)
+            hits: Hits | None = None
+            while hits is None:
+                try:
+                    next(steps)
+                except StopIteration as ended:
+                    hits = ended.value
+                    continue
+                yield
+                if self._cuts != cuts:
+                    return KeyHits(found, faults, is_complete=False)
+            items_left -= hits.items
             found += hits.physical_offsets
             faults += [hits.fault] if hits.fault is not None else []
             if file.begins_before(begin):
                 break
-        return KeyHits(found, faults)
+        return KeyHits(found, faults, is_complete=items_left > 0)
 
 
 def _is_expired(file: IndexFile, following: IndexFile, log_begin: int) -> bool:

@@ -301,6 +301,17 @@ def test_key_of_the_same_hash_is_not_returned(opened):
     assert numbers(store.messages.query_by_key("TopicTest", "BB")) == [1, 2]
 
 
+def test_each_record_of_a_shared_hash_is_read_in_a_step_of_its_own(opened):
+    """Counts the steps: an event loop runs other tasks between them."""
+    store = opened()
+    store.messages.put_many([numbered(number, keys="BB") for number in range(20)])
+    store.dispatch()
+
+    steps = store.messages.query_by_key_steps("TopicTest", "Aa", 32, 0, 1 << 60)
+
+    assert sum(1 for _ in steps) == 20
+
+
 def test_query_by_time_is_exact(opened, clock):
     store = opened()
     for number in range(10):
