@@ -47,7 +47,8 @@ class _PutTimes:
     p99_ms: float
 
 
-def _place(number: int, queues: int) -> tuple[str, int]:
+def place_of(number: int, queues: int) -> tuple[str, int]:
+    """Return topic and queue id of message `number` of a load on `queues` queues in turn."""
     topic, queue_id = divmod(number % queues, _QUEUES_A_TOPIC)
     return f"queues-{queues}-{topic}", queue_id
 
@@ -70,7 +71,7 @@ def p99_ratio(
     """
     p99s_ms = []
     for count in (FEW_QUEUES, queues):
-        _set_topics(cluster, count)
+        set_topics(cluster, count)
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             times = runner.run(_put_times(cluster.endpoints, count, body_size, max(seconds, MEASURED_S_MIN)))
         progress(f"{count} queues: p50 {times.p50_ms:.1f} ms, p99 {times.p99_ms:.1f} ms")
@@ -78,13 +79,13 @@ def p99_ratio(
     return p99s_ms[1] / p99s_ms[0]
 
 
-def _set_topics(cluster: LocalCluster, queues: int) -> None:
+def set_topics(cluster: LocalCluster, queues: int) -> None:
     """Create the topics for `queues` queues on a broker."""
     with BrokerCalls(cluster.endpoint_of(cluster.wait_for_leader()), _DEADLINE_S) as calls:
         for first in range(0, queues, _QUEUES_A_TOPIC):
             count = min(_QUEUES_A_TOPIC, queues - first)
             topic = pb.Topic(
-                name=_place(first, queues)[0], read_queues=count, write_queues=count, permission=_READ_AND_WRITE
+                name=place_of(first, queues)[0], read_queues=count, write_queues=count, permission=_READ_AND_WRITE
             )
             calls.ask(lambda stub: stub.SetTopic, pb.SetTopicRequest(topic=topic))
 
@@ -95,7 +96,7 @@ async def _put_times(endpoints: str, queues: int, body_size: int, seconds: float
     async with Producer(endpoints, **PATIENT) as producer:
         for first in range(0, queues, _FIRST_PUTS):
             numbers = range(first, min(first + _FIRST_PUTS, queues))
-            await asyncio.gather(*(_put(producer, _place(number, queues), body) for number in numbers))
+            await asyncio.gather(*(_put(producer, place_of(number, queues), body) for number in numbers))
         # The first write creates the files.
         await _puts(producer, queues, body, MEASURED_S_MIN)
         waits_s = sorted(await _puts(producer, queues, body, seconds))
@@ -110,7 +111,7 @@ async def _puts(producer: AsyncProducer, queues: int, body: bytes, seconds: floa
         async with asyncio.TaskGroup() as group:
             for number in range(max(int(seconds * PUTS_A_SECOND), 1)):
                 await asyncio.sleep(max(due - time.perf_counter(), 0))
-                puts.append(group.create_task(_put(producer, _place(number, queues), body)))
+                puts.append(group.create_task(_put(producer, place_of(number, queues), body)))
                 due += 1 / PUTS_A_SECOND
     return [put.result() for put in puts]
 
