@@ -25,6 +25,15 @@ WORKERS ?= 2
 # make test: tests at a time. They mostly wait, so three of them keep two cores busy.
 AT_A_TIME ?= 3
 
+# make bench-shape: axes to measure (empty: all); seconds of a point; runs of each point; the largest log; minutes of
+# full load; a file whose other axes are kept. make bench-shape-draw: the file to draw.
+AXES ?=
+SECONDS ?= 3
+RUNS ?= 3
+LOG_GIB ?= 1
+MINUTES ?= 2
+FILE ?=
+
 SECURELY = $(if $(filter-out 0,$(SECURE)),--secure)
 
 VENV := .venv
@@ -65,7 +74,7 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test check lint format type contracts collected proto verify-proto advisories spark waiting computing unit scenarios sim sim-shell sim-long sim-coverage crashpoints bit-flips stalls mutants mutants-blind chaos \
-	fuzz interop bench bench-spark docs wheel wheel-client lock audit \
+	fuzz interop bench bench-spark bench-shape bench-shape-draw docs wheel wheel-client lock audit \
 	cluster-up cluster-down cluster-status clean distclean
 
 ##@ Start here
@@ -206,6 +215,12 @@ bench: $(READY) ## Measure three nodes, the message store, and a broker: speed, 
 
 bench-spark: $(READY) ## Measure the data pipeline (needs Java): each figure beside its target, and JSON in bench/
 	@$(BIN)/python scripts/bench_spark.py
+
+bench-shape: $(READY) ## Measure throughput, latency and CPU over sizes and numbers (AXES="body nodes" SECONDS=3 RUNS=3 LOG_GIB=1 MINUTES=2); JSON in bench/
+	@$(BIN)/python scripts/shape/bench_shape.py $(AXES) --seconds "$(SECONDS)" --runs "$(RUNS)" --log-gib "$(LOG_GIB)" --minutes "$(MINUTES)" $(if $(FILE),--into "$(FILE)")
+
+bench-shape-draw: $(READY) ## Draw its plots and write its tables into docs/ (FILE=bench/shape-....json; default: the newest)
+	@$(BIN)/python scripts/shape/draw_shape.py "$(or $(FILE),$(lastword $(sort $(wildcard bench/shape-*.json))))"
 
 ##@ Documentation
 

@@ -1,4 +1,7 @@
-"""Measures appends to a log of raw entries by concurrent callers of one client: a point of most axes."""
+"""Measures appends to a log of raw entries by concurrent callers of one client: a point of most axes.
+
+The clients of all axes are opened here. They are patient, so that a stall of the machine is part of the latencies.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,9 @@ from shape_figures import point_between
 from shape_group import running_group
 from shape_load import LoadTimes, closed_loop
 
+from cluster.bench.group_queues import PATIENT
 from cluster.bench.workloads import first_failure
+from cluster.client.producer.producer import Producer
 from dledger.client import AsyncLogClient
 from dledger.event_loop import new_event_loop
 
@@ -23,9 +28,11 @@ if TYPE_CHECKING:
     from shape_group import Group
     from shape_load import Window
 
+    from cluster.client.producer.async_producer import AsyncProducer
+
 BODY_SIZE_BYTES: Final = 1024
 CALLERS: Final = 64
-# Above the nodes' own limits, so that a stall of the machine is part of the latencies.
+# Above the nodes' own limits.
 _ANSWER_TIMEOUT_S: Final = 25.0
 _DEADLINE_S: Final = 50.0
 _FILL_CALLERS: Final = 8
@@ -47,6 +54,13 @@ async def log_client(group: Group) -> AsyncIterator[AsyncLogClient]:
         yield client
 
 
+@asynccontextmanager
+async def broker_client(group: Group) -> AsyncIterator[AsyncProducer]:
+    """Open a producer of a broker, without compression."""
+    async with Producer(group.cluster.endpoints, **PATIENT) as producer:
+        yield producer
+
+
 def measure_new_log(
     plan: Plan, *, x: float, run: int, callers: int = CALLERS, body_size_bytes: int = BODY_SIZE_BYTES, nodes: int = 3
 ) -> Point:
@@ -54,7 +68,8 @@ def measure_new_log(
 
     Args:
         plan: the settings.
-        x, run: of the point.
+        x: value of the axis.
+        run: number of the run.
         callers: number of callers, each of which waits for its answer before the next append.
         body_size_bytes: size of every body.
         nodes: number of nodes.

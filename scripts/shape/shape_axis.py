@@ -64,8 +64,8 @@ class Axis:
     reports_itself: bool = False
 
 
-# An estimate for the disk that is above what three nodes on one machine write.
-_BYTES_A_SECOND_MAX = 600_000_000
+# An estimate for the disk that is above what three nodes on one machine write with bodies of 1 KiB.
+_BYTES_A_SECOND_MAX = 200_000_000
 
 
 def bytes_of_a_point(plan: Plan) -> int:

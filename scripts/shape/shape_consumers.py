@@ -12,9 +12,8 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from shape_appends import BODY_SIZE_BYTES
+from shape_appends import BODY_SIZE_BYTES, broker_client
 from shape_axis import Axis, bytes_of_a_point
-from shape_broker import patient_producer
 from shape_figures import Calls, point_between
 from shape_group import running_group
 
@@ -70,7 +69,7 @@ def _measure(plan: Plan) -> Iterator[Point]:
 async def _fill(group: Group, count: int) -> None:
     messages = [OutgoingMessage(_FULL_TOPIC, bytes(BODY_SIZE_BYTES))] * _FILL_BATCH
     left = -(-count // _FILL_BATCH)
-    async with patient_producer(group) as producer:
+    async with broker_client(group) as producer:
 
         async def fill() -> None:
             nonlocal left
@@ -152,7 +151,7 @@ async def _tail(plan: Plan, group: Group, count: int) -> CallTimes:
         await producer.flush()
         return began + plan.warm_up_s
 
-    async with patient_producer(group) as producer:
+    async with broker_client(group) as producer:
         # It creates the topic, and each consumer begins with a message.
         await producer.send(_NEW_TOPIC, bytes(BODY_SIZE_BYTES))
         async with _open_consumers(group, count, _NEW_TOPIC) as consumers:

@@ -132,7 +132,10 @@ class Point:
         Raises:
             TypeError: a field is unknown or missing.
         """
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()})
+        given: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()
+        }
+        return cls(**given)
 
     def as_object(self) -> dict[str, object]:
         """Return it for JSON."""
@@ -222,6 +225,11 @@ def spread_of(points: Iterable[Point], figure: Callable[[Point], float | None]) 
     """Return the spread of a figure over the points that have it; None: none has."""
     values = [value for point in points if (value := figure(point)) is not None]
     return Spread(median(values), min(values), max(values)) if values else None
+
+
+def latency_at(share: float) -> Callable[[Point], float | None]:
+    """Return the figure of a latency for one of `SHARES`."""
+    return lambda point: point.latency_ms(share)
 
 
 def by_x(points: Iterable[Point], series: str = "") -> dict[float, list[Point]]:

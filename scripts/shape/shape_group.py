@@ -66,7 +66,7 @@ def check_space(folder: Path, needed_bytes: int, what: str) -> None:
 
 
 def free_bytes(folder: Path) -> int:
-    """Return the bytes that a measurement may use: some are kept free, and the disk is never filled; may be negative."""
+    """Return the bytes that a measurement may use, less than are free; negative if the disk is too full."""
     status = os.statvfs(folder)
     free = status.f_bavail * status.f_frsize
     usable = (status.f_blocks - status.f_bfree) * status.f_frsize + free

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _GIB: Final = 1 << 30
 _NODES: Final = 3
-# The size of an entry on the disk with its unit in the index, as a multiple of its body of 1 KiB; and the file in advance.
+# The size of an entry on the disk with its index, as a multiple of its body of 1 KiB; and the file in advance.
 _ENTRY_RATIO: Final = 1.1
 _FILE_BYTES: Final = 300 << 20
 

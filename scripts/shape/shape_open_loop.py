@@ -10,9 +10,8 @@ import os
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
-from shape_appends import BODY_SIZE_BYTES, CALLERS, log_client
+from shape_appends import BODY_SIZE_BYTES, CALLERS, broker_client, log_client
 from shape_axis import Axis, bytes_of_a_point
-from shape_broker import patient_producer
 from shape_figures import point_between
 from shape_group import running_group
 from shape_load import LoadTimes, closed_loop, open_loop
@@ -55,7 +54,7 @@ async def _call_of(group: Group, series: str) -> AsyncIterator[Call]:
         async with log_client(group) as client:
             yield lambda: client.append_many((body,))
     else:
-        async with patient_producer(group) as producer:
+        async with broker_client(group) as producer:
             yield lambda: producer.send(_TOPIC, body)
 
 

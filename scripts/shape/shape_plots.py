@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
-from shape_figures import SHARES, by_x, series_of, spread_of
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from shape_figures import SHARES, by_x, latency_at, series_of, spread_of
 from shape_views import VIEWS, View
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ _STYLE: Final[Any] = {
     "legend.frameon": False,
     "legend.fontsize": 9,
 }
+# Above the highest value, for the legend.
+_SPACE: Final = 1.15
 _WIDTH: Final = 11.0
 _HEIGHT: Final = 3.3
 # A latency axis with ticks at 99 %, 99.9 % and so on: x = 1 / (1 - share).
@@ -55,9 +57,9 @@ _TARGET_PERCENT: Final = 50
 _IDLE_TARGET_PERCENT: Final = 1.0
 
 _LATENCIES: Final[tuple[Curve, ...]] = (
-    ("p99.9", lambda point: point.latency_ms(0.999)),
-    ("p99", lambda point: point.latency_ms(0.99)),
-    ("p50", lambda point: point.latency_ms(0.5)),
+    ("p99.9", latency_at(0.999)),
+    ("p99", latency_at(0.99)),
+    ("p50", latency_at(0.5)),
 )
 _COSTS: Final[tuple[Curve, ...]] = (
     ("leader", lambda point: point.leader_us),
@@ -152,9 +154,11 @@ def _label_values(axes: Axes, view: View, values: Sequence[float], places: Seque
 
 
 def _plain_ticks(axes: Axes) -> None:
-    """Write numbers instead of powers of ten."""
+    """Write numbers instead of powers of ten, also between these."""
+    if axes.get_yscale() == "log":
+        axes.yaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5), numticks=12))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.yaxis.set_minor_locator(NullLocator())
 
 
 def _open_loop(view: View, points: Sequence[Point]) -> Figure:
@@ -171,7 +175,7 @@ def _open_loop(view: View, points: Sequence[Point]) -> Figure:
     places = [1 / (1 - share) for share in _TAIL_SHARES]
     for number, name in enumerate(names):
         chosen = [point for point in points if point.series == name and point.x == _TARGET_PERCENT]
-        found = [spread_of(chosen, lambda point, share=share: point.latency_ms(share)) for share in _TAIL_SHARES]
+        found = [spread_of(chosen, latency_at(share)) for share in _TAIL_SHARES]
         shown = [(place, spread.median) for place, spread in zip(places, found, strict=True) if spread is not None]
         tail.plot([place for place, _ in shown], [median for _, median in shown], label=name, **_look(number))
     tail.set_title(f"at {_TARGET_PERCENT} % of the highest rate")
@@ -204,7 +208,7 @@ def _minutes(points: Sequence[Point]) -> Figure:
         memory.plot(minutes, values, label=label, color=_COLORS[number % 5], linestyle=_DASHES[number % 5])
     memory.set_ylabel("memory without mapped files, MiB")
     for axes in (rates, memory):
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, axes.get_ylim()[1] * _SPACE)
     for axes in (rates, latencies, memory):
         axes.set_xlabel("time, minutes")
         axes.set_xlim(0, minutes[-1])

@@ -11,9 +11,8 @@ import os
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
-from shape_appends import BODY_SIZE_BYTES, CALLERS
+from shape_appends import BODY_SIZE_BYTES, CALLERS, broker_client
 from shape_axis import Axis, bytes_of_a_point
-from shape_broker import patient_producer
 from shape_figures import point_between
 from shape_group import running_group
 from shape_load import LoadTimes, closed_loop
@@ -62,7 +61,7 @@ async def _load(plan: Plan, group: Group, queues: int) -> Window:
         windows.append(window)
         return True
 
-    async with patient_producer(group) as producer:
+    async with broker_client(group) as producer:
 
         async def send() -> None:
             topic, queue_id = place_of(next(numbers), queues)

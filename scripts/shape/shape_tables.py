@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from shape_figures import by_x, drift, series_of, spread_of
+from shape_figures import by_x, drift, latency_at, series_of, spread_of
 from shape_views import VIEWS, View
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def page_of(results: Results) -> str:
 def _section(title: str, note: str, name: str, results: Results, table: str) -> str:
     settings = results.settings[name]
     others = spread_of(results.points[name], lambda point: point.other_cores)
-    busy = f"; other programs used {number_text(others.median)} of {settings['cores']} cores" if others else ""
+    busy = f"; other programs used {others.median:.1f} of {settings['cores']} cores" if others else ""
     failure = f"\n\nThis axis did not end: {results.failures[name].splitlines()[0]}" if name in results.failures else ""
     measured = f"Measured on {settings['date']}{busy}."
     return f"### {title}\n\n{note} {measured}\n\n![{title}]({IMAGES}/{image_of(name)})\n\n{table}{failure}"
@@ -65,11 +65,16 @@ def _table(view: View, points: Sequence[Point]) -> str:
     """Return a row for each value: rate, latencies, and CPU time by process."""
     header = [view.first_column, view.rate, "lowest to highest"]
     header += ["p50, ms", "p99, ms", "p99.9, ms", "leader, µs", "each follower, µs", "client, µs", "all nodes, µs"]
+    if view.name == "body":
+        header.insert(2, "MB/s")
     rows = []
     for series in series_of(points):
         for x, group in by_x(points, series).items():
             name = f"{series}, {view.text_of(x)}" if series else view.text_of(x)
             rows.append([name, *_row(group)])
+            if view.name == "body":
+                rates = _median(group, lambda point: point.messages_s * point.x / 1e6)
+                rows[-1].insert(2, number_text(rates))
     lines = [_rows(header, rows)]
     if elections := sum(point.elections for point in points):
         lines.append(f"Elections during these measurements: {elections}. CPU times by process are then not exact.")
@@ -83,8 +88,8 @@ def _table(view: View, points: Sequence[Point]) -> str:
 
 def _row(group: Sequence[Point]) -> list[str]:
     rates = spread_of(group, lambda point: point.messages_s)
-    low_high = f"{number_text(rates.low)} to {number_text(rates.high)}" if rates else "-"
-    latencies = [_median(group, lambda point, share=share: point.latency_ms(share)) for share in _LATENCY_SHARES]
+    low_high = f"{number_text(rates.low)} to {number_text(rates.high)}" if rates and len(group) > 1 else "-"
+    latencies = [_median(group, latency_at(share)) for share in _LATENCY_SHARES]
     costs: list[Callable[[Point], float | None]] = [
         lambda point: point.leader_us,
         lambda point: point.follower_us,
@@ -117,7 +122,7 @@ def _minutes_table(points: Sequence[Point]) -> str:
     first, last = points[:quarter], points[-quarter:]
     figures: list[tuple[str, Callable[[Point], float | None]]] = [
         ("appends/s", lambda point: point.messages_s),
-        ("p99, ms", lambda point: point.latency_ms(0.99)),
+        ("p99, ms", latency_at(0.99)),
         ("CPU time of all nodes for a message, µs", lambda point: point.nodes_us),
         ("memory of the leader, MiB", lambda point: point.node_memory_mib[0]),
         ("memory of a follower, highest, MiB", lambda point: max(point.node_memory_mib[1:], default=None)),

@@ -67,8 +67,8 @@ VIEWS: Final = (
         "body",
         size_text,
         "log",
-        "64 callers of one client append to three nodes; at most 32 MiB are in flight, so 32 callers of 1 MiB, and 8 of "
-        "4 MiB (less the 56 bytes of an entry's header).",
+        "64 callers of one client append to three nodes; at most 32 MiB are in flight, so 32 callers of 1 MiB, and 8 "
+        "of 4 MiB (less the 56 bytes of an entry's header).",
     ),
     View(
         "callers",
@@ -77,8 +77,8 @@ VIEWS: Final = (
         "callers",
         count_text,
         "log",
-        "Bodies of 1 KiB, three nodes. A single fsync covers all appends that arrived during the one before, so the CPU "
-        "time of an append falls as their number grows.",
+        "Bodies of 1 KiB, three nodes. A single fsync covers all appends that arrived during the one before, so the "
+        "CPU time of an append falls as their number grows.",
     ),
     View(
         "log-size",
