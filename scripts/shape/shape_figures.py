@@ -46,7 +46,7 @@ class Reading:
 
 
 class Calls:
-    """The begin and the end of each call; for use by one thread."""
+    """The times at which each call began and ended; for use by one thread."""
 
     def __init__(self) -> None:
         self._began = array("d")
@@ -66,7 +66,7 @@ class Calls:
 
 @dataclass(frozen=True, slots=True)
 class CallTimes:
-    """The begin and the end of calls, in seconds of one clock."""
+    """The times at which calls began and ended, in seconds of one clock."""
 
     began_s: Floats
     ended_s: Floats

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 # How long calls may take beyond the measured time: nodes answer, or refuse, after 20 s.
 _LIMIT_S: Final = 60.0
-# Timers fire at whole milliseconds. A call that begins within two of its due time counts from its begin.
+# Timers fire at whole milliseconds: a call that begins at most two after its due time counts from when it began, not
+# from when it was due.
 _TIMER_S: Final = 0.002
 # Calls in flight of an open loop; others that are due wait, and their latency counts from their due time.
 IN_FLIGHT_MAX: Final = 20_000
@@ -54,7 +55,7 @@ class LoadTimes:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A measured time: readings at its begin and end, and its calls."""
+    """A measured time: the readings before and after it, and its calls."""
 
     before: Reading
     after: Reading

@@ -117,7 +117,7 @@ def nodes_ratio(points: Sequence[Point]) -> float | None:
 
 
 def _minutes_table(points: Sequence[Point]) -> str:
-    """Return what the load changed: rate, latency, CPU time and memory in its first and its last quarter."""
+    """Return the changes under load: rate, latency, CPU time and memory in its first and its last quarter."""
     quarter = max(len(points) // 4, 1)
     first, last = points[:quarter], points[-quarter:]
     figures: list[tuple[str, Callable[[Point], float | None]]] = [
