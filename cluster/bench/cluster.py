@@ -28,7 +28,7 @@ _SAMPLE_S = 0.1
 # Number of appends before the kill, so that the client knows the leader.
 _BEFORE_KILL = 50
 _CAUGHT_UP_S = 30.0
-_NODE_OPTIONS: dict[str, str | int] = {
+NODE_OPTIONS: dict[str, str | int] = {
     "mapped_file_size_for_entry_data": 256 << 20,
     "mapped_file_size_for_entry_index": 32 << 20,
 }
@@ -158,7 +158,7 @@ class Bench:
         self.folder.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix="nodes-", dir=self.folder))
         try:
-            with LocalCluster.create(folder, options={**_NODE_OPTIONS, "flush": self.flush}) as cluster:
+            with LocalCluster.create(folder, options={**NODE_OPTIONS, "flush": self.flush}) as cluster:
                 cluster.wait_for_leader()
                 yield cluster
         finally:

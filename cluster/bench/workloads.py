@@ -17,7 +17,7 @@ from dledger.client import AsyncLogClient, LogClient
 from dledger.event_loop import new_event_loop
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Awaitable, Callable, Iterator
 
 # Warm-up in seconds, in which connections are opened and buffers grow.
 WARM_UP_S = 0.5
@@ -74,7 +74,7 @@ class Load:
         return ordered[min(int(len(ordered) * share), len(ordered) - 1)] * 1e3 if ordered else 0.0
 
 
-class _Recorder:
+class Recorder:
     """Records the appends that end in the measured time."""
 
     def __init__(self, seconds: float, batch_entries: int) -> None:
@@ -98,7 +98,7 @@ def run_workload(workload: Workload, endpoints: str, group: str, seconds: float,
     """
     # Incompressible, so that no layer can save bytes by compression.
     bodies = [os.urandom(body_size_bytes) for _ in range(workload.batch_entries)]
-    recorder = _Recorder(seconds, workload.batch_entries)
+    recorder = Recorder(seconds, workload.batch_entries)
     if workload.is_blocking:
         _run_blocking(recorder, endpoints, group, bodies)
     else:
@@ -107,7 +107,7 @@ def run_workload(workload: Workload, endpoints: str, group: str, seconds: float,
     return recorder.load
 
 
-def _run_blocking(recorder: _Recorder, endpoints: str, group: str, bodies: list[bytes]) -> None:
+def _run_blocking(recorder: Recorder, endpoints: str, group: str, bodies: list[bytes]) -> None:
     clock = time.perf_counter
     with LogClient(endpoints, group=group) as client:
         while (began := clock()) < recorder.end:
@@ -124,16 +124,25 @@ def first_failure() -> Iterator[None]:
         raise failed.exceptions[0] from None
 
 
-async def _run_callers(recorder: _Recorder, callers: int, endpoints: str, group: str, bodies: list[bytes]) -> None:
+async def _run_callers(recorder: Recorder, callers: int, endpoints: str, group: str, bodies: list[bytes]) -> None:
     async with AsyncLogClient(endpoints, group=group) as client:
-        with first_failure():
-            async with asyncio.TaskGroup() as tasks:
-                for _ in range(callers):
-                    tasks.create_task(_call(recorder, client, bodies))
+        await call_until_end(recorder, callers, lambda: client.append_many(bodies))
 
 
-async def _call(recorder: _Recorder, client: AsyncLogClient, bodies: list[bytes]) -> None:
+async def call_until_end(recorder: Recorder, callers: int, append: Callable[[], Awaitable[object]]) -> None:
+    """Run callers, each of which appends again as soon as its append is acknowledged.
+
+    Raises:
+        Exception: the first failure of an append.
+    """
+    with first_failure():
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(callers):
+                tasks.create_task(_call(recorder, append))
+
+
+async def _call(recorder: Recorder, append: Callable[[], Awaitable[object]]) -> None:
     clock = time.perf_counter
     while (began := clock()) < recorder.end:
-        await client.append_many(bodies)
+        await append()
         recorder.record(began, clock())

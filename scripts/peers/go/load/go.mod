@@ -1,0 +1,3 @@
+module peers/load
+
+go 1.25.0
