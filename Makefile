@@ -22,6 +22,10 @@ BROKERS ?= 0
 SECURE ?=
 # make unit, sim, mutants, crashpoints: worker processes.
 WORKERS ?= 2
+# make bench-peers: rounds, seconds of a workload in each, and the systems beside ours; empty = all.
+ROUNDS ?= 3
+SECONDS ?= 3
+PEERS ?=
 # make test: tests at a time. They mostly wait, so three of them keep two cores busy.
 AT_A_TIME ?= 3
 
@@ -74,7 +78,7 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test check lint format type contracts collected proto verify-proto advisories spark waiting computing unit scenarios sim sim-shell sim-long sim-coverage crashpoints bit-flips stalls mutants mutants-blind chaos \
-	fuzz interop bench bench-spark bench-shape bench-shape-draw docs wheel wheel-client lock audit \
+	fuzz interop bench bench-peers bench-spark bench-shape bench-shape-draw docs wheel wheel-client lock audit \
 	cluster-up cluster-down cluster-status clean distclean
 
 ##@ Start here
@@ -212,6 +216,9 @@ bench: $(READY) ## Measure three nodes, the message store, and a broker: speed, 
 	@$(BIN)/dledger bench
 	@$(BIN)/dledger bench-store
 	@$(BIN)/dledger bench-broker
+
+bench-peers: $(READY) ## Measure ours, a floor without Raft, NATS, etcd (need Go) and DLedger (Java, Maven) in turn (ROUNDS=3 SECONDS=3 PEERS="floor etcd")
+	@$(BIN)/python scripts/peers/bench_peers.py --rounds $(ROUNDS) --seconds $(SECONDS) $(PEERS)
 
 bench-spark: $(READY) ## Measure the data pipeline (needs Java): each figure beside its target, and JSON in bench/
 	@$(BIN)/python scripts/bench_spark.py

@@ -144,7 +144,9 @@ def result_object(plan: Plan, samples: Sequence[Sample], skipped: dict[str, str]
                     "blank": SYSTEMS[name].blanks.get(workload),
                 }
             )
-    systems = {name: {"title": SYSTEMS[name].title, "acknowledges": SYSTEMS[name].acknowledges} for name in plan.systems}
+    systems = {
+        name: {"title": SYSTEMS[name].title, "acknowledges": SYSTEMS[name].acknowledges} for name in plan.systems
+    }
     options = {"rounds": plan.rounds, "seconds": plan.seconds, "body_size_bytes": plan.body}
     return {
         "options": options,
@@ -171,7 +173,7 @@ def show(plan: Plan, samples: Sequence[Sample], skipped: dict[str, str]) -> None
     for line in (*(f"{name}: skipped: {reason}" for name, reason in skipped.items()), *comparison.failures()):
         print(line)
     if others := comparison.other_cores():
-        print(f"cores that other programs used: {others.median:.2f} ({others.low:.2f}–{others.high:.2f})")
+        print(f"cores that other programs used: {others.median:.2f} ({others.low:.2f}-{others.high:.2f})")
 
 
 def _options() -> argparse.Namespace:

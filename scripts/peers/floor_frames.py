@@ -15,10 +15,13 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+# Takes the connection, and count, mark and body of a frame.
+OnFrame: TypeAlias = "Callable[[FrameProtocol, int, int, bytes], None]"
 
 HEAD: Final = struct.Struct(">IIQ")
 _SIZE: Final = struct.Struct(">I")
@@ -58,12 +61,15 @@ class FrameProtocol(asyncio.Protocol):
 
     def __init__(
         self,
-        on_frame: Callable[[FrameProtocol, int, int, bytes], None],
+        on_frame: OnFrame,
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
         self._on_frame = on_frame
         self._on_end = on_end
-        self._received = bytearray()
+        # Pieces of a frame that is not complete, their bytes, and the bytes that are needed to continue.
+        self._pieces: list[bytes] = []
+        self._received = 0
+        self._needed = HEAD.size
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -72,18 +78,24 @@ class FrameProtocol(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """Pass on the frames that are complete."""
-        received = self._received
-        received += data
+        """Pass on the frames that are complete; large ones arrive in many pieces, which are joined once."""
+        self._pieces.append(data)
+        self._received += len(data)
+        if self._received < self._needed:
+            return
+        received = b"".join(self._pieces) if len(self._pieces) > 1 else data
         position = 0
+        self._needed = HEAD.size
         while len(received) - position >= HEAD.size:
             size, count, mark = HEAD.unpack_from(received, position)
-            end = position + HEAD.size + size
-            if end > len(received):
+            begin = position + HEAD.size
+            if begin + size > len(received):
+                self._needed = HEAD.size + size
                 break
-            self._on_frame(self, count, mark, bytes(memoryview(received)[position + HEAD.size : end]))
-            position = end
-        del received[:position]
+            self._on_frame(self, count, mark, received[begin : begin + size])
+            position = begin + size
+        rest = received[position:]
+        self._pieces, self._received = [rest], len(rest)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  (the method of the base class)
         """Report the end."""

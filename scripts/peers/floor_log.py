@@ -55,15 +55,16 @@ def encode_entries(index: int, position: int, mark: int, bodies: Sequence[bytes]
 def read_entries(folder: Path) -> Iterator[tuple[int, int, bytes]]:
     """Yield index, mark and body of the entries in the files of a node, up to the first that is not whole."""
     for path in sorted(folder.glob("*.log")):
-        data = path.read_bytes()
-        position = 0
-        while position + ENTRY_HEADER.size <= len(data):
-            magic, size, index, _, _, mark, body_size, crc = ENTRY_HEADER.unpack_from(data, position)
-            body = data[position + ENTRY_HEADER.size : position + size]
-            if magic != _MAGIC or len(body) != body_size or crc32c.crc32c(body) != crc:
-                break
-            yield index, mark, body
-            position += size
+        # In small pieces: the rest of an allocated file is zeros.
+        with path.open("rb") as file:
+            while len(header := file.read(ENTRY_HEADER.size)) == ENTRY_HEADER.size:
+                magic, _, index, _, _, mark, body_size, crc = ENTRY_HEADER.unpack(header)
+                if magic != _MAGIC:
+                    break
+                body = file.read(body_size)
+                if len(body) != body_size or crc32c.crc32c(body) != crc:
+                    return
+                yield index, mark, body
 
 
 class FloorLog:

@@ -1,8 +1,8 @@
 """A node of the floor: what three processes of Python do at least for an append, without Raft.
 
-Node 0 is always the leader: it encodes entries, sends them to both followers, and acknowledges them once they are synced
-on a majority. There are no terms, elections, checks of followers or catch-up of nodes that were away; a follower that is
-not connected misses the entries. So its figures are a limit for comparisons, and it is no log to store data in.
+Node 0 is always the leader: it encodes entries, sends them to both followers, and acknowledges them once they are
+synced on a majority. There are no terms, elections, checks of followers or catch-up of nodes that were away; a follower
+that is not connected misses the entries. So its figures are a limit for comparisons, and it is no log to store data in.
 
     python floor_node.py NUMBER PORT,PORT,PORT FOLDER
 """
@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from floor_frames import HEAD, FrameProtocol, answer, bodies_of
+from floor_frames import HEAD, FrameProtocol, OnFrame, answer, bodies_of
 from floor_log import FloorLog, encode_entries
 
 from dledger.allocator import keep_large_blocks
@@ -34,7 +34,7 @@ class Follower:
         self._log = FloorLog(folder, self._answer)
         self._leader: FrameProtocol | None = None
 
-    def on_frame(self, connection: FrameProtocol, _count: int, mark: int, body: bytes) -> None:
+    def on_push(self, connection: FrameProtocol, _count: int, mark: int, body: bytes) -> None:
         """Write a push of the leader."""
         self._leader = connection
         self._log.add(body, mark)
@@ -107,9 +107,9 @@ async def serve(number: int, ports: list[int], folder: Path) -> None:
         leader = Leader(folder)
         for other in (1, 2):
             await _connect(leader, other, ports[other])
-        on_frame = leader.on_request
+        on_frame: OnFrame = leader.on_request
     else:
-        on_frame = Follower(folder).on_frame
+        on_frame = Follower(folder).on_push
     server = await asyncio.get_running_loop().create_server(lambda: FrameProtocol(on_frame), _LOOPBACK, ports[number])
     await server.serve_forever()
 

@@ -1,7 +1,7 @@
 """Drives this project or the floor with one workload, by the options and the output of the drivers of other systems.
 
-It writes the lines "begin" and "end" around the measured time, then "result" with the figures in JSON. For a failover it
-writes "ready" with the position of the leader in the endpoints, waits for a line of standard input, and writes
+It writes the lines "begin" and "end" around the measured time, then "result" with the figures in JSON. For a failover
+it writes "ready" with the position of the leader in the endpoints, waits for a line of standard input, and writes
 "appended" after the next append that succeeds. `go/load` has the same for drivers in Go.
 """
 

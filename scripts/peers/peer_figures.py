@@ -1,6 +1,7 @@
 """The figures of a comparison: one sample of each round, system and workload, and what is computed from them.
 
-A ratio is computed from the samples of one round, because a machine's speed differs more between rounds than within one.
+A ratio is computed from the samples of one round, because a machine's speed differs more between rounds than within
+one.
 """
 
 from __future__ import annotations
@@ -99,5 +100,5 @@ class Comparison:
         return list(dict.fromkeys(lines))
 
     def other_cores(self) -> Spread | None:
-        """Return how many cores other programs used."""
+        """Return the spread of the cores that other programs used."""
         return spread_of(sample.other_cores for sample in self._samples)

@@ -131,7 +131,7 @@ def _build(command: Sequence[str], folder: Path, what: str) -> None:
 
 
 def reason_in(output: str) -> str:
-    """Return the line of a failed build's output that explains it best: of Maven the first error, of Go the last line."""
+    """Return the line of a failed build's output that explains it: of Maven the first error, of Go the last line."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("[ERROR]")]
     chosen = errors[0].removeprefix("[ERROR]").strip() if errors else lines[-1] if lines else "no output"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from peer_nodes import Nodes
 
 # The just-in-time compiler of Java needs some seconds of load.
-_JAVA_WARM_UP_S: Final = 5.0
+_JAVA_WARM_UP_S: Final = 10.0
 _NATS_SERVER: Final = "github.com/nats-io/nats-server/v2"
 _ETCD_SERVER: Final = "go.etcd.io/etcd/server/v3"
 

@@ -1,4 +1,4 @@
-"""The result as text: Markdown tables that are also readable in a terminal of 100 columns, and the reasons of blanks."""
+"""The result as text: Markdown tables that also fit a terminal of 100 columns, and the reasons of blanks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from peer_figures import Comparison, Sample, Spread
 
 WIDTH: Final = 100
-_NONE: Final = "–"
+_NONE: Final = "-"
 _HEADS: Final = ("workload", "system", "bodies/s", "ours / it", "p50 ms", "nodes", "client")
 _THOUSANDS_FROM: Final = 10_000
 
@@ -50,18 +50,20 @@ def rate(spread: Spread | None) -> str:
     if spread is None:
         return _NONE
     if spread.median < _THOUSANDS_FROM:
-        return f"{spread.median:,.0f} ({spread.low:,.0f}–{spread.high:,.0f})"
-    return f"{spread.median / 1e3:.1f}k ({spread.low / 1e3:.1f}–{spread.high / 1e3:.1f})"
+        return f"{spread.median:,.0f} ({spread.low:,.0f}-{spread.high:,.0f})"
+    return f"{spread.median / 1e3:.1f}k ({spread.low / 1e3:.1f}-{spread.high / 1e3:.1f})"
 
 
 def seconds(spread: Spread | None) -> str:
     """Return seconds with their spread."""
-    return _NONE if spread is None else f"{spread.median:.2f} s ({spread.low:.2f}–{spread.high:.2f})"
+    return _NONE if spread is None else f"{spread.median:.2f} s ({spread.low:.2f}-{spread.high:.2f})"
 
 
 def ratio_text(spread: Spread | None) -> str:
     """Return a ratio with its spread."""
-    return _NONE if spread is None else f"{spread.median:.2f} ({spread.low:.2f}–{spread.high:.2f})"
+    if spread is None:
+        return _NONE
+    return f"{short(spread.median)} ({short(spread.low)}-{short(spread.high)})"
 
 
 def short(value: float) -> str:
@@ -70,7 +72,7 @@ def short(value: float) -> str:
 
 
 def systems_table(systems: Mapping[str, tuple[str, str]]) -> str:
-    """Return what each system is, and after what it acknowledges."""
+    """Return a row for each system: its version, and the event after which it acknowledges."""
     rows = [(name, title, acknowledges) for name, (title, acknowledges) in systems.items()]
     return markdown(("system", "version", "acknowledges after"), rows, right_from=3)
 
@@ -78,10 +80,7 @@ def systems_table(systems: Mapping[str, tuple[str, str]]) -> str:
 def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]], right_from: int) -> str:
     """Return a table whose columns have equal widths; those from `right_from` on are aligned to the right."""
     widths = [max(len(row[column]) for row in (heads, *rows)) for column in range(len(heads))]
-    rule = [
-        "-" * width if column < right_from else "-" * (width - 1) + ":"
-        for column, width in enumerate(widths)
-    ]
+    rule = ["-" * width if column < right_from else "-" * (width - 1) + ":" for column, width in enumerate(widths)]
 
     def line(cells: Sequence[str]) -> str:
         padded = (

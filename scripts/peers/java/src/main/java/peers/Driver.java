@@ -31,6 +31,7 @@ public final class Driver {
     private final DLedgerClient client;
 
     private Driver(String[] arguments) {
+        options.put("batch", "1");
         for (String argument : arguments) {
             String[] words = argument.substring(1).split("=", 2);
             options.put(words[0], words.length > 1 ? words[1] : "");
