@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from peer_nodes import Nodes
 
-# The just-in-time compiler of Java needs some seconds of load.
+# The just-in-time compiler of Java needs seconds of load, on the nodes and in each new driver.
 _JAVA_WARM_UP_S: Final = 10.0
 _NATS_SERVER: Final = "github.com/nats-io/nats-server/v2"
 _ETCD_SERVER: Final = "go.etcd.io/etcd/server/v3"
@@ -103,7 +103,7 @@ SYSTEMS: Final[Mapping[str, System]] = {
         warm_up_s=_JAVA_WARM_UP_S,
     ),
 }
-# In the order in which a system's nodes run them; the failover is last, because it kills the leader.
+# In the order in which a system runs them.
 WORKLOAD_NAMES: Final = (*(workload.name for workload in WORKLOADS), FAILOVER)
 
 
