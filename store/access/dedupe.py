@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -328,9 +329,9 @@ class DedupeWindow:
     def _stored(self, key: bytes, hashed: int, budget: _Budget) -> _Stored | None:
         """Return the message with this key, if it is in the window and the budget allows to find it."""
         known = self._places.get(hashed)
-        if known is None:
+        if known is None or budget.is_used_up:
             return None
-        for offset in (known,) if isinstance(known, int) else list(known)[-_CANDIDATES_MAX:]:
+        for offset in (known,) if isinstance(known, int) else _newest(known):
             if budget.is_used_up:
                 return None
             try:
@@ -356,6 +357,13 @@ class DedupeWindow:
     def _ended(self, put: _Put, outcome: PutOutcome) -> None:
         if outcome.certainty is Certainty.NOT_APPENDED:
             self._drop(put)
+
+
+def _newest(offsets: deque[int]) -> list[int]:
+    """Return the newest offsets in their order, without a look at the others: there may be one for each message."""
+    newest = list(islice(reversed(offsets), _CANDIDATES_MAX))
+    newest.reverse()
+    return newest
 
 
 def _rows_of(batch: DispatchBatch) -> _Rows:

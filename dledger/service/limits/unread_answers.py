@@ -14,6 +14,7 @@ from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from dledger.service.limits.client_addresses import address_of_peer, client_of_address
 from dledger.service.limits.open_connections import OtherEnd, peer_of
 
 if TYPE_CHECKING:
@@ -88,11 +89,11 @@ class UnreadAnswers:
                 del self._sizes[peer]
 
     def _end_one(self) -> None:
-        by_host: Counter[str] = Counter()
+        by_client: Counter[str] = Counter()
         for name, size_bytes in self._sizes.items():
-            by_host[_host_of(name)] += size_bytes
-        host = max(by_host, key=by_host.__getitem__)
-        name = max((name for name in self._sizes if _host_of(name) == host), key=self._sizes.__getitem__)
+            by_client[_client_of(name)] += size_bytes
+        client = max(by_client, key=by_client.__getitem__)
+        name = max((name for name in self._sizes if _client_of(name) == client), key=self._sizes.__getitem__)
         size_bytes = self._sizes.pop(name)
         self._size_bytes -= size_bytes
         logger.warning(
@@ -104,5 +105,5 @@ class UnreadAnswers:
             self._close(peer)
 
 
-def _host_of(name: str) -> str:
-    return name.rpartition(":")[0]
+def _client_of(name: str) -> str:
+    return client_of_address(address_of_peer(name))

@@ -59,7 +59,7 @@ def revoked_certificates_of_older_files_are_accepted(patch):
 
 
 def open_connections_of_revoked_nodes_stay(patch):
-    patch.setattr(transport.PeerTransport, "_end_revoked", lambda self: None)
+    patch.setattr(transport.PeerTransport, "_end_invalid", lambda self: None)
 
 
 MUTANTS = (

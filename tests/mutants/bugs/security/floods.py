@@ -31,7 +31,7 @@ def one_connection_has_half_of_all_calls(patch):
 
 
 def heaviest_connection_is_closed_whatever_its_address_has(patch):
-    patch.setattr("dledger.service.limits.unread_answers._host_of", lambda name: name)
+    patch.setattr("dledger.service.limits.unread_answers._client_of", lambda name: name)
 
 
 def answers_that_were_sent_count_without_end(patch):

@@ -1,5 +1,6 @@
 """A retried message is recognised by its UNIQ_KEY, and answered with the first result."""
 
+from collections import deque
 from itertools import product
 
 import pytest
@@ -201,6 +202,22 @@ def colliding_keys(count):
     return ["".join(parts) for parts, _ in zip(product(("Aa", "BB"), repeat=13), range(count), strict=False)]
 
 
+class CountedOffsets(deque):
+    """Counts the offsets that are taken out of it."""
+
+    taken = 0
+
+    def __iter__(self):
+        for each in super().__iter__():
+            self.taken += 1
+            yield each
+
+    def __reversed__(self):
+        for each in super().__reversed__():
+            self.taken += 1
+            yield each
+
+
 @pytest.fixture
 def counted_reads(shop, monkeypatch):
     """Return the sizes of the records that puts have read; the store must be open."""
@@ -210,7 +227,7 @@ def counted_reads(shop, monkeypatch):
 
     def counted(self, offset):
         found = find(self, offset)
-        sizes.append(found.size)
+        sizes.append(0 if found is None else found.size)
         return found
 
     monkeypatch.setattr(type(log), "find", counted)
@@ -228,6 +245,23 @@ def test_keys_with_the_same_hash_cost_a_put_a_bounded_number_of_reads(shop, coun
     outcome = shop.put(*keys[64:]).outcome
 
     assert (outcome.certainty, outcome.repeated_count) == (Certainty.APPENDED, 0)
+    assert len(counted_reads) <= 64
+
+
+def test_offsets_of_a_hash_that_are_not_compared_cost_a_put_nothing(shop, counted_reads):
+    """Each of 4,096 keys copied the offsets of all messages with its hash, for seconds."""
+    known = CountedOffsets(range(100_000))
+    keys = colliding_keys(500)
+    shop.put(keys[0])
+    shop.store.dispatch()
+    places = shop.store.messages._dedupe._places
+    (hashed,) = places
+    known.append(places[hashed])
+    places[hashed] = known
+
+    assert shop.put(*keys).outcome.repeated_count == 1
+
+    assert known.taken <= 2 * 64
     assert len(counted_reads) <= 64
 
 

@@ -24,6 +24,15 @@ def test_heaviest_connection_of_the_heaviest_address_is_closed(answers, closed):
     assert answers.size_bytes == 40 + 20 + 21
 
 
+def test_addresses_of_one_ipv6_network_count_as_one_client(answers, closed):
+    """A machine may use any address of its network, so a reader with one address would always be the heaviest."""
+    answers.begin("ipv6:[fd00:0:0:1::5]:1", 40)
+    for host in range(3):
+        answers.begin(f"ipv6:[fd00:0:0:2::{host}]:7", 20 + host)
+
+    assert closed == [OtherEnd("fd00:0:0:2::2", 7)]
+
+
 def test_answers_that_were_sent_count_no_longer(answers, closed):
     for _ in range(10):
         answers.begin("ipv4:10.0.0.1:1", 100)
