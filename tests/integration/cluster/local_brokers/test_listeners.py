@@ -186,7 +186,7 @@ def test_every_port_of_secured_processes_refuses_unknown_clients(processes: Proc
     processes.start_log(is_secured=True)
     mutual = [*brokers.secrets.standalone_options("s"), "--metrics-tls", "mutual"]
     processes.launch("standalone", "broker", "--name", "s", "--standalone", str(tmp_path / "store"), *mutual)
-    names = brokers.secrets.name_server_options("ns9")
+    names = brokers.secrets.name_server_options("ns9", brokers.clusters)
     processes.launch("names", "nameserver", *names, "--metrics-tls", "mutual")
     processes.launch("names without mutual", "nameserver", *_without_mutual(names), "--metrics-tls", "on")
 
@@ -210,7 +210,7 @@ def test_every_port_of_secured_processes_refuses_unknown_clients(processes: Proc
 def _without_mutual(options: list[str]) -> list[str]:
     """Return options of a name server that asks no client for a certificate, and so has no use for revoked ones."""
     kept = list(options)
-    for name in ("--administrator", "--tls-revoked-file"):
+    for name in ("--administrator", "--broker", "--tls-revoked-file"):
         place = kept.index(name)
         del kept[place : place + 2]
     return ["on" if each == "mutual" else each for each in kept]

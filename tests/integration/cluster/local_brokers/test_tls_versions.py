@@ -72,7 +72,7 @@ def test_tls_1_1_is_refused_at_every_port(processes: Processes, tmp_path: Path) 
     processes.start_log(is_secured=True)
     mutual = [*brokers.secrets.standalone_options("s"), "--metrics-tls", "mutual"]
     processes.launch("standalone", "broker", "--name", "s", "--standalone", str(tmp_path / "store"), *mutual)
-    names = brokers.secrets.name_server_options("ns9")
+    names = brokers.secrets.name_server_options("ns9", brokers.clusters)
     processes.launch("names", "nameserver", *names, "--metrics-tls", "mutual")
     of_log = LocalSecurity(tmp_path / "log" / FOLDER)
 
