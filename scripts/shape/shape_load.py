@@ -29,6 +29,8 @@ _LIMIT_S: Final = 60.0
 # Timers fire at whole milliseconds: a call that begins at most two after its due time counts from when it began, not
 # from when it was due.
 _TIMER_S: Final = 0.002
+# The shortest pause between begins: the event loop rounds shorter ones to none, and would use a whole core.
+_PAUSE_S: Final = 0.001
 # Calls in flight of an open loop; others that are due wait, and their latency counts from their due time.
 IN_FLIGHT_MAX: Final = 20_000
 
@@ -132,7 +134,7 @@ async def open_loop(call: Call, rate: float, times: LoadTimes, read: Read) -> Wi
                 in_flight += 1
                 count += 1
                 tasks.create_task(one(now if now - due <= _TIMER_S else due))
-            await asyncio.sleep(max(due - clock(), 0) or 1 / rate)
+            await asyncio.sleep(max(due - clock(), _PAUSE_S))
 
     with first_failure():
         async with asyncio.timeout(times.limit_s), asyncio.TaskGroup() as tasks:

@@ -50,7 +50,9 @@ def page_of(results: Results) -> str:
 def _section(title: str, note: str, name: str, results: Results, table: str) -> str:
     settings = results.settings[name]
     others = spread_of(results.points[name], lambda point: point.other_cores)
-    busy = f"; other programs used {others.median:.1f} of {settings['cores']} cores" if others else ""
+    busy = ""
+    if others:
+        busy = f"; other programs used {others.median:.1f} (at most {others.high:.1f}) of {settings['cores']} cores"
     failure = f"\n\nThis axis did not end: {results.failures[name].splitlines()[0]}" if name in results.failures else ""
     measured = f"Measured on {settings['date']}{busy}."
     return f"### {title}\n\n{note} {measured}\n\n![{title}]({IMAGES}/{image_of(name)})\n\n{table}{failure}"

@@ -254,6 +254,32 @@ def test_a_failed_call_ends_the_load_with_its_error(shape):
         asyncio.run(load())
 
 
+def test_an_open_loop_begins_no_more_calls_than_are_due_and_waits_for_all_of_them(shape):
+    """Calls end only after the measured time, which must not delay others."""
+    begun = []
+    readings = iter((reading(shape, 0.0, (0,)), reading(shape, 1.0, (0,))))
+
+    async def load():
+        is_over = asyncio.Event()
+
+        async def call():
+            begun.append(None)
+            await is_over.wait()
+
+        def read():
+            found = next(readings)
+            if found.at_s:
+                is_over.set()
+            return found
+
+        return await shape.load.open_loop(call, 1e6, shape.load.LoadTimes(0, 0.002), read)
+
+    window = asyncio.run(load())
+
+    assert window.calls.count == len(begun) <= shape.load.IN_FLIGHT_MAX
+    assert (window.calls.ended_s >= window.calls.began_s).all()
+
+
 # ----------------------------------------------------------------------------------------------- results and drawing
 
 
