@@ -29,10 +29,9 @@ PEERS ?=
 # make test: tests at a time. They mostly wait, so three of them keep two cores busy.
 AT_A_TIME ?= 3
 
-# make bench-shape: axes to measure (empty: all); seconds of a point; runs of each point; the largest log; minutes of
+# make bench-shape: axes to measure (empty: all), for SECONDS a point; runs of each point; the largest log; minutes of
 # full load; a file whose other axes are kept. make bench-shape-draw: the file to draw.
 AXES ?=
-SECONDS ?= 3
 RUNS ?= 3
 LOG_GIB ?= 1
 MINUTES ?= 2
