@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from cluster.access.model import Action, Address, Network, Policy
-    from store.queues.merge_by_offset import Steps
+    from store.steps import Steps
 
 # At most some 20 MiB; a full cache is cleared, and frequent entries return soon.
 CACHED_GRANTS_MAX: Final = 65_536

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from cluster.broker.core import BrokerCore
     from cluster.state.access_commands import AccessCommand
     from cluster.state.access_state import AccessState
-    from store.queues.merge_by_offset import Steps
+    from store.steps import Steps
 
 # A page ends after the user or role with which it reaches this number of policies, or of names.
 POLICIES_PER_PAGE: Final = 1_000

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cluster.broker.core import BrokerCore
     from cluster.protocol.topic_config import TopicConfig
     from cluster.replica.port import ReplicaStatus
-    from store.queues.merge_by_offset import Steps
+    from store.steps import Steps
 
 NO_OFFSET: Final = -1
 # Maximum offsets of one command, which is checked, written and applied in one iteration of the loop: 10 us each.

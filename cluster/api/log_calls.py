@@ -35,7 +35,7 @@ from dledger.service.limits.retry_times import RetryTimes
 from store.errors import CorruptData, IllegalRequest, StoreError
 from store.model.message import QueueKey
 from store.model.topics import is_system_topic
-from store.queues.merge_by_offset import Steps, UnitRange, Units, clamp, first_in_log, split_points, window_of
+from store.queues.merge_by_offset import UnitRange, Units, clamp, first_in_log, split_points, window_of
 from store.queues.unit import BLANK_SIZE
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from cluster.broker.core import BrokerCore
     from store.model.dispatch_batch import Int32s, Int64s
     from store.queues.consume_queue import ConsumeQueue
+    from store.steps import Steps
 
 QUEUES_MAX: Final = 1 << 16
 STREAMS_MAX: Final = 128

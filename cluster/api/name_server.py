@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from cluster.nameserver.ports import AskLeader
-    from store.queues.merge_by_offset import Steps
+    from store.steps import Steps
 
 Context = grpc.aio.ServicerContext[Any, Any]
 

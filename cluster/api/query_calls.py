@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cluster.protocol.topic_config import TopicConfig
     from store.access.message_store import MessageStore
     from store.model.message import StoredMessage
-    from store.queues.merge_by_offset import Steps
+    from store.steps import Steps
 
 KEY_COUNT_MAX: Final = 64
 TIME_COUNT_MAX: Final = 1_000

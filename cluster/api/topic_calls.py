@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from cluster.broker.core import BrokerCore
     from cluster.broker.group_members import GroupMembers
-    from store.queues.merge_by_offset import Steps
+    from store.steps import Steps
 
 
 class TopicCalls:

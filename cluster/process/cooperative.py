@@ -7,7 +7,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
-    from store.queues.merge_by_offset import Steps
+    from store.steps import Steps
 
 # The duration of a step, in seconds, after which other tasks of the loop may run.
 STEP_S: Final = 0.005

@@ -15,8 +15,9 @@ from pipeline.log.slices import QUEUED_SHARE_MAX, plan
 from pipeline.source.parts import Part
 from pipeline.source.view import Span, Spans, parts_min, spans_of
 from store.model.message import QueueKey
-from store.queues.merge_by_offset import LogWindow, UnitRange, Units, at_once, clamp, first_in_log, window_of
+from store.queues.merge_by_offset import LogWindow, UnitRange, Units, clamp, first_in_log, window_of
 from store.queues.unit import BLANK_SIZE
+from store.steps import at_once
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from store.index.key_index import KeyIndex
     from store.model.commit_log import CommitLog
     from store.model.dispatch_batch import Skipped
-    from store.queues.merge_by_offset import Steps
+    from store.steps import Steps
 
 FOREVER_MS = (1 << 63) - 1
 # Candidates of one query. Hash collisions are rare, but a damaged index must not make a query endless.

@@ -28,9 +28,9 @@ from store.model.message import Message, QueueKey, StoredMessage
 from store.model.message_columns import MessageColumns
 from store.model.sys_flag import INNER_BATCH
 from store.model.tag_filter import TagFilter
-from store.queues.merge_by_offset import at_once
 from store.queues.offset_by_time import Boundary, StoreTimestampOf, first_time_from, offset_by_time
 from store.queues.offsets import QueueOffsets
+from store.steps import at_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from store.fs.ports import Files
     from store.model.config import MessageStoreConfig
     from store.queues.consume_queue import ConsumeQueue
-    from store.queues.merge_by_offset import Steps
+    from store.steps import Steps
 
 # Largest number of messages in one put.
 PUT_MESSAGES_MAX = 4096

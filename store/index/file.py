@@ -27,14 +27,13 @@ Source: RocketMQ `IndexFile`, `IndexHeader`.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from store.errors import CorruptData
 from store.fs.struct_type import numpy_type
 from store.index.chains import link, time_difference, time_differences
-from store.index.query_steps import QUERY_ITEMS_MAX, STEP_ITEMS, QuerySteps, drained
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
 
     from store.fs.ports import File
     from store.model.dispatch_batch import Bools, Int32s, Int64s
+    from store.steps import Steps
 
 HEADER_SIZE = 40
 SLOT_SIZE = 4
@@ -72,6 +72,8 @@ _ALLOCATE_AHEAD_BYTES = 1 << 20
 FEW_ITEMS_MAX = 32
 # Items processed together: bounds the memory of checks and of rebuilding slots.
 CHUNK_ITEMS = 1 << 16
+# Items of one step of a query: about a millisecond.
+STEP_ITEMS: Final = 2048
 # One changed bit of a header's time is not detected if it moves all items by less than a second.
 _UNDETECTED_MS_MAX = 999
 
@@ -454,14 +456,10 @@ class IndexFile:
 
     # --------------------------------------------------------------------------------------------------- querying
 
-    def query(self, key_hash: int, begin: int, end: int, count_max: int) -> Hits:
-        """Return the same as `query_steps`, at once."""
-        return drained(self.query_steps(key_hash, begin, end, count_max, QUERY_ITEMS_MAX))
-
-    def query_steps(self, key_hash: int, begin: int, end: int, count_max: int, items_max: int) -> QuerySteps[Hits]:
+    def query_steps(
+        self, key_hash: int, begin: int, end: int, count_max: int, items_max: int, is_cut: Callable[[], bool]
+    ) -> Steps[Hits]:
         """Return messages with a key of this hash, newest first; yields after each `STEP_ITEMS` items.
-
-        The steps must not be continued after the file was truncated, removed or closed.
 
         Items have whole seconds only, so messages stored up to two seconds outside of the range may be among them. So
         may messages of items whose time is not between those of their neighbours, as after one changed bit; if the
@@ -473,6 +471,7 @@ class IndexFile:
             end: inclusive.
             count_max: largest number of messages.
             items_max: largest number of items that are read.
+            is_cut: returns whether the file was truncated, removed or closed since; the query then ends.
         """
         view, unpack, items_begin = self.file.view(), ITEM.unpack_from, self._layout.items_begin
         header, is_timed = self.header, self.are_times_certain
@@ -492,6 +491,8 @@ class IndexFile:
             items += 1
             if not items % STEP_ITEMS:
                 yield
+                if is_cut():
+                    break
             item_position = items_begin + ITEM_SIZE * number
             item_hash, physical_offset, difference, previous = unpack(view, item_position)
             # The time of item 1 is relative to the previous file; its message's time is the file's start.

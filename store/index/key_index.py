@@ -12,7 +12,7 @@ Source: RocketMQ `IndexService`.
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 from crc32c import crc32c
@@ -20,8 +20,8 @@ from crc32c import crc32c
 from store.errors import CorruptData, WrongFileSize
 from store.fs.flush_tickets import DerivedFilesTicket, DerivedFlushProgress, Dispatched
 from store.fs.sync_tickets import flush_all
-from store.index.file import Header, Hits, IndexFile, IndexLayout
-from store.index.query_steps import QUERY_ITEMS_MAX, QuerySteps, drained
+from store.index.file import Header, IndexFile, IndexLayout
+from store.steps import Steps, at_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,6 +33,9 @@ DIRECTORY = "index"
 _NAME_DIGITS = 17
 _DEFAULT_LAYOUT = IndexLayout()
 _TIMESTAMP_MAX = 253_402_300_799_999  # the last millisecond of the year 9999
+# Items that one query reads, over all files: half a second in all. Only a key of more than a million messages, or with
+# the slot of as many other keys, needs more.
+QUERY_ITEMS_MAX: Final = 1 << 20
 
 
 class KeyHits(NamedTuple):
@@ -40,7 +43,7 @@ class KeyHits(NamedTuple):
 
     Attributes:
         physical_offsets: newest first. Only hashes were compared, and whole seconds: messages with other keys, or
-            stored outside of the range (`IndexFile.query`), may be among them.
+            stored outside of the range (`IndexFile.query_steps`), may be among them.
         faults: chains that were abandoned because they are broken.
         is_complete: False: the query ended early, because it read `QUERY_ITEMS_MAX` items, or files were cut meanwhile.
     """
@@ -57,11 +60,13 @@ class KeyIndex:
         files: the file system.
         root: the store's directory.
         layout: the number of slots and items of each file.
+
+    Attributes:
+        cuts: how often files were truncated, removed or closed: a query that began before must not continue.
     """
 
     __slots__ = (
         "_changed",
-        "_cuts",
         "_directory",
         "_dispatched",
         "_file_system",
@@ -72,6 +77,7 @@ class KeyIndex:
         "_progress",
         "_sealed",
         "_unsynced_headers",
+        "cuts",
     )
 
     def __init__(self, files: Files, root: str, layout: IndexLayout = _DEFAULT_LAYOUT) -> None:
@@ -80,8 +86,7 @@ class KeyIndex:
         self._layout = layout
         # Oldest first; only the last one is appended to.
         self._files: list[IndexFile] = []
-        # How often files were truncated, removed or closed: a query that began before must not continue.
-        self._cuts = 0
+        self.cuts = 0
         # The last message, and the number of its keys in the index. None: unknown until the next append determines it.
         self._last: tuple[int, int] | None = None
         # By path, both subsets of `_files`: files with items since the last flush began; files with an unsynced header.
@@ -296,7 +301,7 @@ class KeyIndex:
             The offset at which dispatch must continue so that no item is missing: `physical_offset`, or less if a file
             was damaged.
         """
-        self._cuts += 1
+        self.cuts += 1
         is_whole = self._remove_from_unfilled(physical_offset)
         while self._files:
             last = self._files[-1]
@@ -342,7 +347,7 @@ class KeyIndex:
         self._forget_flushes(Dispatched())
 
     def _remove(self, file: IndexFile) -> None:
-        self._cuts += 1
+        self.cuts += 1
         path = file.file.path
         self._changed.pop(path, None)
         self._unsynced_headers.pop(path, None)
@@ -407,23 +412,18 @@ class KeyIndex:
 
     def close(self) -> None:
         """Close all files without syncing them."""
-        self._cuts += 1
+        self.cuts += 1
         for file in self._files:
             file.file.close()
         self._files.clear()
 
     # --------------------------------------------------------------------------------------------------- querying
 
-    @property
-    def cuts(self) -> int:
-        """How often files were truncated, removed or closed."""
-        return self._cuts
-
     def query(self, key_hash: int, begin: int, end: int, count_max: int) -> KeyHits:
         """Return the same as `query_steps`, at once."""
-        return drained(self.query_steps(key_hash, begin, end, count_max))
+        return at_once(self.query_steps(key_hash, begin, end, count_max))
 
-    def query_steps(self, key_hash: int, begin: int, end: int, count_max: int) -> QuerySteps[KeyHits]:
+    def query_steps(self, key_hash: int, begin: int, end: int, count_max: int) -> Steps[KeyHits]:
         """Return messages with a key of this hash stored in `[begin, end]`, newest first; yields every few items.
 
         Items may be appended between steps; if files are cut, the query ends there.
@@ -438,7 +438,7 @@ class KeyIndex:
         """
         found: list[int] = []
         faults: list[CorruptData] = []
-        items_left, cuts = QUERY_ITEMS_MAX, self._cuts
+        items_left, cuts = QUERY_ITEMS_MAX, self.cuts
         for file in reversed(self._files.copy()):
             if len(found) >= count_max:
                 break
@@ -448,17 +448,10 @@ class KeyIndex:
                 continue
             if file.is_older_than(begin):
                 break
-            steps = file.query_steps(key_hash, begin, end, count_max - len(found), items_left)
-            hits: Hits | None = None
-            while hits is None:
-                try:
-                    next(steps)
-                except StopIteration as ended:
-                    hits = ended.value
-                    continue
-                yield
-                if self._cuts != cuts:
-                    return KeyHits(found, faults, is_complete=False)
+            left = count_max - len(found)
+            hits = yield from file.query_steps(key_hash, begin, end, left, items_left, lambda: self.cuts != cuts)
+            if self.cuts != cuts:
+                return KeyHits(found, faults, is_complete=False)
             items_left -= hits.items
             found += hits.physical_offsets
             faults += [hits.fault] if hits.fault is not None else []

@@ -4,14 +4,14 @@ The physical offsets of a queue ascend. So a log offset splits each queue, and a
 one offset. The messages before it are close together in the log, even if the queues differ in length.
 
 Many queues take a long time, so the work is split into steps, each of which reads one queue: a caller with an event
-loop runs other tasks between them; other callers use `at_once`.
+loop runs other tasks between them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from store.queues.unit import BLANK_SIZE
 
 if TYPE_CHECKING:
     from store.model.message import QueueKey
+    from store.steps import Steps
 
 # (begin, end) -> physical offset and size of each unit.
 Units = Callable[[int, int], tuple[Int64s, Int32s]]
@@ -30,10 +31,6 @@ _SAMPLE_MAX: Final = 1 << 10
 # At most this many messages are sorted to find the exact end: sorting is quick, and each bisection of all queues is
 # slow.
 _SORTED_MAX: Final = 1 << 17
-
-Result = TypeVar("Result")
-# Yields after each step; its return value is the result.
-Steps = Generator[None, None, Result]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +67,6 @@ class LogWindow(NamedTuple):
     end: int
     size_bytes: int
     messages: int
-
-
-def at_once(steps: Steps[Result]) -> Result:
-    """Run all steps; return their result."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: Result = end.value
-            return result
 
 
 def first_in_log(

@@ -44,6 +44,7 @@ from store.index.file import Header, IndexFile, IndexLayout
 from store.model.message import Host, Message
 from store.model.topics import DELAY_LEVELS_MS
 from store.queues.unit import UNIT_SIZE, decode_units
+from store.steps import at_once
 from tests.fuzz.target import Target, text_of
 
 HOST = Host(b"\x7f\0\0\x01", 10911)
@@ -120,7 +121,7 @@ def index_file(data: bytes) -> None:
     with suppress(CorruptData):
         file = IndexFile(Content(data), LAYOUT)
         for key_hash in range(8):
-            file.query(key_hash, 0, 1 << 62, 32)
+            at_once(file.query_steps(key_hash, 0, 1 << 62, 32, 1 << 20, lambda: False))
         for _, items in file.chunks():
             assert len(items.key_hashes) == len(items.previous)
     view = memoryview(data)

@@ -34,7 +34,7 @@ from cluster.state.commands import (
 from cluster.state.verdicts import CommitOutcome
 from dledger.authentication.verifier import Verifier
 from dledger.entries.format.entry import Entry
-from store.queues.merge_by_offset import at_once
+from store.steps import at_once
 
 # Few names, so that commands affect the same objects.
 TOPICS = st.sampled_from(["orders", "events", "%RETRY%g1", "a|b"])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cluster.access import rules
 from cluster.access.model import ALL_ACTIONS, Action, Pattern, Policy, Resource, ResourceType, policy_order, resource_of
 from cluster.access.rules import AccessRules, Explanation, SubjectRules, UserRules
-from store.queues.merge_by_offset import at_once
+from store.steps import at_once
 
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 HOME = ipaddress.ip_address("10.1.2.3")

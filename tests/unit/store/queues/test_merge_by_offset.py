@@ -7,8 +7,9 @@ import pytest
 
 from store.model.message import QueueKey
 from store.queues import merge_by_offset
-from store.queues.merge_by_offset import UnitRange, at_once, clamp, split_points
+from store.queues.merge_by_offset import UnitRange, clamp, split_points
 from store.queues.unit import BLANK_SIZE
+from store.steps import at_once
 
 
 def first_in_log(*args):
