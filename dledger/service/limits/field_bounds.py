@@ -3,6 +3,11 @@
 A table has every field of every message in the requests of a service, with its bound (`request_bounds` beside this
 module, `cluster.protocol.request_bounds`); a server with a field that is missing in the table does not start. A field
 beyond its bound is refused before the request is processed: before texts are parsed or names are looked up.
+
+Bounds limit the size, not the meaning: whether a topic exists, or an offset is in a queue, is checked where it is used.
+A number has `ANY_NUMBER` if its value is only compared or stored, never used as a count.
+
+Not here: which methods are guarded, and the text of a refusal (`dledger.service.request_guard`).
 """
 
 from __future__ import annotations
