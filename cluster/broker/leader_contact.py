@@ -40,8 +40,8 @@ class LeaderContact:
     def has_caught_up(self) -> bool:
         """Whether this process has once applied everything that was acknowledged before the term of a leader."""
         if not self._has_caught_up:
-            status = self._replica.status()
-            self._has_caught_up = status.is_serving_puts or status.has_applied_term
+            replica = self._replica
+            self._has_caught_up = replica.status().is_serving_puts or replica.has_applied_term
         return self._has_caught_up
 
     def _status_changed(self) -> None:

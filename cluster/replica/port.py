@@ -51,8 +51,6 @@ class ReplicaStatus:
         is_serving_puts: whether the node accepts puts: it is the leader and has dispatched its log.
         reason: why puts are refused, as text; empty if they are accepted, or if it was not requested.
         behind_bytes: bytes of the log that a leader must dispatch before it accepts puts.
-        has_applied_term: whether it knows the leader of the term and has applied an entry of that term: then it has
-            applied everything that was acknowledged in earlier terms.
     """
 
     role: str
@@ -62,7 +60,6 @@ class ReplicaStatus:
     is_serving_puts: bool
     reason: str = ""
     behind_bytes: int = 0
-    has_applied_term: bool = False
 
     @property
     def is_leading(self) -> bool:
@@ -118,6 +115,14 @@ class Replica(Protocol):
 
     def status(self) -> ReplicaStatus:
         """Return the current status of the replica."""
+        ...
+
+    @property
+    def has_applied_term(self) -> bool:
+        """Whether the leader of the term is known and an entry of that term was applied; False without a group.
+
+        Then everything that was acknowledged in earlier terms was applied.
+        """
         ...
 
     def nodes(self) -> tuple[BrokerNode, ...]:

@@ -249,8 +249,12 @@ class ReplicatedReplica:
             is_serving_puts=is_serving,
             reason="" if is_serving else self._reason(readiness) or _CHANGING,
             behind_bytes=0 if is_serving else readiness.behind_bytes,
-            has_applied_term=node.has_applied_term,
         )
+
+    @property
+    def has_applied_term(self) -> bool:
+        """Whether the leader of the term is known and an entry of that term was applied."""
+        return self._is_started and self.node.has_applied_term
 
     @property
     def _is_ready(self) -> bool:

@@ -151,6 +151,11 @@ class StandaloneReplica:
         is_serving = not self._plain.messages.stop_reason
         return ReplicaStatus(ROLE, 0, self._config.broker, self._config.address, is_serving)
 
+    @property
+    def has_applied_term(self) -> bool:
+        """Return False: there are no terms."""
+        return False
+
     def nodes(self) -> tuple[BrokerNode, ...]:
         """Return this node."""
         return (BrokerNode(self._config.broker, self._config.address),)

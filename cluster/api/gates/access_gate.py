@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from cluster.api.gates.call_audit import RecordedCall
 from cluster.api.gates.callers import Caller, identity_of_call
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from cluster.access.model import Address
     from cluster.api.gates.call_audit import CallAudit
     from cluster.api.rights import Scope
+    from cluster.broker.leader_contact import LeaderContact
     from cluster.state.access_state import AccessState
     from dledger.service.call_gate import Context
 
@@ -58,20 +59,6 @@ _HEADER: Final = "authorization"
 _SCHEME: Final = "Bearer "
 _NEVER_S: Final = 1 << 63
 _CREDENTIALS: Final = "send a token as `authorization: Bearer ...`, or use a certificate of a user"
-
-
-class Contact(Protocol):
-    """The part of `cluster.broker.leader_contact.LeaderContact` that the gate needs."""
-
-    @property
-    def silent_s(self) -> float:
-        """Seconds since the node has known a leader; 0 while it knows one."""
-        ...
-
-    @property
-    def has_caught_up(self) -> bool:
-        """Whether the node has once applied everything that was acknowledged before the term of a leader."""
-        ...
 
 
 class AccessGate:
@@ -100,7 +87,7 @@ class AccessGate:
         *,
         is_closed: bool = False,
         is_current: Callable[[], bool] = lambda: True,
-        contact: Contact | None = None,
+        contact: LeaderContact | None = None,
         lag_max_s: float = 0,
         is_strict: bool = False,
         audit: CallAudit | None = None,

@@ -1,4 +1,4 @@
-"""Background work of a node: the table of its periodic jobs, and retention (the deletion of old entries).
+"""Background work of a node: two of its periodic jobs, and retention (the deletion of old entries).
 
-`dledger.node` imports it; applications add their own jobs to the table.
+`dledger.node` imports it; the list of all periodic jobs is in `dledger.node.composition`.
 """

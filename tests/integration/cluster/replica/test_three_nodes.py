@@ -175,7 +175,7 @@ def test_contact_with_the_leader_is_reported_by_all_nodes_and_lost_without_a_maj
             last, *others = group.open
             await group.stop(*others)
             await until(lambda: contacts[last].silent_s > 0)
-            assert not group.open[last].status().has_applied_term
+            assert not group.open[last].has_applied_term
 
     run(scenario())
 

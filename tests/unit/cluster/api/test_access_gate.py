@@ -18,6 +18,7 @@ from dledger.authentication.verifier import Verifier
 from dledger.errors import AccessUnknown, CallRefused
 
 if TYPE_CHECKING:
+    from cluster.broker.leader_contact import LeaderContact
     from dledger.service.call_gate import Context
 
 PUT = "/cluster.v1.BrokerService/Put"
@@ -87,7 +88,9 @@ class Contact:
 def gate_with_users(contact: Contact, lag_max_s: float) -> AccessGate:
     state = BrokerState()
     assert state.apply_command(SetUser(UserSettings("alice", is_super=True, verifier=VERIFIER))).is_done
-    return AccessGate(lambda: state.access, Scope("c"), "broker-a", contact=contact, lag_max_s=lag_max_s)
+    return AccessGate(
+        lambda: state.access, Scope("c"), "broker-a", contact=cast("LeaderContact", contact), lag_max_s=lag_max_s
+    )
 
 
 @pytest.mark.parametrize(("silent_s", "lag_max_s", "is_admitted"), [(9, 10, True), (11, 10, False), (1e6, 0, True)])
@@ -120,7 +123,9 @@ def test_stream_of_a_user_ends_when_the_node_has_known_no_leader_for_too_long() 
 def test_strict_node_without_users_serves_nothing_until_it_has_caught_up(*, is_strict: bool) -> None:
     """The users may be in entries that it has not received yet."""
     state, contact = AccessState(), Contact(has_caught_up=False)
-    tested = AccessGate(lambda: state, Scope("c"), "broker-a", contact=contact, is_strict=is_strict)
+    tested = AccessGate(
+        lambda: state, Scope("c"), "broker-a", contact=cast("LeaderContact", contact), is_strict=is_strict
+    )
     call = cast("Context", Call(uris=(b"dledger://broker-a/user/alice",)))
 
     with pytest.raises(AccessUnknown, match="not caught up") if is_strict else nullcontext():

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from cluster.replica.port import Replica
 
 
-def status(leader: str, *, is_serving: bool = False, has_applied: bool = False) -> ReplicaStatus:
-    return ReplicaStatus("FOLLOWER", 1, leader, "", is_serving_puts=is_serving, has_applied_term=has_applied)
+def status(leader: str, *, is_serving: bool = False) -> ReplicaStatus:
+    return ReplicaStatus("FOLLOWER", 1, leader, "", is_serving_puts=is_serving)
 
 
 class Node:
@@ -22,6 +22,7 @@ class Node:
 
     def __init__(self) -> None:
         self.now_s = 100.0
+        self.has_applied_term = False
         self._status = status("")
         self._listeners: list[Callable[[], None]] = []
         self.contact = LeaderContact(cast("Replica", self), lambda: self.now_s)
@@ -32,8 +33,9 @@ class Node:
     def when_status_changes(self, listener: Callable[[], None]) -> None:
         self._listeners.append(listener)
 
-    def move(self, to: ReplicaStatus) -> None:
+    def move(self, to: ReplicaStatus, *, has_applied: bool = False) -> None:
         self._status = to
+        self.has_applied_term = has_applied
         for listener in self._listeners:
             listener()
 
@@ -49,17 +51,17 @@ def test_silence_lasts_from_the_loss_of_a_leader_to_the_next_one() -> None:
 
     node.move(status(""))
     node.now_s += 7
-    node.move(status("", has_applied=True))
+    node.move(status(""), has_applied=True)
     assert node.contact.silent_s == 7
 
 
 def test_replica_that_has_caught_up_once_has_done_so_for_the_life_of_the_process() -> None:
-    for caught_up in (status("n1", has_applied=True), status("n0", is_serving=True)):
+    for caught_up, has_applied in ((status("n1"), True), (status("n0", is_serving=True), False)):
         node = Node()
         node.move(status("n1"))
         assert not node.contact.has_caught_up
 
-        node.move(caught_up)
+        node.move(caught_up, has_applied=has_applied)
         assert node.contact.has_caught_up
 
         node.move(status(""))
