@@ -195,6 +195,18 @@ def validity_of(found: PemFile) -> list[tuple[datetime, datetime]]:
         raise CertificateFileForeign(f"{found.path}: expected certificates, found one that is damaged") from error
 
 
+def validity_of_shown(certificate: bytes) -> tuple[datetime, datetime]:
+    """Return from when and until when a certificate is valid that the other side of a connection has shown, in PEM.
+
+    Raises:
+        CertificateFileForeign: it is none, or is damaged.
+    """
+    validity = validity_of(PemFile("", certificate, (0, 0, 0)))
+    if not validity:
+        raise CertificateFileForeign("expected a certificate, found none")
+    return validity[0]
+
+
 def _validity(der: bytes) -> tuple[datetime, datetime]:
     position, _ = _inside(der, 0)
     position, _ = _inside(der, position)

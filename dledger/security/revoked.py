@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from dledger.security.errors import CertificateFault, CertificateRevoked, NoIdentity, RevokedFileForeign
 from dledger.security.identity import CertificateIdentity
-from dledger.security.pem_files import PemFile, read_public, validity_of
+from dledger.security.pem_files import read_public, validity_of_shown
 from dledger.security.reloaded_file import ReloadedFile
 
 if TYPE_CHECKING:
@@ -86,8 +86,8 @@ class Revoked:
         if not self.names(uris):
             return
         try:
-            ((valid_from, _), *_) = validity_of(PemFile("", certificate, (0, 0, 0)))
-        except (CertificateFault, ValueError):
+            valid_from, _ = validity_of_shown(certificate)
+        except CertificateFault:
             text = "the owner has revoked certificates, and the dates of this one are damaged"
             raise CertificateRevoked(text) from None
         self.refuse(uris, valid_from)

@@ -41,7 +41,7 @@ def add_server_port(server: grpc.aio.Server, address: str, security: PortSecurit
     """
     if isinstance(security, Plain):
         return server.add_insecure_port(address)
-    first = security if isinstance(security, Tls) else security()
+    first = _current(security)
     changes = _Changes(first, None if isinstance(security, Tls) else security)
     credentials = grpc.dynamic_ssl_server_credentials(
         _configuration(first),
@@ -55,7 +55,11 @@ def requires_certificates(security: PortSecurity) -> bool:
     """Return whether a port refuses clients without a certificate."""
     if isinstance(security, Plain):
         return False
-    return (security if isinstance(security, Tls) else security()).is_certificate_required
+    return _current(security).is_certificate_required
+
+
+def _current(security: Tls | CurrentTls) -> Tls:
+    return security if isinstance(security, Tls) else security()
 
 
 class PortContexts:
@@ -83,7 +87,7 @@ class PortContexts:
         """
         if isinstance(self._security, Plain):
             return None
-        tls = self._security if isinstance(self._security, Tls) else self._security()
+        tls = _current(self._security)
         if tls is not self._used:
             if not tls.certificate:
                 raise ValueError(_NO_CERTIFICATE)

@@ -13,7 +13,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from dledger.security.errors import CertificateExpired, CertificateFault
-from dledger.security.pem_files import PemFile, validity_of
+from dledger.security.pem_files import validity_of_shown
+from dledger.security.revoked import TIME_FORMAT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,8 +33,8 @@ def wall_clock_s() -> float:
 def end_of_pem(certificate: bytes) -> float:
     """Return until when a certificate in PEM is valid, in seconds since 1970; 0 if its dates are damaged."""
     try:
-        ((_, end), *_) = validity_of(PemFile("", certificate, (0, 0, 0)))
-    except (CertificateFault, ValueError):
+        _, end = validity_of_shown(certificate)
+    except CertificateFault:
         return 0.0
     return end.timestamp()
 
@@ -49,7 +50,7 @@ def refuse_expired(end_s: float, now_s: float) -> None:
         CertificateExpired: it is not.
     """
     if now_s > end_s:
-        text = f"{datetime.fromtimestamp(end_s, UTC):%Y-%m-%dT%H:%M:%SZ}"
+        text = f"{datetime.fromtimestamp(end_s, UTC):{TIME_FORMAT}}"
         raise CertificateExpired(f"the certificate of this connection was valid until {text}; renew it")
 
 

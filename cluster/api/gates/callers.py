@@ -54,15 +54,19 @@ def refuse_revoked(context: Context, revoked: Revoked) -> None:
     if not revoked.until:
         return
     try:
-        revoked.refuse_pem(names_of_certificate(context), b"".join(context.auth_context().get("x509_pem_cert", ())))
+        revoked.refuse_pem(names_of_certificate(context), _pem_of(context))
     except CertificateRevoked as error:
         raise CallRefused(f"{error}. Nothing was done", is_authenticated=False) from error
 
 
 def end_of_certificate(context: Context) -> float:
     """Return until when the certificate of a call's connection is valid, in seconds since 1970."""
-    certificate = b"".join(context.auth_context().get("x509_pem_cert", ()))
+    certificate = _pem_of(context)
     return end_of_pem(certificate) if certificate else NEVER_S
+
+
+def _pem_of(context: Context) -> bytes:
+    return b"".join(context.auth_context().get("x509_pem_cert", ()))
 
 
 def identity_of_call(context: Context) -> CertificateIdentity:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import typer
 
@@ -22,13 +22,14 @@ from cluster.config.quotas import BYTES_PER_S_MIN, QuotaSettings
 from cluster.config.values import parse_address, parse_group
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from dledger.config import Address
     from dledger.security.credentials import CertificateFiles
     from dledger.security.identity import CertificateIdentity
 
 
+Value = TypeVar("Value")
 _ClientTls = Annotated[
     Literal["off", "on", "mutual"],
     typer.Option(help="TLS on this address. mutual: brokers and clients present certificates; access control is on."),
@@ -122,7 +123,7 @@ def nameserver(
         metrics_address or None,
         process_tls("off", metrics_tls, "off", files).metrics,
         tls_revoked_file,
-        tuple(map(_broker, brokers or ())),
+        tuple(_parsed("--broker", parse_group, name) for name in brokers or ()),
     )
     raise typer.Exit(run_name_server(config))
 
@@ -158,10 +159,7 @@ def _client_address(text: str, client_tls: str, *, is_insecure: bool) -> Address
 
 
 def _address(option: str, text: str, *, is_plain: bool = True, is_insecure: bool) -> Address:
-    try:
-        address = parse_address(text)
-    except ValueError as error:
-        fail(f"{option}: {error}", EXIT_USAGE)
+    address = _parsed(option, parse_address, text)
     if is_plain:
         check_exposure(option, address, is_insecure=is_insecure)
     return address
@@ -172,17 +170,14 @@ def _certificates(modes: Mapping[str, str], certificate: str, key: str, authorit
     return certificate_files(users, certificate, key, authority, is_authority_needed="mutual" in modes.values())
 
 
-def _broker(text: str) -> str:
-    try:
-        return parse_group(text)
-    except ValueError as error:
-        fail(f"--broker: {error}", EXIT_USAGE)
-
-
 def _administrator(uri: str) -> CertificateIdentity:
     from cluster.config.log_callers import parse_user
 
+    return _parsed("--administrator", parse_user, uri)
+
+
+def _parsed(option: str, parse: Callable[[str], Value], text: str) -> Value:
     try:
-        return parse_user(uri)
+        return parse(text)
     except ValueError as error:
-        fail(f"--administrator: {error}", EXIT_USAGE)
+        fail(f"{option}: {error}", EXIT_USAGE)
