@@ -77,6 +77,17 @@ class Processes:
         self._stack.enter_context(cluster)
         self._add_node("node of a log", cluster)
 
+    def start_secured(self) -> tuple[LocalSecurity, list[str]]:
+        """Start a process of each kind with mutual TLS; return the broker's security, and options of a name server."""
+        brokers = self.start_brokers(is_secured=True)
+        assert brokers.secrets is not None
+        self.start_log(is_secured=True)
+        mutual = [*brokers.secrets.standalone_options("s"), "--metrics-tls", "mutual"]
+        self.launch("standalone", "broker", "--name", "s", "--standalone", str(self._folder / "store"), *mutual)
+        names = brokers.secrets.name_server_options("ns9", brokers.clusters)
+        self.launch("names", "nameserver", *names, "--metrics-tls", "mutual")
+        return brokers.secrets, names
+
     def launch(self, name: str, *options: str) -> None:
         """Start a command that serves clients and a page of metrics."""
         addresses = [f"127.0.0.1:{port}" for port in choose_ports(2, None)]
@@ -181,13 +192,7 @@ def test_plain_processes_listen_on_loopback_only(processes: Processes, tmp_path:
 
 
 def test_every_port_of_secured_processes_refuses_unknown_clients(processes: Processes, tmp_path: Path) -> None:
-    brokers = processes.start_brokers(is_secured=True)
-    assert brokers.secrets is not None
-    processes.start_log(is_secured=True)
-    mutual = [*brokers.secrets.standalone_options("s"), "--metrics-tls", "mutual"]
-    processes.launch("standalone", "broker", "--name", "s", "--standalone", str(tmp_path / "store"), *mutual)
-    names = brokers.secrets.name_server_options("ns9", brokers.clusters)
-    processes.launch("names", "nameserver", *names, "--metrics-tls", "mutual")
+    _, names = processes.start_secured()
     processes.launch("names without mutual", "nameserver", *_without_mutual(names), "--metrics-tls", "on")
 
     open_ones = processes.listeners.pop("names without mutual")

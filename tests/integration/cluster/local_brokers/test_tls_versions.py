@@ -67,18 +67,12 @@ def agreed(listener: Listener, context: ssl.SSLContext) -> str | None:
 
 def test_tls_1_1_is_refused_at_every_port(processes: Processes, tmp_path: Path) -> None:
     """Goal: no downgrade. Method: a trusted client of each version, at every port of each kind of process."""
-    brokers = processes.start_brokers(is_secured=True)
-    assert brokers.secrets is not None
-    processes.start_log(is_secured=True)
-    mutual = [*brokers.secrets.standalone_options("s"), "--metrics-tls", "mutual"]
-    processes.launch("standalone", "broker", "--name", "s", "--standalone", str(tmp_path / "store"), *mutual)
-    names = brokers.secrets.name_server_options("ns9", brokers.clusters)
-    processes.launch("names", "nameserver", *names, "--metrics-tls", "mutual")
+    of_brokers, _ = processes.start_secured()
     of_log = LocalSecurity(tmp_path / "log" / FOLDER)
 
     found = {}
     for name, listener in processes.kinds:
-        secrets = of_log if name == "node of a log" else brokers.secrets
+        secrets = of_log if name == "node of a log" else of_brokers
         files = secrets.files_of(APPLICATION)
         found[name, listener] = tuple(agreed(listener, client_of(files, version)) for version in VERSIONS)
 
