@@ -16,6 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
+from cluster.bench.cluster import NODE_OPTIONS
 from cluster.bench.group_queues import PATIENT, WRITE_INTERVAL_MS, p99_ratio
 from cluster.bench.store import BenchTarget, Figure
 from cluster.client.consumer.consumer import Consumer
@@ -44,8 +45,7 @@ TARGETS = {
     "failover": BenchTarget("s", 1.5, is_less_better=True),
 }
 _NODE_OPTIONS: dict[str, str | int] = {
-    "mapped_file_size_for_entry_data": 256 << 20,
-    "mapped_file_size_for_entry_index": 32 << 20,
+    **NODE_OPTIONS,
     "auto_create_topic_enable": True,
     # Long timeouts, so that a machine that stalls for seconds worsens the figures but does not end the measurement.
     "max_wait_ack_time_ms": 20_000,

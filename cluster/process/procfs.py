@@ -107,3 +107,25 @@ def anonymous_memory_bytes_of(pid: int) -> int:
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) * 1024
     return 0
+
+
+def busy_seconds(*, with_stolen: bool) -> float:
+    """Return the CPU seconds that all programs of this machine have used; 0 if the system does not report them.
+
+    Args:
+        with_stolen: also count the time that other machines on the same host have used.
+    """
+    try:
+        text = (_PROC / "stat").read_text()
+    except FileNotFoundError:
+        return 0.0
+    return busy_seconds_in(text.partition("\n")[0], os.sysconf("SC_CLK_TCK"), with_stolen=with_stolen)
+
+
+def busy_seconds_in(line: str, ticks_a_second: int, *, with_stolen: bool) -> float:
+    """Return `busy_seconds` from the first line of /proc/stat.
+
+    Its numbers are user, nice, system, idle, iowait, irq, softirq, steal (proc(5)).
+    """
+    user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, line.split()[1:9])
+    return (user + nice + system + irq + softirq + (steal if with_stolen else 0)) / ticks_a_second

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import threading
 import time
@@ -16,7 +15,7 @@ from peer_figures import FAILOVER, Sample
 
 from cluster.bench.workloads import WORKLOADS
 from cluster.local.children import start_child
-from cluster.process.procfs import cpu_seconds_of
+from cluster.process.procfs import busy_seconds, cpu_seconds_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 # Beyond warm-up and measured time: for the start of the driver and the election of a leader.
 _DRIVER_LIMIT_S: Final = 120.0
 _END_LIMIT_S: Final = 10.0
-_STAT: Final = Path("/proc/stat")
 _FAILURE_LENGTH_MAX: Final = 300
 
 
@@ -60,15 +58,6 @@ def figures_in(line: str) -> dict[str, float]:
     if not isinstance(figures, dict) or not {"entries", "p50_ms", "p99_ms"} <= figures.keys():
         raise DriverFailed(f"the driver wrote no result but {line.strip()!r}")
     return {name: float(value) for name, value in figures.items()}
-
-
-def busy_seconds_in(line: str, ticks_a_second: int) -> float:
-    """Return the CPU seconds that all programs have used, from the first line of /proc/stat.
-
-    Its numbers are user, nice, system, idle, iowait, irq, softirq, steal; the last is used by other machines.
-    """
-    user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, line.split()[1:9])
-    return (user + nice + system + irq + softirq + steal) / ticks_a_second
 
 
 def sample_between(empty: Sample, figures: dict[str, float], before: CpuTimes, after: CpuTimes) -> Sample:
@@ -187,7 +176,5 @@ def _expect(driver: subprocess.Popen[str], word: str) -> str:
 
 
 def _cpu_times(nodes: Nodes, client: int) -> CpuTimes:
-    machine_s = 0.0
-    if _STAT.exists():
-        machine_s = busy_seconds_in(_STAT.read_text().partition("\n")[0], os.sysconf("SC_CLK_TCK"))
+    machine_s = busy_seconds(with_stolen=True)
     return CpuTimes(sum(map(cpu_seconds_of, nodes.pids)), cpu_seconds_of(client), machine_s, time.perf_counter())

@@ -203,15 +203,6 @@ def point_between(
     )
 
 
-def busy_seconds_in(line: str, ticks_a_second: int) -> float:
-    """Return the CPU seconds of all programs, from the first line of /proc/stat.
-
-    Its numbers are user, nice, system, idle, iowait, irq, softirq, steal; the last is used by other machines.
-    """
-    user, nice, system, _idle, _iowait, irq, softirq = map(int, line.split()[1:8])
-    return (user + nice + system + irq + softirq) / ticks_a_second
-
-
 @dataclass(frozen=True, slots=True)
 class Spread:
     """The median, the lowest and the highest value of several runs."""

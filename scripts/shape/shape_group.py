@@ -13,11 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from shape_figures import Reading, busy_seconds_in
+from shape_figures import Reading
 
+from cluster.bench.cluster import NODE_OPTIONS
 from cluster.local.brokers import LocalBrokers
 from cluster.local.cluster import LocalCluster
-from cluster.process.procfs import anonymous_memory_bytes_of, cpu_seconds_of
+from cluster.process.procfs import anonymous_memory_bytes_of, busy_seconds, cpu_seconds_of
 from dledger.client import LogClient
 
 if TYPE_CHECKING:
@@ -30,15 +31,13 @@ _RESERVE_BYTES: Final = 2 << 30
 # Nodes refuse appends at 90 %.
 _USED_PERCENT_MAX: Final = 89
 _NODE_OPTIONS: Final[dict[str, str | int]] = {
-    "mapped_file_size_for_entry_data": 256 << 20,
-    "mapped_file_size_for_entry_index": 32 << 20,
+    **NODE_OPTIONS,
     # Long timeouts, so that a machine that stalls for seconds worsens the figures but does not end the measurement.
     "max_wait_ack_time_ms": 20_000,
     "flush": "sync",
     # No log is shortened during a measurement because the disk has other files, too.
     "enable_disk_force_clean": False,
 }
-_STAT: Final = Path("/proc/stat")
 
 
 class DiskTooSmall(Exception):
@@ -90,15 +89,12 @@ class Group:
 
     def read(self) -> Reading:
         """Return the CPU time and the memory of all processes now."""
-        machine_s = 0.0
-        if _STAT.exists():
-            machine_s = busy_seconds_in(_STAT.read_text().partition("\n")[0], os.sysconf("SC_CLK_TCK"))
         return Reading(
             at_s=time.perf_counter(),
             node_cpu_s=tuple(map(cpu_seconds_of, self._pids)),
             node_memory_bytes=tuple(map(anonymous_memory_bytes_of, self._pids)),
             client_cpu_s=time.process_time(),
-            machine_cpu_s=machine_s,
+            machine_cpu_s=busy_seconds(with_stolen=False),
         )
 
     def term(self) -> int:

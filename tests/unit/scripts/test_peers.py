@@ -106,12 +106,6 @@ def test_run_without_an_acknowledged_append_is_a_failure(module):
         runs.sample_between(figures.Sample(0, "etcd", "sync1"), nothing, *times)
 
 
-def test_idle_time_of_the_machine_is_not_counted(module):
-    line = "cpu  100 20 30 9999 8888 4 5 1 77 0"
-
-    assert module("peer_runs").busy_seconds_in(line, 100) == 1.6
-
-
 # --------------------------------------------------------------------------------------------------------- tables
 
 

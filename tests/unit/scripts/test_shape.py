@@ -111,12 +111,6 @@ def test_one_node_has_no_follower_and_a_time_without_messages_has_no_cost(shape)
     assert (idle.leader_us, idle.nodes_us, idle.client_us, idle.latency_ms(0.5)) == (None, None, None, None)
 
 
-def test_cpu_time_of_the_machine_excludes_idle_time_and_other_machines(shape):
-    line = "cpu  100 20 30 4000 500 6 7 8 9 10"
-
-    assert shape.figures.busy_seconds_in(line, 100) == pytest.approx(1.63)
-
-
 def test_percentiles_are_latencies_that_occurred(shape):
     calls = shape.figures.Calls()
     for number in range(1, 1001):

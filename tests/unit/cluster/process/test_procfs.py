@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cluster.process.procfs import ProcessRef, anonymous_memory_bytes_of, cpu_seconds_of, identity_of
+from cluster.process.procfs import (
+    ProcessRef,
+    anonymous_memory_bytes_of,
+    busy_seconds,
+    busy_seconds_in,
+    cpu_seconds_of,
+    identity_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,3 +89,19 @@ def test_memory_and_cpu_time_are_measured() -> None:
     assert anonymous_memory_bytes_of(os.getpid()) > 1 << 20
     assert cpu_seconds_of(os.getpid()) > 0
     assert (0, 0) == (anonymous_memory_bytes_of(1 << 22), cpu_seconds_of(1 << 22))
+
+
+def test_cpu_time_of_the_machine_excludes_idle_time_and_other_machines():
+    line = "cpu  100 20 30 4000 500 6 7 8 9 10"
+
+    assert busy_seconds_in(line, 100, with_stolen=False) == pytest.approx(1.63)
+
+
+def test_idle_time_of_the_machine_is_not_counted():
+    line = "cpu  100 20 30 9999 8888 4 5 1 77 0"
+
+    assert busy_seconds_in(line, 100, with_stolen=True) == 1.6
+
+
+def test_cpu_time_of_the_machine_is_read():
+    assert 0 < busy_seconds(with_stolen=False) <= busy_seconds(with_stolen=True)
