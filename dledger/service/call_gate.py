@@ -29,6 +29,7 @@ import grpc.aio
 
 from dledger.errors import AccessUnknown, RepeatLater
 from dledger.service.limits.client_addresses import address_of_peer, client_of_address
+from dledger.service.limits.unread_calls import Requester
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -139,12 +140,12 @@ def admit(gate: CallGate | None, method: str, context: Context) -> CallRights:
     return EVERYTHING if gate is None else gate.admit(method, context)
 
 
-def enter_call(rights: CallRights, context: Context) -> str:
-    """Return the holder of the shares of a call, its user or else its address; `holder` returns it in the task, too."""
+def enter_call(rights: CallRights, context: Context) -> Requester:
+    """Return the requester, whose name is its user or else its address; `holder` returns the name in the task, too."""
     user = rights.user
     name = f"user {user!r}" if user else _client_holder(context.peer())
     _HOLDER.set(name)
-    return name
+    return Requester(name, bool(user) or rights.is_node)
 
 
 def holder() -> str:

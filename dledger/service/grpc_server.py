@@ -68,6 +68,8 @@ SERVER_OPTIONS = (
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.max_connection_idle_ms", IDLE_MS_MAX),
     ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS_MAX),
+    # The probe raises the window of all streams to megabytes, also of those whose requests are not read.
+    ("grpc.http2.bdp_probe", 0),
 )
 
 

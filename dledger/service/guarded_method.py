@@ -185,9 +185,10 @@ class GuardedMethod:
             grpc.aio.AbortError: the call was ended, because the request did not arrive.
         """
         call.rights = admit(self.gate, self.path, context)
-        call.name = enter_call(call.rights, context)
+        caller = enter_call(call.rights, context)
+        call.name = caller.name
         if data is None:
-            data = await self.calls.unread.first_request(context)
+            data = await self.calls.unread.first_request(context, caller)
             assert data is not None
         self.take_place(call.name)
         try:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from dledger.service.call_gate import CallGate, CallRights
+    from dledger.service.limits.unread_calls import Requester
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -139,12 +140,12 @@ class _GrpcMethod:
             return request
 
         async def requests(
-            pieces: AsyncIterator[bytes], context: Context, admission: CallRights, name: str, places: list[str]
+            pieces: AsyncIterator[bytes], context: Context, admission: CallRights, caller: Requester, places: list[str]
         ) -> AsyncIterator[Any]:
-            first = await self._calls.unread.first_request(context, is_stream=True)
+            first = await self._calls.unread.first_request(context, caller, is_stream=True)
             if first is not None:
-                self._method.take_place(name)
-                places.append(name)
+                self._method.take_place(caller.name)
+                places.append(caller.name)
                 yield checked(first, admission)
                 async for data in pieces:
                     yield checked(data, admission)
@@ -154,10 +155,10 @@ class _GrpcMethod:
             places: list[str] = []
             try:
                 admission = admit(self._method.gate, self._method.path, context)
-                name = enter_call(admission, context)
+                caller = enter_call(admission, context)
                 if self._method.guard.is_stream_checked:
                     leave_to_service(admission)
-                given = requests(pieces, context, admission, name, places)
+                given = requests(pieces, context, admission, caller, places)
                 async with aclosing(behaviour(given, context)) as responses:
                     async for response in responses:
                         yield response

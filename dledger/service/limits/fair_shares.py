@@ -38,6 +38,10 @@ class FairShares:
         """Return whether a holder may have more."""
         return self._held.get(holder, 0) < self.size - self.used
 
+    def held_by(self, holder: str) -> int:
+        """Return the amount of a holder, 0 to `size`."""
+        return self._held.get(holder, 0)
+
     def take(self, holder: str, amount: int) -> bool:
         """Take `amount`, at least 1, for a holder; False: nothing is taken, it has its share or the rest is too small.
 

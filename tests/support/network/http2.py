@@ -1,8 +1,8 @@
 """HTTP/2 frames of a client that violates the protocol, for tests of servers."""
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-DATA, HEADERS, RST_STREAM, SETTINGS, WINDOW_UPDATE = 0, 1, 3, 4, 8
-END_HEADERS, END_STREAM = 4, 1
+DATA, HEADERS, RST_STREAM, SETTINGS, PING, WINDOW_UPDATE = 0, 1, 3, 4, 6, 8
+END_HEADERS, END_STREAM, ACK = 4, 1, 1
 MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE = 3, 4
 CANCEL = 8
 

@@ -7,10 +7,13 @@ import dledger.service.grpc_server
 from cluster.access.quotas import Quotas
 from cluster.api.gates.quota_gate import QuotaAdmission
 from dledger.service.frames.turns import FairTurns
+from dledger.service.grpc_server import SERVER_OPTIONS
 from dledger.service.guarded_method import Guard
 from dledger.service.limits.connections_by_address import ConnectionsByAddress
 from dledger.service.limits.fair_shares import FairShares
+from dledger.service.limits.reading_places import ReadingPlaces
 from dledger.service.limits.unread_answers import UnreadAnswers
+from dledger.service.limits.unread_calls import UnreadCalls
 from tests.mutants.mutant import Mutant, Tests
 
 FLOODS = "tests/integration/dledger/service/test_connection_floods.py::"
@@ -23,6 +26,8 @@ BOUNDS = "tests/integration/dledger/peer/test_connections_bound.py::"
 SHARES = "tests/unit/dledger/service/limits/test_fair_shares.py::"
 FRAMES = "tests/integration/dledger/service/test_frame_port.py::"
 TURNS = "tests/unit/dledger/service/test_fair_turns.py::"
+UNREAD = "tests/unit/dledger/service/limits/test_unread_calls.py::"
+UNFINISHED = "tests/integration/dledger/service/test_unfinished_requests.py::"
 BOUNDED = "one client takes a bounded share"
 
 
@@ -119,7 +124,43 @@ def methods_that_are_answered_at_once_have_no_limit(patch):
     patch.setattr("dledger.service.guarded_method._answered_at_once", answered)
 
 
+def requests_are_received_without_a_bound(patch):
+    patch.setattr(ReadingPlaces, "take", lambda places, caller: True)
+    patch.setattr(ReadingPlaces, "give_back", lambda places, caller: None)
+
+
+def windows_grow_while_no_request_is_read(patch):
+    start = dledger.service.grpc_server.start_grpc_server
+    options = [option for option in SERVER_OPTIONS if option[0] != "grpc.http2.bdp_probe"]
+    patch.setattr(start, "__kwdefaults__", {**start.__kwdefaults__, "options": options})
+
+
+def strangers_take_the_places_of_users(patch):
+    original = UnreadCalls.__init__
+
+    def init(self, *args, **kwargs):
+        original(self, *args, **kwargs)
+        self._unknown = self._known
+
+    patch.setattr(UnreadCalls, "__init__", init)
+
+
 MUTANTS = (
+    Mutant(
+        requests_are_received_without_a_bound,
+        BOUNDED,
+        Tests(UNREAD + "test_a_bounded_number_of_requests_is_received_at_a_time"),
+    ),
+    Mutant(
+        windows_grow_while_no_request_is_read,
+        BOUNDED,
+        Tests(UNFINISHED + "test_server_accepts_few_requests_at_a_time_of_one_client_and_serves_another"),
+    ),
+    Mutant(
+        strangers_take_the_places_of_users,
+        "users are served while strangers attack",
+        Tests(UNREAD + "test_unknown_callers_take_no_places_of_known_ones"),
+    ),
     Mutant(
         health_checks_count_for_the_share_of_waiting_calls,
         BOUNDED,

@@ -130,7 +130,7 @@ def call_without_a_request_is_never_ended(patch):
 def streams_without_a_request_count_as_calls(patch):
     """A client that opens a stream before it has a request loses it after ten seconds."""
     original = UnreadCalls._read
-    patch.setattr(UnreadCalls, "_read", lambda self, context, _: original(self, context, self._calls))
+    patch.setattr(UnreadCalls, "_read", lambda self, context, caller, _: original(self, context, caller, self._calls))
 
 
 def all_calls_without_a_request_end_in_one_iteration(patch):
