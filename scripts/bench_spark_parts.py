@@ -35,7 +35,7 @@ from pipeline.sink.options import LakeTarget
 from pipeline.source import parts as source_parts
 from pipeline.spark.archive import SparkRunner
 from pipeline.spark.jobs import report_over, run_each
-from store.index.file import IndexLayout
+from store.index.layout import IndexLayout
 from store.queues.consume_queues import FILE_SIZE_BYTES as QUEUE_FILE_SIZE
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from commitlog.plain.store import PlainStore, PlainStoreConfig, open_plain_store
 from commitlog.record.encoder import RecordEncoder
 from store.fs.linux.files import OsFiles
 from store.fs.read_only_files import ReadOnlyFiles
-from store.index.file import IndexLayout
 from store.index.key_index import KeyIndex
+from store.index.layout import IndexLayout
 from store.model.dispatch_batch import DispatchBatch, Int32s
 from store.model.message import LOOPBACK, Message, QueueKey, StoredMessage
 

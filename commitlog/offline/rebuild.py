@@ -27,8 +27,8 @@ from store.dispatch.checkpoint import FILE_SIZE_BYTES as CHECKPOINT_SIZE
 from store.dispatch.checkpoint import StoreCheckpoint, StoreCheckpointFile, read_checkpoint
 from store.dispatch.recovery import DerivedDigests
 from store.errors import StorageFailed, StoreError
-from store.index.file import IndexLayout
 from store.index.key_index import KeyIndex
+from store.index.layout import IndexLayout
 from store.queues.consume_queues import FILE_SIZE_BYTES, ConsumeQueues
 from store.queues.unit import UNIT_SIZE
 

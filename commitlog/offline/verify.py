@@ -26,7 +26,7 @@ from store.check.queue_view import QueueView, load_queues, unreadable_file
 from store.check.queues_against_log import QueueChecker
 from store.errors import StorageFailed
 from store.fs.read_only_files import OpenFiles, ReadOnlyFiles
-from store.index.file import HEADER
+from store.index.layout import HEADER
 from store.model.finding import Area, Finding
 
 if TYPE_CHECKING:

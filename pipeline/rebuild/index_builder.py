@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pipeline.log.slice import Slice
-    from store.index.file import IndexLayout
+    from store.index.layout import IndexLayout
 
 # key hash, offset of its message, store timestamp of its message
 _KEY: Final = np.dtype([("key_hash", np.int32), ("offset", np.int64), ("timestamp", np.int64)])

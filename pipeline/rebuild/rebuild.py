@@ -27,7 +27,7 @@ from pipeline.rebuild.index_builder import KeyExtractor, KeyFile, build_index
 from pipeline.rebuild.queue_builder import BuiltQueues, IrregularQueues, QueueBuilder, finish_queues
 from store.fs.linux.files import OsFiles
 from store.fs.read_only_files import ReadOnlyFiles
-from store.index.file import IndexLayout
+from store.index.layout import IndexLayout
 from store.maintenance.lock import lock_store
 from store.queues.consume_queues import FILE_SIZE_BYTES
 from store.queues.unit import UNIT_SIZE

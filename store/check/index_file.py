@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from store.index.file import HEADER_SIZE, ITEM_SIZE, SLOT_SIZE
+from store.index.layout import HEADER_SIZE, ITEM_SIZE, SLOT_SIZE
 from store.model.finding import Area, Finding
 
 if TYPE_CHECKING:

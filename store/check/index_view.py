@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from store.index.file import HEADER, HEADER_SIZE, ITEM, ITEM_SIZE, ITEM_TYPE, SLOT, SLOT_SIZE, SLOT_TYPE
+from store.index.layout import HEADER, HEADER_SIZE, ITEM, ITEM_SIZE, ITEM_TYPE, SLOT, SLOT_SIZE, SLOT_TYPE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -101,7 +101,7 @@ class IndexView:
         return IndexItem(*ITEM.unpack_from(self.view, self.item_position(number)))
 
     def items(self, begin: int, end: int) -> NDArray[np.void]:
-        """Return the items `[begin, end)`, live, as columns (`store.index.file.ITEM_TYPE`)."""
+        """Return the items `[begin, end)`, live, as columns (`store.index.layout.ITEM_TYPE`)."""
         return np.frombuffer(self.view, ITEM_TYPE, end - begin, self.item_position(begin))
 
     def slots(self) -> NDArray[np.int32]:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from store.errors import CorruptData, StoreError
-from store.index.file import IndexLayout
 from store.index.key_index import DIRECTORY as INDEX_DIRECTORY
 from store.index.key_index import KeyIndex
+from store.index.layout import IndexLayout
 from store.queues.consume_queues import ConsumeQueues
 
 if TYPE_CHECKING:

@@ -20,7 +20,8 @@ from crc32c import crc32c
 from store.errors import CorruptData, WrongFileSize
 from store.fs.flush_tickets import DerivedFilesTicket, DerivedFlushProgress, Dispatched
 from store.fs.sync_tickets import flush_all
-from store.index.file import Header, IndexFile, IndexLayout
+from store.index.file import IndexFile
+from store.index.layout import Header, IndexLayout
 from store.steps import Steps, at_once
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ import pytest
 
 from store.dispatch.checkpoint import read_checkpoint
 from store.fs.linux.files import OsFiles
-from store.index.file import IndexLayout
 from store.index.key_index import KeyIndex
+from store.index.layout import IndexLayout
 from store.maintenance.lock import note_in
 from store.model.message import QueueKey
 from store.queues.consume_queues import ConsumeQueues

@@ -9,8 +9,8 @@ import pytest
 
 from dledger.testing.disk.disk import SimDisk
 from dledger.testing.faults import FaultCounts
-from store.index.file import IndexLayout
 from store.index.key_index import KeyIndex
+from store.index.layout import IndexLayout
 from store.queues.consume_queues import ConsumeQueues
 from tests.crashpoints.images import crash_images, killed
 from tests.crashpoints.workload import files_on

@@ -40,7 +40,8 @@ from store.check.index_view import IndexView, find_slot_count
 from store.errors import CorruptData, IllegalMessage
 from store.fs.foreign_json import foreign_json
 from store.fs.sealed_json import seal, unseal
-from store.index.file import Header, IndexFile, IndexLayout
+from store.index.file import IndexFile
+from store.index.layout import Header, IndexLayout
 from store.model.message import Host, Message
 from store.model.topics import DELAY_LEVELS_MS
 from store.queues.unit import UNIT_SIZE, decode_units

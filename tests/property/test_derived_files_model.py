@@ -15,8 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from dledger.testing.disk.disk import SimDisk
 from dledger.testing.disk.files import SimFiles
 from dledger.testing.faults import FaultCounts, SimulatedCrash
-from store.index.file import IndexLayout
 from store.index.key_index import KeyIndex
+from store.index.layout import IndexLayout
 from store.model.message import QueueKey
 from store.queues.consume_queues import ConsumeQueues
 from tests.support.dispatch_batches import batch_of

@@ -10,7 +10,7 @@ from dledger.entries.store import EntryStore, EntryStoreConfig
 from pipeline.archive.archive import stage
 from store.fs.linux.files import OsFiles
 from store.fs.read_only_files import ReadOnlyFiles
-from store.index.file import IndexLayout
+from store.index.layout import IndexLayout
 from store.model.message import Host, Message
 from store.model.sys_flag import TRANSACTION_PREPARED_TYPE
 from tests.support.message_stores import Clock, open_small

@@ -24,7 +24,7 @@ from commitlog.record.system_records import STATE_CHANNEL, is_system_record, sys
 from dledger.storage.snapshot_store import SnapshotStore
 from store.fs.linux.files import OsFiles
 from store.fs.read_only_files import ReadOnlyFiles
-from store.index.file import IndexLayout
+from store.index.layout import IndexLayout
 from store.model.finding import Finding
 from store.model.sys_flag import has_queue_offset
 

@@ -19,7 +19,7 @@ from commitlog.plain.lost_files import replace_lost_files
 from store.dispatch.checkpoint import read_checkpoint
 from store.fs.linux.files import OsFiles
 from store.fs.read_only_files import ReadOnlyFiles
-from store.index.file import IndexLayout
+from store.index.layout import IndexLayout
 from store.maintenance.lock import lock_store
 from store.queues.unit import UNIT_SIZE
 

@@ -14,7 +14,7 @@ from pipeline.rebuild.index_builder import KeyExtractor, build_index
 from pipeline.rebuild.queue_builder import QueueBuilder, finish_queues
 from store.fs.linux.files import OsFiles
 from store.fs.read_only_files import ReadOnlyFiles
-from store.index.file import IndexLayout
+from store.index.layout import IndexLayout
 from tests.support.stored_files import check_rebuilt, derived_files
 
 QUEUE_FILE_SIZE = 1000

@@ -9,7 +9,7 @@ from commitlog.offline.rebuild import Layout
 from pipeline.log.sample_store import SampleConfig, make_sample_store
 from pipeline.rebuild.rebuild import StoreInUse, rebuild_store, verify_store
 from store.fs.linux.files import OsFiles
-from store.index.file import IndexLayout
+from store.index.layout import IndexLayout
 from store.maintenance.lock import lock_store
 from tests.support.stored_files import derived_files
 

@@ -6,8 +6,8 @@ import pytest
 
 from store.errors import CorruptData
 from store.fs.linux.files import OsFiles
-from store.index.file import IndexLayout
 from store.index.key_index import KeyIndex
+from store.index.layout import IndexLayout
 from store.model.message import Message
 from tests.support.dispatch_batches import batch_of
 from tests.support.message_stores import SMALL, Clock, open_small

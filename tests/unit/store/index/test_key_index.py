@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from store.errors import CorruptData, WrongFileSize
 from store.fs.linux.files import OsFiles
 from store.index import file as index_file
-from store.index.file import IndexLayout
 from store.index.key_index import KeyIndex
+from store.index.layout import IndexLayout
 from tests.support.dispatch_batches import batch_of, java_hash, key_hash
 
 LAYOUT = IndexLayout(10, 5)  # four keys a file

@@ -5,8 +5,8 @@ import pytest
 from store.fs.linux.files import OsFiles
 from store.index import file as index_file
 from store.index import key_index
-from store.index.file import IndexLayout
 from store.index.key_index import KeyIndex
+from store.index.layout import IndexLayout
 from tests.support.dispatch_batches import batch_of
 
 NOON = 1_700_000_000_000  # 2023-11-14 22:13:20 UTC
