@@ -25,10 +25,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from store.access.put_sources import MessageSource, StoredPlace, UndispatchedPut, WaitingRow, joined_put
 from store.errors import Certainty, CorruptData
-from store.model.commit_log import CommitLog, PendingPut, Place, PutOutcome, PutStatus
+from store.model.commit_log import CommitLog, PendingPut, Place, PutOutcome
 from store.model.java_hashes import each_key_hash
-from store.model.message import UNIQUE_KEY, Host, Message
+from store.model.message import UNIQUE_KEY, Message
 from store.model.message_columns import MessageColumns, each_queue_id
 from store.model.sys_flag import transaction_type
 from store.model.unique_keys import unique_key
@@ -73,44 +74,6 @@ class _Rows(NamedTuple):
         return _Rows(self.hashes[begin:end], self.physical_offsets[begin:end], self.store_timestamps[begin:end])
 
 
-class _Put:
-    """A put that is not dispatched yet."""
-
-    __slots__ = ("_rows", "keys", "pending", "queue_ids")
-
-    def __init__(self, pending: PendingPut, keys: Sequence[bytes], queue_ids: Sequence[int]) -> None:
-        self.pending = pending
-        self.keys = keys
-        self.queue_ids = queue_ids
-        # Rows by key; None: no retry has asked for one.
-        self._rows: dict[bytes, int] | None = None
-
-    def row_of(self, key: bytes) -> int:
-        """Return the row of a key; no two rows have the same one."""
-        if self._rows is None:
-            self._rows = {key: row for row, key in enumerate(self.keys)}
-        return self._rows[key]
-
-
-class _Stored(NamedTuple):
-    """A message of the log."""
-
-    place: Place
-    queue_id: int
-    # None: this process put it.
-    store_host: Host | None = None
-
-
-class _Waiting(NamedTuple):
-    """One message of a put."""
-
-    put: _Put
-    row: int
-
-
-_Source = _Stored | _Waiting
-
-
 @dataclass(slots=True)
 class _Budget:
     """The reads that one put may still cause; without any left, its keys count as new.
@@ -146,8 +109,8 @@ class DedupeWindow:
         self._count = 0
         self._newest_timestamp = 0
         self._places: dict[int, int | deque[int]] = {}
-        self._puts: deque[_Put] = deque()
-        self._undispatched: dict[bytes, _Put] = {}
+        self._puts: deque[UndispatchedPut] = deque()
+        self._undispatched: dict[bytes, UndispatchedPut] = {}
 
     def __len__(self) -> int:
         """Return the number of messages in the window."""
@@ -255,7 +218,7 @@ class DedupeWindow:
         for _ in range(done):
             self._drop(self._puts.popleft())
 
-    def _drop(self, put: _Put) -> None:
+    def _drop(self, put: UndispatchedPut) -> None:
         undispatched = self._undispatched
         for key in put.keys:
             # A later put may have the same key: it was sent again after an unknown outcome.
@@ -283,16 +246,16 @@ class DedupeWindow:
             self._remember(pending, messages, keys)
             return pending
         new = [row for row in range(len(messages)) if row not in earlier]
-        sources: dict[int, _Source] = {}
+        sources: dict[int, MessageSource] = {}
         if new:
             new_messages = [messages[row] for row in new]
             put = self._remember(append(new_messages), new_messages, [keys[row] for row in new])
-            sources.update((row, _Waiting(put, place)) for place, row in enumerate(new))
+            sources.update((row, WaitingRow(put, place)) for place, row in enumerate(new))
         for row, source in earlier.items():
             sources[row] = sources[source] if isinstance(source, int) else source
-        return _joined([sources[row] for row in range(len(messages))], len(earlier))
+        return joined_put([sources[row] for row in range(len(messages))], len(earlier))
 
-    def _find_earlier(self, found: _Keys) -> dict[int, _Source | int]:
+    def _find_earlier(self, found: _Keys) -> dict[int, MessageSource | int]:
         """Return repeated messages by row: the first one's place, the put with it, or an earlier row."""
         keys, hashes = found
         if not all(keys):
@@ -304,7 +267,7 @@ class DedupeWindow:
             and self._places.keys().isdisjoint(hashes)
         ):
             return {}  # Fast path: all are new.
-        earlier: dict[int, _Source | int] = {}
+        earlier: dict[int, MessageSource | int] = {}
         rows: dict[bytes, int] = {}
         budget = _Budget()
         for row, (key, hashed) in enumerate(zip(*found, strict=True)):
@@ -316,17 +279,17 @@ class DedupeWindow:
                 earlier[row] = source
         return earlier
 
-    def _known(self, key: bytes, hashed: int, budget: _Budget) -> _Source | None:
+    def _known(self, key: bytes, hashed: int, budget: _Budget) -> MessageSource | None:
         """Return the put in progress with this key, or the place of its message."""
         put = self._undispatched.get(key)
         if put is None:
             return self._stored(key, hashed, budget)
-        found = _Waiting(put, put.row_of(key))
+        found = WaitingRow(put, put.row_of(key))
         # A put that timed out may have been dispatched since.
         is_unknown = put.pending.outcome is not None and put.pending.outcome.certainty is Certainty.UNKNOWN
         return (self._stored(key, hashed, budget) or found) if is_unknown else found
 
-    def _stored(self, key: bytes, hashed: int, budget: _Budget) -> _Stored | None:
+    def _stored(self, key: bytes, hashed: int, budget: _Budget) -> StoredPlace | None:
         """Return the message with this key, if it is in the window and the budget allows to find it."""
         known = self._places.get(hashed)
         if known is None or budget.is_used_up:
@@ -343,18 +306,18 @@ class DedupeWindow:
                 budget.mismatches -= 1
             else:
                 place = Place(offset, message.size, message.queue_offset, message.store_timestamp)
-                return _Stored(place, message.queue_id, message.store_host)
+                return StoredPlace(place, message.queue_id, message.store_host)
         return None
 
-    def _remember(self, pending: PendingPut, messages: Sequence[Message], keys: Sequence[bytes]) -> _Put:
-        put = _Put(pending, keys, each_queue_id(messages))
+    def _remember(self, pending: PendingPut, messages: Sequence[Message], keys: Sequence[bytes]) -> UndispatchedPut:
+        put = UndispatchedPut(pending, keys, each_queue_id(messages))
         if any(keys) and (pending.outcome is None or pending.outcome.certainty is not Certainty.NOT_APPENDED):
             self._puts.append(put)
             self._undispatched.update(dict.fromkeys(keys if all(keys) else filter(None, keys), put))
             pending.when_done(lambda outcome: self._ended(put, outcome))
         return put
 
-    def _ended(self, put: _Put, outcome: PutOutcome) -> None:
+    def _ended(self, put: UndispatchedPut, outcome: PutOutcome) -> None:
         if outcome.certainty is Certainty.NOT_APPENDED:
             self._drop(put)
 
@@ -392,48 +355,3 @@ def _value_of(message: Message) -> str:
     properties = message.properties
     find = getattr(properties, "find", properties.get)
     return find(UNIQUE_KEY) or ""
-
-
-def _joined(sources: Sequence[_Source], repeated_count: int) -> PendingPut:
-    """Return one pending append for messages that are stored already, or are in several puts."""
-    puts = {id(source.put): source.put for source in sources if isinstance(source, _Waiting)}
-    joined = PendingPut()
-    waiting = len(puts)
-
-    def end() -> None:
-        outcomes = {number: _outcome_of(put) for number, put in puts.items()}
-        certainties = {outcome.certainty for outcome in outcomes.values()}
-        if certainties <= {Certainty.APPENDED}:
-            stored = [
-                source
-                if isinstance(source, _Stored)
-                else _Stored(outcomes[id(source.put)].places[source.row], source.put.queue_ids[source.row])
-                for source in sources
-            ]
-            places, queue_ids, store_hosts = map(list, zip(*stored, strict=True))
-            joined.end(
-                PutOutcome(PutStatus.PUT_OK, Certainty.APPENDED, places, "", repeated_count, queue_ids, store_hosts)
-            )
-            return
-        failed = next(outcome for outcome in outcomes.values() if outcome.certainty is not Certainty.APPENDED)
-        has_put = Certainty.APPENDED in certainties or any(isinstance(source, _Stored) for source in sources)
-        is_unknown = has_put or Certainty.UNKNOWN in certainties
-        certainty = Certainty.UNKNOWN if is_unknown else Certainty.NOT_APPENDED
-        joined.end(PutOutcome(failed.status, certainty, (), failed.detail))
-
-    def one_done(_outcome: PutOutcome) -> None:
-        nonlocal waiting
-        waiting -= 1
-        if not waiting:
-            end()
-
-    if not puts:
-        end()
-    for put in puts.values():
-        put.pending.when_done(one_done)
-    return joined
-
-
-def _outcome_of(put: _Put) -> PutOutcome:
-    assert put.pending.outcome is not None
-    return put.pending.outcome

@@ -161,7 +161,9 @@ def retry_of_a_put_with_an_unknown_outcome_is_never_answered(patch):
     def known(self, key, hashed, budget):
         put = self._undispatched.get(key)
         return (
-            self._stored(key, hashed, budget) if put is None else store.access.dedupe._Waiting(put, put.keys.index(key))
+            self._stored(key, hashed, budget)
+            if put is None
+            else store.access.dedupe.WaitingRow(put, put.keys.index(key))
         )
 
     patch.setattr(DedupeWindow, "_known", known)
