@@ -36,7 +36,7 @@ class FairShares:
 
     def has_space(self, holder: str) -> bool:
         """Return whether a holder may have more."""
-        return self._held.get(holder, 0) < self.size - self.used
+        return self.held_by(holder) < self.size - self.used
 
     def held_by(self, holder: str) -> int:
         """Return the amount of a holder, 0 to `size`."""

@@ -57,15 +57,14 @@ class _Call:
         caller: the name.
         places: of its kind of callers.
         deadline_s: time of the loop.
-        read_since_s: time of the loop; None: it waits for a place.
-        fault: why it was ended; empty: it was not.
+        ended: the status with which it was ended; None: it was not.
+        fault: why it was ended.
     """
 
     task: asyncio.Task[Any]
     caller: str
     places: ReadingPlaces
     deadline_s: float
-    read_since_s: float | None = None
     ended: grpc.StatusCode | None = None
     fault: str = ""
 
@@ -98,8 +97,8 @@ class UnreadCalls:
         # Calls with one request and streams, each oldest first; a call that is being ended is removed at once.
         self._calls: dict[_Call, None] = {}
         self._streams: dict[_Call, None] = {}
-        # Those of both that have a place: the one that has it longest is first.
-        self._reading: dict[_Call, None] = {}
+        # Those of both that have a place, with the times of the loop when they got it, in order.
+        self._reading: dict[_Call, float] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     async def first_request(self, context: Context, caller: Requester, *, is_stream: bool = False) -> bytes | None:
@@ -143,8 +142,7 @@ class UnreadCalls:
         if not call.places.take(call.caller):
             self._look_at(0.0)
             await call.places.wait(call.caller)
-        call.read_since_s = asyncio.get_running_loop().time()
-        self._reading[call] = None
+        self._reading[call] = asyncio.get_running_loop().time()
         try:
             return await context.read()
         finally:
@@ -190,8 +188,7 @@ class UnreadCalls:
         if not reading:
             return
         slowest = max(reading, key=lambda call: places.share_of(call.caller))
-        assert slowest.read_since_s is not None
-        due_s = slowest.read_since_s + self._reading_limit_s
+        due_s = self._reading[slowest] + self._reading_limit_s
         if due_s > now_s:
             self._look_at(due_s)
             return
@@ -210,7 +207,8 @@ class UnreadCalls:
             self._timer = asyncio.get_running_loop().call_at(time_s, self._end_due)
 
     def _end(self, call: _Call, status: grpc.StatusCode, fault: str) -> None:
-        for calls in (self._calls, self._streams, self._reading):
-            calls.pop(call, None)
+        self._calls.pop(call, None)
+        self._streams.pop(call, None)
+        self._reading.pop(call, None)
         call.ended, call.fault = status, fault
         call.task.cancel()

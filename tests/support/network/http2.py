@@ -1,5 +1,8 @@
 """HTTP/2 frames of a client that violates the protocol, for tests of servers."""
 
+from asyncio import StreamReader
+from typing import NamedTuple
+
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, WINDOW_UPDATE = 0, 1, 3, 4, 6, 8
 END_HEADERS, END_STREAM, ACK = 4, 1, 1
@@ -10,6 +13,22 @@ CANCEL = 8
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
     """Return a frame of HTTP/2."""
     return len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload
+
+
+class Frame(NamedTuple):
+    """A frame of HTTP/2; stream 0 is the connection."""
+
+    kind: int
+    flags: int
+    stream: int
+    content: bytes
+
+
+async def read_frame(reader: StreamReader) -> Frame:
+    """Return the next frame of a server."""
+    head = await reader.readexactly(9)
+    content = await reader.readexactly(int.from_bytes(head[:3], "big"))
+    return Frame(head[3], head[4], int.from_bytes(head[5:], "big"), content)
 
 
 def headers_of(path: str) -> bytes:

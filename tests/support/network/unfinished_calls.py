@@ -14,6 +14,7 @@ from tests.support.network.http2 import (
     frame,
     headers_of,
     opening,
+    read_frame,
 )
 
 # As HTTP/2 begins: of each stream, and of the connection, which is stream 0.
@@ -71,9 +72,8 @@ class UnfinishedCalls:
         return self.sent_bytes > before
 
     async def _read_frame(self) -> None:
-        head = await self._reader.readexactly(9)
-        content = await self._reader.readexactly(int.from_bytes(head[:3], "big"))
-        kind, is_ack, stream = head[3], head[4] & ACK, int.from_bytes(head[5:], "big")
+        kind, flags, stream, content = await read_frame(self._reader)
+        is_ack = flags & ACK
         if kind == WINDOW_UPDATE:
             self._windows[stream] += int.from_bytes(content, "big")
         elif kind == PING and not is_ack:

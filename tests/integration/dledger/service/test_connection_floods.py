@@ -27,7 +27,7 @@ from dledger.service.limits.request_bounds import LOG_BOUNDS
 from dledger.service.limits.unread_answers import UnreadAnswers
 from dledger.v1 import log_pb2
 from dledger.v1.log_pb2_grpc import LogServiceServicer, LogServiceStub, add_LogServiceServicer_to_server
-from tests.support.network.http2 import MAX_CONCURRENT_STREAMS, call, opening, reset_calls
+from tests.support.network.http2 import MAX_CONCURRENT_STREAMS, call, opening, read_frame, reset_calls
 from tests.support.waiting import PATIENCE_S
 
 CHECK = "/grpc.health.v1.Health/Check"
@@ -113,10 +113,9 @@ def test_server_accepts_128_streams_of_a_connection():
             reader, writer = await asyncio.open_connection(address.host, address.port)
             writer.write(opening())
             async with asyncio.timeout(PATIENCE_S):
-                size = int.from_bytes((await reader.readexactly(9))[:3], "big")
-                payload = await reader.readexactly(size)
+                first = await read_frame(reader)
             writer.close()
-        settings = dict(struct.iter_unpack(">HI", payload))
+        settings = dict(struct.iter_unpack(">HI", first.content))
         assert settings[MAX_CONCURRENT_STREAMS] == STREAMS_MAX == 128
 
     asyncio.run(main())

@@ -10,7 +10,7 @@ from cluster.local.node import choose_ports
 from dledger.config import Address
 from dledger.service.grpc_server import STREAMS_MAX, start_grpc_server
 from dledger.service.limits.unread_calls import READING_MAX, UnreadCalls
-from tests.support.network.http2 import HEADERS, call, opening
+from tests.support.network.http2 import HEADERS, call, opening, read_frame
 from tests.support.network.unfinished_calls import WINDOW, UnfinishedCalls
 from tests.support.waiting import PATIENCE_S, in_a_loop
 
@@ -23,11 +23,8 @@ async def answered(address, source, path):
     """Return when a call from another address of this machine got the headers of its response."""
     reader, writer = await asyncio.open_connection(address.host, address.port, local_addr=(source, 0))
     writer.write(opening() + call(1, path, b""))
-    kind = None
-    while kind != HEADERS:
-        head = await reader.readexactly(9)
-        await reader.readexactly(int.from_bytes(head[:3], "big"))
-        kind = head[3]
+    while (await read_frame(reader)).kind != HEADERS:
+        pass
     writer.close()
 
 
@@ -41,8 +38,10 @@ async def test_server_accepts_few_requests_at_a_time_of_one_client_and_serves_an
     server = await start_grpc_server(address, [])
     try:
         calls = [
-            UnfinishedCalls(*await asyncio.open_connection(address.host, address.port), path, count=count, size=SIZE)
-            for count in [STREAMS_MAX] * 2
+            UnfinishedCalls(
+                *await asyncio.open_connection(address.host, address.port), path, count=STREAMS_MAX, size=SIZE
+            )
+            for _ in range(2)
         ]
         await asyncio.gather(*(each.send_all() for each in calls))
         sent_bytes = sum(each.sent_bytes for each in calls)

@@ -1,6 +1,7 @@
 """Planted bugs of the bounds of connections: too many calls, the wrong connection closed, streams that delay calls."""
 
-from collections import Counter
+import asyncio
+from collections import Counter, deque
 
 import dledger.client.connections
 import dledger.service.grpc_server
@@ -145,7 +146,26 @@ def strangers_take_the_places_of_users(patch):
     patch.setattr(UnreadCalls, "__init__", init)
 
 
+def places_of_cancelled_calls_are_lost(patch):
+    async def wait(places, caller):
+        place = asyncio.get_running_loop().create_future()
+        places._waiting.setdefault(caller, deque()).append(place)
+        try:
+            await asyncio.shield(place)
+        except asyncio.CancelledError:
+            if not place.done():
+                places._leave(caller, place)
+            raise
+
+    patch.setattr(ReadingPlaces, "wait", wait)
+
+
 MUTANTS = (
+    Mutant(
+        places_of_cancelled_calls_are_lost,
+        BOUNDED,
+        Tests(UNREAD + "test_call_that_its_client_cancels_while_it_waits_to_be_read_keeps_no_place"),
+    ),
     Mutant(
         requests_are_received_without_a_bound,
         BOUNDED,
