@@ -9,6 +9,7 @@ import typer
 from cluster.cli.common import EXIT_USAGE, NameServers, fail, help_of, output
 from cluster.cli.each_broker import Choice, change_chosen, chosen_brokers, end_if_silent, list_chosen, read_each
 from cluster.cli.message_common import Broker, BrokerNames, Cluster
+from cluster.cli.messages.roles import all_roles, delete_role, list_roles
 from cluster.cli.messages.users import all_users, broker_of
 from cluster.cli.rows import AsJson
 
@@ -78,7 +79,9 @@ def revoke(
     *,
     of_role: OfRole = False,
 ) -> None:
-    """Remove all policies of a user or a role on exactly this resource.
+    """Remove all policies of a user or a role on a resource.
+
+    Policies on other texts that also match it, such as Topic:* for Topic:orders, are kept.
 
     Examples:
         dledger acl revoke alice Topic:orders
@@ -130,7 +133,9 @@ def explain(
     *,
     address: Annotated[str, typer.Option("--from", metavar="ADDRESS", help="Address of the client.")] = "",
 ) -> None:
-    """Show whether a user may perform an action, and the deciding policy. Exit code 1 if not, at one of the brokers.
+    """Show whether a user may perform an action, and why.
+
+    The output has the policies that match. Exit code 1 if the action is denied at one of the brokers.
 
     Examples:
         dledger acl explain alice Topic:orders Pub
@@ -229,17 +234,10 @@ def _actions(text: str) -> int:
 
 
 def _rows(calls: BrokerCalls) -> Iterator[dict[str, Any]]:
-    from cluster.v1 import access_pb2 as pb
-
     for state in all_users(calls):
         yield from (_row("user", state.user.name, each) for each in state.user.policies)
-    after, has_more = "", True
-    while has_more:
-        roles = calls.ask_access(lambda stub: stub.ListRoles, pb.ListRolesRequest(after=after))
-        for role in roles.roles:
-            after = role.name
-            yield from (_row("role", after, each) for each in role.policies)
-        has_more = roles.has_more
+    for role in all_roles(calls):
+        yield from (_row("role", role.name, each) for each in role.policies)
 
 
 def _row(kind: str, name: str, policy: Any) -> dict[str, Any]:
@@ -261,5 +259,7 @@ for _name, _command in (
     ("revoke", revoke),
     ("list", list_policies),
     ("explain", explain),
+    ("roles", list_roles),
+    ("delete-role", delete_role),
 ):
     acl_app.command(_name, help=help_of(_command))(_command)

@@ -11,6 +11,7 @@ import typer
 from cluster.cli.common import EXIT_FAILED, EXIT_USAGE, NameServers, fail, help_of, notes
 from cluster.cli.each_broker import Choice, change_chosen, change_each, chosen_brokers, list_chosen
 from cluster.cli.message_common import Broker, BrokerNames, Cluster
+from cluster.cli.messages.user_changes import disable, enable, rotate_key, set_roles
 from cluster.cli.rows import AsJson
 from cluster.cli.tls import ignore_token
 
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
 user_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Create, list and delete users of brokers; log in. Commands authenticate with the token in the file that "
-    "--token-file or DLEDGER_TOKEN_FILE names. With name servers they apply to all their brokers, or to chosen ones.",
+    help="Create, list, change and delete users of brokers; log in. Commands authenticate with the token in the file "
+    "that --token-file or DLEDGER_TOKEN_FILE names. With name servers they apply to all their brokers, or to chosen "
+    "ones.",
 )
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The user: letters, digits and _ . @ -")]
@@ -355,9 +357,13 @@ for _name, _command in (
     ("login", login),
     ("create", create),
     ("password", set_password),
+    ("roles", set_roles),
+    ("disable", disable),
+    ("enable", enable),
     ("delete", delete),
     ("list", list_users),
     ("create-token", create_token),
     ("delete-token", delete_token),
+    ("rotate-key", rotate_key),
 ):
     user_app.command(_name, help=help_of(_command))(_command)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from typer.testing import CliRunner
@@ -83,6 +83,94 @@ def test_from_the_first_user_to_a_user_with_rights(broker: BrokerProcess, tmp_pa
     assert "log in again" in run(broker, "offsets", "orders", token=alice, code=1)
     run(broker, "user", "delete", "alice", token=admin)
     assert "is the last administrator" in run(broker, "user", "delete", "admin", token=admin, code=1)
+
+
+def test_a_user_is_disabled_and_enabled_with_its_settings(broker: BrokerProcess, tmp_path: Path) -> None:
+    admin, alice, program = logged_in(broker, tmp_path)
+    run(broker, "acl", "grant", "readers", "Topic:orders", "Get", "--role", token=admin)
+    run(broker, "user", "roles", "alice", "--add", "readers", token=admin)
+    run(broker, "offsets", "orders", token=alice)
+
+    assert "user alice disabled" in run(broker, "user", "disable", "alice", token=admin)
+    assert "was disabled already" in run(broker, "user", "disable", "alice", token=admin)
+    assert "log in again" in run(broker, "offsets", "orders", token=alice, code=1)
+    assert "expected a token" in run(broker, "offsets", "orders", token=program, code=1)
+    assert "is wrong" in run(broker, "user", "login", "alice", str(alice), text=f"{ALICE}\n", code=1)
+    (shown,) = [row for row in rows_of(broker, "user", "list", token=admin) if row["user"] == "alice"]
+    assert (shown["kind"], shown["roles"], shown["credentials"]) == (
+        "disabled normal",
+        "readers",
+        "password, token build",
+    )
+
+    assert "user alice enabled" in run(broker, "user", "enable", "alice", token=admin)
+    assert "was enabled already" in run(broker, "user", "enable", "alice", token=admin)
+    run(broker, "offsets", "orders", token=program)
+    assert "log in again" in run(broker, "offsets", "orders", token=alice, code=1), "sessions of before stay ended"
+    assert "there is no user 'bob'" in run(broker, "user", "disable", "bob", token=admin, code=1)
+    assert "is the last administrator" in run(broker, "user", "disable", "admin", token=admin, code=1)
+
+
+def test_roles_are_given_taken_and_deleted(broker: BrokerProcess, tmp_path: Path) -> None:
+    admin, alice, _ = logged_in(broker, tmp_path)
+    for role in ("readers", "writers"):
+        run(broker, "acl", "grant", role, "Topic:orders", "Get", "--role", token=admin)
+    run(broker, "acl", "revoke", "writers", "Topic:orders", "--role", token=admin)
+
+    assert "there is no role" in run(broker, "user", "roles", "alice", "--add", "nothing", token=admin, code=1)
+    assert "expected a role" in run(broker, "user", "roles", "alice", token=admin, code=2)
+    both = ("--add", "readers", "--remove", "readers")
+    assert "readers: expected either" in run(broker, "user", "roles", "alice", *both, token=admin, code=2)
+    added = ("user", "roles", "alice", "--add", "readers", "--add", "writers")
+    assert "user alice changed" in run(broker, *added, token=admin)
+    assert "user alice is unchanged" in run(broker, *added, token=admin)
+    run(broker, "offsets", "orders", token=alice)
+    assert rows_of(broker, "acl", "roles", token=admin) == [
+        {"role": "readers", "policies": 1, "users": ["alice"]},
+        {"role": "writers", "policies": 0, "users": ["alice"]},
+    ]
+
+    assert "is a role of user 'alice'" in run(broker, "acl", "delete-role", "readers", token=admin, code=1)
+    run(broker, "user", "roles", "alice", "--remove", "readers", token=admin)
+    assert "lacks" in run(broker, "offsets", "orders", token=alice, code=1)
+    assert "role readers deleted" in run(broker, "acl", "delete-role", "readers", token=admin)
+    assert "there is no role" in run(broker, "acl", "delete-role", "readers", token=admin, code=1)
+    assert [row["role"] for row in rows_of(broker, "acl", "roles", token=admin)] == ["writers"]
+
+
+def test_key_of_sessions_is_replaced_and_all_sessions_end_only_after_a_question(
+    broker: BrokerProcess, tmp_path: Path
+) -> None:
+    admin, alice, program = logged_in(broker, tmp_path)
+    run(broker, "acl", "grant", "alice", "Topic:orders", "Get", token=admin)
+
+    assert "new key" in run(broker, "user", "rotate-key", token=admin)
+    run(broker, "offsets", "orders", token=alice)
+    run(broker, "user", "login", "admin", str(admin), text=f"{ADMIN}\n")
+    assert "nothing was changed" in run(broker, "user", "rotate-key", "--end-sessions", token=admin, text="n\n", code=1)
+    run(broker, "user", "rotate-key", "--end-sessions", token=admin, text="", code=1)
+    run(broker, "offsets", "orders", token=alice)
+
+    assert "all sessions have ended" in run(broker, "user", "rotate-key", "--end-sessions", "--yes", token=admin)
+    for token in (alice, admin):
+        assert "log in again" in run(broker, "offsets", "orders", token=token, code=1)
+    run(broker, "offsets", "orders", token=program)
+    assert "lacks the rights of a super user" in run(broker, "user", "rotate-key", token=program, code=1)
+
+
+def logged_in(broker: BrokerProcess, folder: Path) -> tuple[Path, Path, Path]:
+    """Make the topic `orders` and the user alice; return files with sessions of admin and alice, and her API token."""
+    admin, alice, program = (folder / name for name in ("admin", "alice", "program"))
+    run(broker, "user", "login", "admin", str(admin), text=f"{ADMIN}\n")
+    run(broker, "topic", "create", "orders", token=admin)
+    run(broker, "user", "create", "alice", token=admin, text=f"{ALICE}\n{ALICE}\n")
+    run(broker, "user", "login", "alice", str(alice), text=f"{ALICE}\n")
+    run(broker, "user", "create-token", "alice", "build", str(program), token=admin)
+    return admin, alice, program
+
+
+def rows_of(broker: BrokerProcess, *command: str, token: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in run(broker, *command, "--json", token=token).splitlines()]
 
 
 def test_a_token_file_that_others_may_read_is_refused(broker: BrokerProcess, tmp_path: Path) -> None:
