@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Annotated, NoReturn, TextIO
 import typer
 from rich.console import Console
 
-from cluster.config.exposure import HOW_TO_LISTEN, exposure_of, is_loopback
+from cluster.config.exposure import HOW_TO_LISTEN, is_loopback
 from dledger.errors import DLedgerError
 from store.fs.printable import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-    from dledger.config import Address
+    from cluster.config.exposure import ExposedPort
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -132,21 +132,19 @@ def help_if_unreachable(error: str, endpoints: str) -> str:
     )
 
 
-def check_exposure(
-    option: str, address: Address, *, is_insecure: bool, is_plain: bool = True, remedy: str = ""
-) -> None:
-    """End the command if an unsecured port is reachable for other machines and this is not meant; else print a note.
+def allowed_exposure(ports: Iterable[ExposedPort], *, is_insecure: bool) -> tuple[ExposedPort, ...]:
+    """Return those of a process's unsecured ports that other machines can reach, and print a note of each.
+
+    Without `--insecure` the first of them ends the command.
 
     Args:
-        option: which names the address.
-        address: where the process would listen.
+        ports: that are plain, or do not authenticate their clients; their options are those of the command.
         is_insecure: `--insecure` was given.
-        is_plain: the port has no TLS; False: it has, but does not authenticate its clients.
-        remedy: what to set instead.
     """
-    if is_loopback(address):
-        return
-    if not is_insecure:
-        advice = f"{remedy}, or {HOW_TO_LISTEN}" if remedy else HOW_TO_LISTEN
-        fail(f"{option}: {exposure_of(address, is_plain=is_plain)}: {advice}", EXIT_USAGE)
-    print_note(exposure_of(address, is_plain=is_plain))
+    exposed = tuple(port for port in ports if not is_loopback(port.address))
+    for port in exposed:
+        if not is_insecure:
+            advice = f"{port.remedy}, or {HOW_TO_LISTEN}" if port.remedy else HOW_TO_LISTEN
+            fail(f"{port.option}: {port}: {advice}", EXIT_USAGE)
+        print_note(str(port))
+    return exposed

@@ -21,28 +21,27 @@ HOW_TO_LISTEN: Final = "listen on 127.0.0.1, or confirm with --insecure that all
 
 @dataclass(frozen=True, slots=True)
 class ExposedPort:
-    """A port that other machines can use without authentication.
+    """A port that everybody who can reach its address can use without authentication.
 
     Attributes:
         option: which sets its address.
         address: where it listens.
-        remedy: what to set instead.
+        remedy: what to set instead; empty: only another address.
         is_plain: it has no TLS; False: it has, but does not authenticate its clients.
     """
 
     option: str
     address: Address
-    remedy: str
+    remedy: str = ""
     is_plain: bool = True
 
     def __str__(self) -> str:
-        return exposure_of(self.address, is_plain=self.is_plain)
-
-
-def exposure_of(address: Address, *, is_plain: bool) -> str:
-    """Return the fault of a port at this address as text: it is plain, or does not authenticate its clients."""
-    lacks = "has neither TLS nor another protection" if is_plain else "has TLS, but does not authenticate its clients"
-    return f"other machines can reach {address}, which {lacks}"
+        lacks = (
+            "has neither TLS nor another protection"
+            if self.is_plain
+            else "has TLS, but does not authenticate its clients"
+        )
+        return f"other machines can reach {self.address}, which {lacks}"
 
 
 def is_loopback(address: Address) -> bool:

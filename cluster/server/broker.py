@@ -42,7 +42,7 @@ from cluster.replica.standalone import StandaloneConfig, StandaloneReplica
 from cluster.server.data_modes import warn_of_readers
 from cluster.server.first_user import create_first_user, first_user_of
 from cluster.server.gates import opened_audit
-from cluster.server.security import standalone_security
+from cluster.server.security import log_exposed_ports, standalone_security
 from cluster.server.store_host import resolve_store_host
 from dledger.security.revoked import CurrentRevoked, nothing_revoked
 from dledger.security.server_port import requires_certificates
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 
     from cluster.access.users import UserSettings
     from cluster.audit.log import AuditLog
+    from cluster.config.exposure import ExposedPort
     from cluster.protocol.route_table import Registration
     from cluster.replica.port import Replica
     from dledger.config import Address
@@ -247,6 +248,7 @@ class BrokerConfig:
         tls: TLS of both addresses, and of connections to name servers.
         revoked_file: certificates that are refused; empty: none.
         frame_address: of the frame port; None: there is none.
+        exposed_ports: unsecured ports that other machines can reach; `--insecure` allows them.
     """
 
     store: StandaloneConfig
@@ -259,6 +261,7 @@ class BrokerConfig:
     tls: ProcessTls = field(default_factory=ProcessTls)
     revoked_file: str = ""
     frame_address: Address | None = None
+    exposed_ports: tuple[ExposedPort, ...] = ()
 
 
 def run_broker(config: BrokerConfig) -> int:
@@ -274,6 +277,7 @@ async def _serve(config: BrokerConfig, stopped: asyncio.Future[signal.Signals]) 
         OSError: an address cannot be listened on.
     """
     registry, name = process_registry(), config.options.broker
+    log_exposed_ports(config.exposed_ports)
     async with AsyncExitStack() as stack:
         security = await standalone_security(config.tls, config.revoked_file, name, registry, stack)
         stack.enter_context(

@@ -30,7 +30,7 @@ from cluster.process.serving import GRACE_S, print_ready, process_registry, run_
 from cluster.protocol.errors import Reason
 from cluster.protocol.route_table import SCAN_INTERVAL_MS
 from cluster.server.gates import gate_of, opened_audit
-from cluster.server.security import opened_revoked, watch_certificates
+from cluster.server.security import log_exposed_ports, opened_revoked, watch_certificates
 from dledger.security.credentials import Credentials
 from dledger.security.settings import PLAIN
 from dledger.service.grpc_server import start_grpc_server
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from prometheus_client import CollectorRegistry
 
+    from cluster.config.exposure import ExposedPort
     from cluster.config.port_tls import PortTls
     from cluster.nameserver.ports import AskLeader, LeaderReport
     from dledger.config import Address
@@ -67,6 +68,7 @@ class NameServerConfig:
         metrics_address: address of `/metrics`; None: not served.
         metrics_tls: TLS of that page; None: plain HTTP.
         revoked_file: certificates that are refused; empty: none.
+        exposed_ports: unsecured ports that other machines can reach; `--insecure` allows them.
     """
 
     address: Address
@@ -80,6 +82,7 @@ class NameServerConfig:
     metrics_tls: PortTls | None = None
     revoked_file: str = ""
     brokers: tuple[str, ...] = ()
+    exposed_ports: tuple[ExposedPort, ...] = ()
 
 
 def run_name_server(config: NameServerConfig) -> int:
@@ -127,6 +130,7 @@ async def serve_name_server(
         OSError: the address of the metrics cannot be listened on.
         dledger.security.errors.CertificateFault: the certificates cannot be used.
     """
+    log_exposed_ports(config.exposed_ports)
     used = await _opened(config)
     watch_certificates(used, registry, stack)
     revoked = await opened_revoked(config.revoked_file, registry, stack)

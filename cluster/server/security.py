@@ -18,11 +18,12 @@ from dledger.security.shared_secret import open_shared_secret
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from contextlib import AsyncExitStack
 
     from prometheus_client import CollectorRegistry
 
+    from cluster.config.exposure import ExposedPort
     from cluster.config.load import ServerConfig
     from cluster.config.port_tls import ProcessTls
     from dledger.security.server_port import PortSecurity
@@ -64,8 +65,7 @@ async def node_security(config: ServerConfig, registry: CollectorRegistry, stack
     Raises:
         dledger.security.errors.CertificateFault: the certificates cannot be used.
     """
-    for port in config.exposed_ports:
-        logger.warning("insecure_port option=%s address=%s", port.option, port.address)
+    log_exposed_ports(config.exposed_ports)
     own = CertificateIdentity(config.node.group, IdentityKind.NODE, config.node.self_id)
     used = await _opened(config.tls, own, config.peer_certificates, registry, stack)
     secret: SharedSecret | None = None
@@ -76,6 +76,12 @@ async def node_security(config: ServerConfig, registry: CollectorRegistry, stack
     revoked = await opened_revoked(config.revoked_file, registry, stack)
     peers = replace(_peers_of(config.peer_kinds, used.get("peers"), secret), revoked=revoked)
     return replace(_security_of(used), peers=peers, revoked=revoked)
+
+
+def log_exposed_ports(ports: Iterable[ExposedPort]) -> None:
+    """Log ports that other machines can use without authentication, because the settings allow them."""
+    for port in ports:
+        logger.warning("insecure_port option=%s address=%s", port.option, port.address)
 
 
 async def standalone_security(

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
 
 import typer
 
-from cluster.cli.common import EXIT_USAGE, Insecure, check_exposure, fail, print_starting
+from cluster.cli.common import EXIT_USAGE, Insecure, allowed_exposure, fail, print_starting
 from cluster.cli.nodes.port_tls import (
     AuthorityFile,
     CertificateFile,
@@ -22,10 +21,13 @@ from cluster.cli.nodes.port_tls import (
     check_effects,
 )
 from cluster.config.broker_options import DEDUPE_COUNT, TRANSFER_BYTES, TRANSFER_COUNT
+from cluster.config.exposure import ExposedPort
 from cluster.config.port_tls import process_tls
 from cluster.config.values import parse_address
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from cluster.config.port_tls import ProcessTls
     from cluster.config.quotas import QuotaSettings
     from cluster.server.broker import BrokerConfig
@@ -136,7 +138,8 @@ def broker(
     """
     check_effects(metrics, metrics_tls, client_tls, tls_revoked_file)
     modes = _Modes(client_tls, metrics_tls, name_server_tls)
-    ports = _ports_of(listen, frames, metrics, modes, first_user, is_insecure=insecure)
+    ports = _ports_of(listen, frames, metrics)
+    exposed = allowed_exposure(_unsecured(ports, modes, first_user), is_insecure=insecure)
     tls = _tls_of(modes, tls_certificate_file, tls_key_file, tls_authority_file, has_name_servers=bool(name_servers))
     print_starting(f"broker {name} on {ports.clients}, store {standalone}")
     # Imported here: gRPC and the store are slow to load.
@@ -157,6 +160,7 @@ def broker(
         tls=tls,
         revoked_file=tls_revoked_file,
         frame_address=ports.frames,
+        exposed_ports=exposed,
     )
     raise typer.Exit(run_broker(config))
 
@@ -169,32 +173,19 @@ class _Ports(NamedTuple):
     metrics: Address | None
 
 
-def _ports_of(listen: str, frames: str, metrics: str, modes: _Modes, first_user: str, *, is_insecure: bool) -> _Ports:
-    of_clients = partial(_client_address, client_tls=modes.client_tls, first_user=first_user, is_insecure=is_insecure)
-    is_plain = modes.metrics_tls == "off"
+def _ports_of(listen: str, frames: str, metrics: str) -> _Ports:
     return _Ports(
-        of_clients("--listen", listen),
-        of_clients("--frames", frames) if frames else None,
-        _address("--metrics", metrics, is_plain=is_plain, is_insecure=is_insecure) if metrics else None,
+        _address("--listen", listen),
+        _address("--frames", frames) if frames else None,
+        _address("--metrics", metrics) if metrics else None,
     )
 
 
-def _client_address(option: str, text: str, client_tls: str, first_user: str, *, is_insecure: bool) -> Address:
-    address = _address(option, text, is_plain=client_tls == "off", is_insecure=is_insecure)
-    if client_tls == "on" and not first_user:
-        remedy = "set --first-user, or --client-tls mutual"
-        check_exposure(option, address, is_insecure=is_insecure, is_plain=False, remedy=remedy)
-    return address
-
-
-def _address(option: str, text: str, *, is_plain: bool, is_insecure: bool) -> Address:
+def _address(option: str, text: str) -> Address:
     try:
-        address = parse_address(text)
+        return parse_address(text)
     except ValueError as error:
         fail(f"{option}: {error}", EXIT_USAGE)
-    if is_plain:
-        check_exposure(option, address, is_insecure=is_insecure)
-    return address
 
 
 class _Modes(NamedTuple):
@@ -203,6 +194,19 @@ class _Modes(NamedTuple):
     client_tls: str
     metrics_tls: str
     name_server_tls: str
+
+
+def _unsecured(ports: _Ports, modes: _Modes, first_user: str) -> Iterator[ExposedPort]:
+    """Yield the ports that are plain, or do not authenticate their clients, whatever their addresses."""
+    for option, address in (("--listen", ports.clients), ("--frames", ports.frames)):
+        if address is None:
+            continue
+        if modes.client_tls == "off":
+            yield ExposedPort(option, address)
+        elif modes.client_tls == "on" and not first_user:
+            yield ExposedPort(option, address, "set --first-user, or --client-tls mutual", is_plain=False)
+    if ports.metrics is not None and modes.metrics_tls == "off":
+        yield ExposedPort("--metrics", ports.metrics)
 
 
 def _tls_of(modes: _Modes, certificate: str, key: str, authority: str, *, has_name_servers: bool) -> ProcessTls:

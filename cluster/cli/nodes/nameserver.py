@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import typer
 
-from cluster.cli.common import EXIT_USAGE, Insecure, check_exposure, fail, print_starting
+from cluster.cli.common import EXIT_USAGE, Insecure, allowed_exposure, fail, print_starting
 from cluster.cli.nodes.port_tls import (
     AuthorityFile,
     CertificateFile,
@@ -17,12 +17,13 @@ from cluster.cli.nodes.port_tls import (
     certificate_files,
     check_effects,
 )
+from cluster.config.exposure import ExposedPort
 from cluster.config.port_tls import process_tls
 from cluster.config.quotas import BYTES_PER_S_MIN, QuotaSettings
 from cluster.config.values import parse_address, parse_group
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from dledger.config import Address
     from dledger.security.credentials import CertificateFiles
@@ -101,9 +102,11 @@ def nameserver(
     """
     check_effects(metrics, metrics_tls, client_tls, tls_revoked_file)
     _check_tls(client_tls, {"--administrator": administrators, "--broker": brokers}, plain_listen)
-    address = _client_address(listen, client_tls, is_insecure=insecure)
-    plain_address = plain_listen and _address("--plain-listen", plain_listen, is_insecure=insecure)
-    metrics_address = metrics and _address("--metrics", metrics, is_plain=metrics_tls == "off", is_insecure=insecure)
+    address = _parsed("--listen", parse_address, listen)
+    plain_address = _parsed("--plain-listen", parse_address, plain_listen) if plain_listen else None
+    metrics_address = _parsed("--metrics", parse_address, metrics) if metrics else None
+    unsecured = _unsecured(address, client_tls, plain_address, metrics_address if metrics_tls == "off" else None)
+    exposed = allowed_exposure(unsecured, is_insecure=insecure)
     modes = {"--client-tls": client_tls, "--metrics-tls": metrics_tls}
     files = _certificates(modes, tls_certificate_file, tls_key_file, tls_authority_file)
     quotas = _quotas(set_options or [])
@@ -117,13 +120,14 @@ def nameserver(
         None if client_tls == "off" else files,
         client_tls == "mutual",
         identities,
-        plain_address or None,
+        plain_address,
         audit_dir,
         quotas,
-        metrics_address or None,
+        metrics_address,
         process_tls("off", metrics_tls, "off", files).metrics,
         tls_revoked_file,
         tuple(_parsed("--broker", parse_group, name) for name in brokers or ()),
+        exposed,
     )
     raise typer.Exit(run_name_server(config))
 
@@ -150,19 +154,18 @@ def _quotas(texts: list[str]) -> QuotaSettings:
     return QuotaSettings(**values)
 
 
-def _client_address(text: str, client_tls: str, *, is_insecure: bool) -> Address:
-    address = _address("--listen", text, is_plain=client_tls == "off", is_insecure=is_insecure)
-    if client_tls == "on":
-        remedy = "set --client-tls mutual"
-        check_exposure("--listen", address, is_insecure=is_insecure, is_plain=False, remedy=remedy)
-    return address
-
-
-def _address(option: str, text: str, *, is_plain: bool = True, is_insecure: bool) -> Address:
-    address = _parsed(option, parse_address, text)
-    if is_plain:
-        check_exposure(option, address, is_insecure=is_insecure)
-    return address
+def _unsecured(
+    address: Address, client_tls: str, plain_address: Address | None, plain_metrics: Address | None
+) -> Iterator[ExposedPort]:
+    """Yield the ports that are plain, or do not authenticate their clients, whatever their addresses."""
+    if client_tls == "off":
+        yield ExposedPort("--listen", address)
+    elif client_tls == "on":
+        yield ExposedPort("--listen", address, "set --client-tls mutual", is_plain=False)
+    if plain_address is not None:
+        yield ExposedPort("--plain-listen", plain_address)
+    if plain_metrics is not None:
+        yield ExposedPort("--metrics", plain_metrics)
 
 
 def _certificates(modes: Mapping[str, str], certificate: str, key: str, authority: str) -> CertificateFiles:

@@ -339,6 +339,36 @@ def test_server_refuses_an_unsecured_port_that_other_machines_can_reach(
     assert refused.exit_code == 2
     assert "confirm with --insecure" in refused.stderr
     assert (allowed.exit_code, len(started)) == (0, 1)
+    (port,) = started[0].exposed_ports
+    assert refused.stderr.count(str(port)) == 1
+    assert port.option.lstrip("-") in ("listen", "metrics", "client_address")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options"),
+    [
+        (["broker", "--standalone=s", "--listen=n0:1", "--frames=n0:2", "--metrics=n0:3"], "listen frames metrics"),
+        (["broker", "--standalone=s", "--listen=127.0.0.1:1", "--metrics=n0:3"], "metrics"),
+        (["nameserver", "--listen=n0:1", "--metrics=n0:3"], "listen metrics"),
+        (
+            [
+                *("nameserver", "--listen=n0:1", "--plain-listen=n0:2", "--client-tls=mutual"),
+                *("--tls-certificate-file=c", "--tls-key-file=k", "--tls-authority-file=a"),
+            ],
+            "plain-listen",
+        ),
+    ],
+)
+def test_processes_are_given_all_unsecured_ports_that_other_machines_can_reach(
+    arguments: list[str], options: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Any] = []
+    for name in ("broker.run_broker", "name_server.run_name_server"):
+        monkeypatch.setattr(f"cluster.server.{name}", lambda config: started.append(config) or 0)
+
+    assert dledger(*arguments, "--insecure").exit_code == 0
+
+    assert [f"--{name}" for name in options.split()] == [port.option for port in started[0].exposed_ports]
 
 
 FILES = ["--tls-certificate-file=c", "--tls-key-file=k"]

@@ -6,21 +6,31 @@ import asyncio
 import logging
 import ssl
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from prometheus_client import CollectorRegistry
 
+from cluster.api.name_servers.metrics import NameServerMetrics
+from cluster.broker.core import BrokerOptions
+from cluster.config.exposure import ExposedPort
 from cluster.config.load import ServerConfig, load_config
 from cluster.config.port_tls import process_tls
+from cluster.replica.standalone import StandaloneConfig
+from cluster.server.broker import BrokerConfig
+from cluster.server.broker import _serve as serve_broker
+from cluster.server.name_server import NameServerConfig, serve_name_server
 from cluster.server.security import ProcessSecurity, node_security, standalone_security
-from dledger.security.errors import WrongIdentity
+from dledger.config import Address
+from dledger.security.credentials import CertificateFiles
+from dledger.security.errors import CertificateFault, WrongIdentity
 from dledger.security.peers import PLAIN_PEERS, PeerKind
 from dledger.security.settings import PLAIN, Tls
 from dledger.security.shared_secret import new_secret
 from tests.support.certificates import new_authority, node_pair, tls_of, write_tls
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
     from pathlib import Path
 
     from dledger.security.settings import Security
@@ -107,3 +117,38 @@ def test_plain_ports_of_a_network_are_logged(tmp_path: Path, caplog: pytest.LogC
         opened(config(tmp_path, client_address="10.0.0.1:1", insecure="all"))
 
     assert "insecure_port option=client_address address=10.0.0.1:1" in caplog.text
+
+
+def test_plain_ports_of_a_standalone_broker_and_of_a_name_server_are_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Method: the processes log them first of all; that there are no certificates ends the start before any port."""
+    port, page = ExposedPort("--listen", Address("10.0.0.1", 1)), ExposedPort("--metrics", Address("10.0.0.1", 2))
+    files = CertificateFiles(*(str(tmp_path / name) for name in ("authority", "certificate", "key")))
+    standalone = BrokerConfig(
+        StandaloneConfig(str(tmp_path / "store"), "b", "10.0.0.1:1"),
+        BrokerOptions("b"),
+        port.address,
+        tls=process_tls("on", "off", "off", files),
+        exposed_ports=(port, page),
+    )
+    name_server = NameServerConfig(port.address, files, exposed_ports=(port, page))
+
+    async def start(serve: Callable[[AsyncExitStack], Coroutine[Any, Any, object]]) -> str:
+        caplog.clear()
+        async with AsyncExitStack() as stack:
+            with pytest.raises(CertificateFault):
+                await serve(stack)
+        return caplog.text
+
+    async def main() -> list[str]:
+        stopped: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        metrics, registry = NameServerMetrics(), CollectorRegistry()
+        return [
+            await start(lambda _: serve_broker(standalone, stopped)),
+            await start(lambda stack: serve_name_server(name_server, stack, metrics, registry)),
+        ]
+
+    for text in asyncio.run(main()):
+        assert "insecure_port option=--listen address=10.0.0.1:1" in text
+        assert "insecure_port option=--metrics address=10.0.0.1:2" in text
