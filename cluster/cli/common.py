@@ -58,6 +58,14 @@ Insecure = Annotated[
         "--insecure", help="Listen without TLS also where other machines can connect: all of them are trusted."
     ),
 ]
+Debuggable = Annotated[
+    bool,
+    typer.Option(
+        "--debuggable",
+        envvar="DLEDGER_DEBUGGABLE",
+        help="Let other processes of this user read the memory, with its keys: for a debugger or a profiler.",
+    ),
+]
 Endpoints = Annotated[
     str,
     typer.Option(

@@ -21,7 +21,7 @@ HOW_TO_LISTEN: Final = "listen on 127.0.0.1, or confirm with --insecure that all
 
 @dataclass(frozen=True, slots=True)
 class ExposedPort:
-    """A port that everybody who can reach its address can use without authentication.
+    """A port that processes on other machines can use without authentication.
 
     Attributes:
         option: which sets its address.

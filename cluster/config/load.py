@@ -141,7 +141,6 @@ class ServerConfig:
     Attributes:
         node: settings of the node itself.
         metrics_address: address of `/metrics`.
-        frame_address: of the frame port; None: there is none.
         trace_file: file for the events of the core; empty: none.
         broker: settings of a broker's node; None: a log of raw entries.
         tls: TLS of `node.client_address` and `metrics_address`, and of connections to name servers.
@@ -153,6 +152,8 @@ class ServerConfig:
         audit: settings of the audit log.
         quotas: what users and addresses may take of the node.
         log_callers: the users of a log of raw entries; None: callers present no certificate, or it is a broker's.
+        frame_address: of the frame port; None: there is none.
+        is_debuggable: other processes of the same user may read the memory of the process.
     """
 
     node: NodeConfig
@@ -169,6 +170,7 @@ class ServerConfig:
     quotas: QuotaSettings = field(default_factory=QuotaSettings)
     log_callers: LogCallers | None = None
     frame_address: Address | None = None
+    is_debuggable: bool = False
 
 
 def load_config(file: Path | None, environment: Mapping[str, str], flags: Mapping[str, str]) -> ServerConfig:
@@ -310,6 +312,7 @@ def _config_of(options: ServerOptions) -> ServerConfig:
         audit=AuditSettings(options.audit, options.audit_dir, options.audit_file_size_bytes, options.audit_files_max),
         quotas=QuotaSettings(**{name: getattr(options, name) for name in QuotaSettings.__dataclass_fields__}),
         frame_address=options.frame_address,
+        is_debuggable=options.debuggable,
         log_callers=_log_callers_of(options) if options.client_tls == "mutual" and broker is None else None,
     )
 

@@ -35,6 +35,11 @@ class SecurityOptions(BaseModel):
         "can reach. none: the node refuses to start with such a port. metrics: metrics_address. all, or --insecure: "
         "every port, for a network in which all machines are trusted.",
     )
+    debuggable: bool = Field(
+        default=False,
+        description="true: other processes of the same user may read the memory of this node, with its keys, tokens "
+        "and messages: a debugger (gdb), a profiler (py-spy). false: only root may; Linux only.",
+    )
     peer_security: Literal["off", "secret", "tls"] = Field(
         default="off",
         description="Security of connections between nodes. off: plain connections, for loopback or a network that you "

@@ -34,6 +34,7 @@ _PATIENCE_S: Final = 10.0
 _POLL_S: Final = 0.01
 _STOP_GRACE_S: Final = 10.0
 _LOG_TAIL_LINES: Final = 15
+_INHERITED: Final = (native.VARIABLE, "DLEDGER_DEBUGGABLE")
 
 
 class LocalProcess:
@@ -81,11 +82,10 @@ class LocalProcess:
     def launch(self) -> None:
         """Start the process; `wait_ready` waits until it serves."""
         self._output_begin = self._log.stat().st_size if self._log.exists() else 0
-        # The process must not inherit settings from the caller's environment; the form of the kernels is none.
+        # The process must not inherit settings from the caller's environment. The form of the kernels, and whether a
+        # debugger may be attached, are none.
         environment = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith("DLEDGER_") or name == native.VARIABLE
+            name: value for name, value in os.environ.items() if not name.startswith("DLEDGER_") or name in _INHERITED
         }
         start = subprocess.Popen if self._is_detached else start_child
         with self._log.open("ab") as output:

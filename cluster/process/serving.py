@@ -14,13 +14,13 @@ import asyncio
 import faulthandler
 import gc
 import logging
-import resource
 import signal
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 
+from cluster.process.own_memory import protect_memory
 from dledger.allocator import keep_large_blocks
 from dledger.errors import DLedgerError
 from dledger.event_loop import new_event_loop
@@ -43,13 +43,14 @@ GRACE_S: Final = 0.5
 logger = logging.getLogger(__name__)
 
 
-def run_process(command: str, serve: Serve) -> int:
+def run_process(command: str, serve: Serve, *, is_debuggable: bool = False) -> int:
     """Serve until a signal or a failure; return the exit code.
 
     Args:
         command: name of the command for messages.
         serve: called with a future that the first SIGTERM or SIGINT resolves. StoreError, DLedgerError and OSError
             from it are logged.
+        is_debuggable: other processes of the same user may read its memory; see `cluster.process.own_memory`.
     """
     if not __debug__:
         sys.stderr.write(f"dledger {command}: refuses to run under python -O: its assertions protect the data\n")
@@ -57,7 +58,7 @@ def run_process(command: str, serve: Serve) -> int:
     _log_to_standard_error()
     _report_fatal_signals()
     raise_limit()
-    _write_no_core_dumps()
+    protect_memory(is_debuggable=is_debuggable)
     keep_large_blocks()
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         try:
@@ -93,15 +94,6 @@ def _report_fatal_signals() -> None:
     """
     if sys.__stderr__ is not None:
         faulthandler.enable(sys.__stderr__)
-
-
-def _write_no_core_dumps() -> None:
-    """Set the soft limit of core dumps to zero: a dump has messages, tokens and private keys.
-
-    `prlimit --core=unlimited --pid PID` permits one, as far as the hard limit does.
-    """
-    _, hard = resource.getrlimit(resource.RLIMIT_CORE)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
 
 
 async def _run(serve: Serve) -> None:

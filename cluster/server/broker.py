@@ -249,6 +249,7 @@ class BrokerConfig:
         revoked_file: certificates that are refused; empty: none.
         frame_address: of the frame port; None: there is none.
         exposed_ports: unsecured ports that other machines can reach; `--insecure` allows them.
+        is_debuggable: other processes of the same user may read the memory of the process.
     """
 
     store: StandaloneConfig
@@ -262,11 +263,12 @@ class BrokerConfig:
     revoked_file: str = ""
     frame_address: Address | None = None
     exposed_ports: tuple[ExposedPort, ...] = ()
+    is_debuggable: bool = False
 
 
 def run_broker(config: BrokerConfig) -> int:
     """Run one standalone broker until it stops; return the exit code."""
-    return run_process("broker", partial(_serve, config))
+    return run_process("broker", partial(_serve, config), is_debuggable=config.is_debuggable)
 
 
 async def _serve(config: BrokerConfig, stopped: asyncio.Future[signal.Signals]) -> None:

@@ -69,6 +69,7 @@ class NameServerConfig:
         metrics_tls: TLS of that page; None: plain HTTP.
         revoked_file: certificates that are refused; empty: none.
         exposed_ports: unsecured ports that other machines can reach; `--insecure` allows them.
+        is_debuggable: other processes of the same user may read the memory of the process.
     """
 
     address: Address
@@ -83,11 +84,12 @@ class NameServerConfig:
     revoked_file: str = ""
     brokers: tuple[str, ...] = ()
     exposed_ports: tuple[ExposedPort, ...] = ()
+    is_debuggable: bool = False
 
 
 def run_name_server(config: NameServerConfig) -> int:
     """Run a name server until it receives a signal to stop; return the exit code of the process."""
-    return run_process("nameserver", partial(_serve, config))
+    return run_process("nameserver", partial(_serve, config), is_debuggable=config.is_debuggable)
 
 
 async def _serve(config: NameServerConfig, stopped: asyncio.Future[signal.Signals]) -> None:

@@ -56,7 +56,7 @@ logger = logging.getLogger(__name__)
 
 def run_server(config: ServerConfig) -> int:
     """Run one node until it stops; return the exit code of the process."""
-    return run_process("server", partial(_serve, config))
+    return run_process("server", partial(_serve, config), is_debuggable=config.is_debuggable)
 
 
 async def _serve(config: ServerConfig, stopped: asyncio.Future[signal.Signals]) -> None:

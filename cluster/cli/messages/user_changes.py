@@ -132,8 +132,8 @@ def rotate_key(
     """Replace the key that signs session tokens.
 
     New sessions are signed with the new key. Those of the replaced key stay valid, for an hour at most; those of older
-    keys end. If somebody may have read the files of a store, the keys are known: end all sessions with --end-sessions.
-    Every user, also you, then has to log in again. API tokens and certificates are not affected.
+    keys end. With --end-sessions all sessions end, also yours, and every user has to log in again: use it if the files
+    of a store may have been read by others, because the keys are in the log. API tokens and certificates stay valid.
 
     Examples:
         dledger user rotate-key

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar
 
 import typer
 
-from cluster.cli.common import EXIT_USAGE, Insecure, allowed_exposure, fail, print_starting
+from cluster.cli.common import EXIT_USAGE, Debuggable, Insecure, allowed_exposure, fail, print_starting
 from cluster.cli.nodes.port_tls import (
     AuthorityFile,
     CertificateFile,
@@ -20,6 +20,7 @@ from cluster.cli.nodes.port_tls import (
     certificate_files,
     check_effects,
 )
+from cluster.config.audit_settings import AuditSettings
 from cluster.config.broker_options import DEDUPE_COUNT, TRANSFER_BYTES, TRANSFER_COUNT
 from cluster.config.exposure import ExposedPort
 from cluster.config.port_tls import process_tls
@@ -124,6 +125,7 @@ def broker(
     auto_create_topics: _AutoCreateTopics = False,
     skip_damaged: _SkipDamaged = False,
     insecure: Insecure = False,
+    debuggable: Debuggable = False,
 ) -> None:
     """Run a broker on one machine, without replication.
 
@@ -136,15 +138,11 @@ def broker(
         dledger consume orders --from begin
         dledger broker --standalone store --listen 10.0.0.5:10911 --name-servers 10.0.0.9:9876 --insecure
     """
-    check_effects(metrics, metrics_tls, client_tls, tls_revoked_file)
-    modes = _Modes(client_tls, metrics_tls, name_server_tls)
-    ports = _ports_of(listen, frames, metrics)
-    exposed = allowed_exposure(_unsecured(ports, modes, first_user), is_insecure=insecure)
+    modes = _modes_of(client_tls, metrics_tls, name_server_tls, metrics, tls_revoked_file)
+    ports = _ports_of(listen, frames, metrics, modes, first_user, is_insecure=insecure)
     tls = _tls_of(modes, tls_certificate_file, tls_key_file, tls_authority_file, has_name_servers=bool(name_servers))
     print_starting(f"broker {name} on {ports.clients}, store {standalone}")
-    # Imported here: gRPC and the store are slow to load.
-    from cluster.broker.core import BrokerOptions
-    from cluster.config.audit_settings import AuditSettings
+    from cluster.broker.core import BrokerOptions  # here: gRPC and the store are slow to load
     from cluster.replica.standalone import StandaloneConfig
     from cluster.server.broker import BrokerConfig, run_broker
 
@@ -160,25 +158,28 @@ def broker(
         tls=tls,
         revoked_file=tls_revoked_file,
         frame_address=ports.frames,
-        exposed_ports=exposed,
+        exposed_ports=ports.exposed,
+        is_debuggable=debuggable,
     )
     raise typer.Exit(run_broker(config))
 
 
 class _Ports(NamedTuple):
-    """Where a broker listens; None: there is no such port."""
+    """Where a broker listens; None: there is no such port. `exposed` are those that others can use unauthenticated."""
 
     clients: Address
     frames: Address | None
     metrics: Address | None
+    exposed: tuple[ExposedPort, ...] = ()
 
 
-def _ports_of(listen: str, frames: str, metrics: str) -> _Ports:
-    return _Ports(
+def _ports_of(listen: str, frames: str, metrics: str, modes: _Modes, first_user: str, *, is_insecure: bool) -> _Ports:
+    ports = _Ports(
         _address("--listen", listen),
         _address("--frames", frames) if frames else None,
         _address("--metrics", metrics) if metrics else None,
     )
+    return ports._replace(exposed=allowed_exposure(_unsecured(ports, modes, first_user), is_insecure=is_insecure))
 
 
 def _address(option: str, text: str) -> Address:
@@ -194,6 +195,11 @@ class _Modes(NamedTuple):
     client_tls: str
     metrics_tls: str
     name_server_tls: str
+
+
+def _modes_of(client_tls: str, metrics_tls: str, name_server_tls: str, metrics: str, revoked_file: str) -> _Modes:
+    check_effects(metrics, metrics_tls, client_tls, revoked_file)
+    return _Modes(client_tls, metrics_tls, name_server_tls)
 
 
 def _unsecured(ports: _Ports, modes: _Modes, first_user: str) -> Iterator[ExposedPort]:

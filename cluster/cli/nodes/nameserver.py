@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, TypeVar
 
 import typer
 
-from cluster.cli.common import EXIT_USAGE, Insecure, allowed_exposure, fail, print_starting
+from cluster.cli.common import EXIT_USAGE, Debuggable, Insecure, allowed_exposure, fail, print_starting
 from cluster.cli.nodes.port_tls import (
     AuthorityFile,
     CertificateFile,
@@ -85,6 +85,7 @@ def nameserver(
     audit_dir: _AuditDir = "",
     set_options: _SetOptions = None,
     insecure: Insecure = False,
+    debuggable: Debuggable = False,
 ) -> None:
     """Run a name server until Ctrl-C or SIGTERM.
 
@@ -102,32 +103,28 @@ def nameserver(
     """
     check_effects(metrics, metrics_tls, client_tls, tls_revoked_file)
     _check_tls(client_tls, {"--administrator": administrators, "--broker": brokers}, plain_listen)
-    address = _parsed("--listen", parse_address, listen)
-    plain_address = _parsed("--plain-listen", parse_address, plain_listen) if plain_listen else None
-    metrics_address = _parsed("--metrics", parse_address, metrics) if metrics else None
-    unsecured = _unsecured(address, client_tls, plain_address, metrics_address if metrics_tls == "off" else None)
-    exposed = allowed_exposure(unsecured, is_insecure=insecure)
+    ports = _ports_of(listen, plain_listen, metrics, client_tls, metrics_tls, is_insecure=insecure)
     modes = {"--client-tls": client_tls, "--metrics-tls": metrics_tls}
     files = _certificates(modes, tls_certificate_file, tls_key_file, tls_authority_file)
     quotas = _quotas(set_options or [])
     identities = tuple(map(_administrator, administrators or ()))
-    print_starting(f"name server on {address}")
-    # Only now: gRPC is slow to load.
-    from cluster.server.name_server import NameServerConfig, run_name_server
+    print_starting(f"name server on {ports.clients}")
+    from cluster.server.name_server import NameServerConfig, run_name_server  # only now: gRPC is slow to load
 
     config = NameServerConfig(
-        address,
+        ports.clients,
         None if client_tls == "off" else files,
         client_tls == "mutual",
         identities,
-        plain_address,
+        ports.plain,
         audit_dir,
         quotas,
-        metrics_address,
+        ports.metrics,
         process_tls("off", metrics_tls, "off", files).metrics,
         tls_revoked_file,
         tuple(_parsed("--broker", parse_group, name) for name in brokers or ()),
-        exposed,
+        ports.exposed,
+        debuggable,
     )
     raise typer.Exit(run_name_server(config))
 
@@ -154,18 +151,37 @@ def _quotas(texts: list[str]) -> QuotaSettings:
     return QuotaSettings(**values)
 
 
-def _unsecured(
-    address: Address, client_tls: str, plain_address: Address | None, plain_metrics: Address | None
-) -> Iterator[ExposedPort]:
+class _Ports(NamedTuple):
+    """Where it listens; None: there is no such port. `exposed` are those that others can use unauthenticated."""
+
+    clients: Address
+    plain: Address | None
+    metrics: Address | None
+    exposed: tuple[ExposedPort, ...] = ()
+
+
+def _ports_of(
+    listen: str, plain_listen: str, metrics: str, client_tls: str, metrics_tls: str, *, is_insecure: bool
+) -> _Ports:
+    ports = _Ports(
+        _parsed("--listen", parse_address, listen),
+        _parsed("--plain-listen", parse_address, plain_listen) if plain_listen else None,
+        _parsed("--metrics", parse_address, metrics) if metrics else None,
+    )
+    unsecured = _unsecured(ports, client_tls, metrics_tls)
+    return ports._replace(exposed=allowed_exposure(unsecured, is_insecure=is_insecure))
+
+
+def _unsecured(ports: _Ports, client_tls: str, metrics_tls: str) -> Iterator[ExposedPort]:
     """Yield the ports that are plain, or do not authenticate their clients, whatever their addresses."""
     if client_tls == "off":
-        yield ExposedPort("--listen", address)
+        yield ExposedPort("--listen", ports.clients)
     elif client_tls == "on":
-        yield ExposedPort("--listen", address, "set --client-tls mutual", is_plain=False)
-    if plain_address is not None:
-        yield ExposedPort("--plain-listen", plain_address)
-    if plain_metrics is not None:
-        yield ExposedPort("--metrics", plain_metrics)
+        yield ExposedPort("--listen", ports.clients, "set --client-tls mutual", is_plain=False)
+    if ports.plain is not None:
+        yield ExposedPort("--plain-listen", ports.plain)
+    if ports.metrics is not None and metrics_tls == "off":
+        yield ExposedPort("--metrics", ports.metrics)
 
 
 def _certificates(modes: Mapping[str, str], certificate: str, key: str, authority: str) -> CertificateFiles:

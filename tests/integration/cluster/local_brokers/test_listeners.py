@@ -119,7 +119,9 @@ class Processes:
 
 
 @pytest.fixture
-def processes(tmp_path: Path) -> Iterator[Processes]:
+def processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Processes]:
+    # The sockets of a process are found by its descriptors, which only root could list otherwise.
+    monkeypatch.setenv("DLEDGER_DEBUGGABLE", "true")
     with ExitStack() as stack:
         yield Processes(stack, tmp_path)
 

@@ -186,7 +186,8 @@ def test_variables_of_other_commands_are_ignored() -> None:
     variables = {FILE_VARIABLE, *variables_of(get_command(app))}
 
     assert {"DLEDGER_CONTEXT", "DLEDGER_ENDPOINTS", "DLEDGER_GROUP", "DLEDGER_SPARK_MASTER"} <= variables
-    places = {"DLEDGER_BROKER": "x:1", "DLEDGER_NAME_SERVERS": "x:2"}
+    # The last one has one meaning for all servers.
+    places = {"DLEDGER_BROKER": "x:1", "DLEDGER_NAME_SERVERS": "x:2", "DLEDGER_DEBUGGABLE": "true"}
     config = load_config(None, dict.fromkeys(variables, "x") | places, GOOD)
     assert ("x", None) == (config.node.group, config.broker)
 
