@@ -96,13 +96,23 @@ def test_process_is_not_root_and_owns_its_volume() -> None:
 
 def test_exposed_ports_are_the_defaults() -> None:
     options = ServerOptions.model_fields
-    peers = re.findall(r":(\d+)", options["peers"].examples[0])  # type: ignore[index]
-    defaults = [options[name].default.port for name in ("client_address", "metrics_address")]
+    # Ports that are off by default, or have no default, have one by convention: that of the example.
+    ports = {}
+    for name, option in options.items():
+        if name == "peers" or name.endswith("_address"):
+            (example,) = option.examples or [option.default]
+            ports[name] = port_in(str(example))
     listened = [inspect.signature(each).parameters["listen"].default for each in (broker, nameserver)]
 
-    assert {int(peers[0]), *defaults, *(int(each.rpartition(":")[2]) for each in listened)} == {
+    assert {"peers", "client_address", "frame_address", "metrics_address"} == set(ports)
+    assert {*ports.values(), *map(port_in, listened)} == {
         int(port) for port in values(stages()[-1], "EXPOSE")[0].split()
     }
+
+
+def port_in(addresses: str) -> int:
+    """Return the port of the first address of a text."""
+    return int(re.findall(r":(\d+)", addresses)[0])
 
 
 def test_health_check_runs_the_copied_program_within_its_time_limit() -> None:
