@@ -17,6 +17,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from cluster.api import audit_details
 from cluster.api.rights import RIGHTS, Audience
 from cluster.audit.record import RESOURCES_PER_RECORD_MAX
 
@@ -42,10 +43,13 @@ class AuditedMethod(NamedTuple):
     Attributes:
         recorded: of calls that are admitted.
         about: returns what a request is about; None: the resources of its rights.
+        detail: returns what a request sets; None: nothing beyond its resources. The text has printable ASCII, at most
+            `TEXT_LENGTH_MAX` characters and no secret.
     """
 
     recorded: Recorded
     about: Callable[[Any], list[str]] | None = None
+    detail: Callable[[Any], str] | None = None
 
 
 def resources_of(path: str, request: Any, scope: Scope) -> tuple[str, ...]:
@@ -72,6 +76,17 @@ def resources_of(path: str, request: Any, scope: Scope) -> tuple[str, ...]:
     return tuple(found)
 
 
+def detail_of(path: str, request: Any) -> str:
+    """Return a text of the settings in a request; empty: it has only the names of its resources.
+
+    Args:
+        path: of the method.
+        request: within its bounds.
+    """
+    row = AUDITED.get(path)
+    return "" if row is None or row.detail is None else row.detail(request)
+
+
 def _token(request: Any) -> list[str]:
     return [f"User:{request.user}", f"Token:{request.id}"]
 
@@ -91,6 +106,8 @@ _LOGIN: Final = AuditedMethod(Recorded.LOGIN)
 _USER_NAME: Final = AuditedMethod(Recorded.ADMIN, lambda request: [f"User:{request.name}"])
 _ROLE_NAME: Final = AuditedMethod(Recorded.ADMIN, lambda request: [f"Role:{request.name}"])
 _TOKEN: Final = AuditedMethod(Recorded.ADMIN, _token)
+_SET_USER: Final = AuditedMethod(Recorded.ADMIN, lambda request: [f"User:{request.user.name}"], audit_details.of_user)
+_SET_ROLE: Final = AuditedMethod(Recorded.ADMIN, lambda request: [f"Role:{request.role.name}"], audit_details.of_role)
 _MEMBER: Final = AuditedMethod(Recorded.ADMIN, lambda request: [f"Node:{request.id}"])
 
 _ROWS: Final[dict[str, dict[str, AuditedMethod]]] = {
@@ -108,14 +125,14 @@ _ROWS: Final[dict[str, dict[str, AuditedMethod]]] = {
         "ReadLog": _ACCESS,
         "CommitOffset": _ACCESS,
         "FetchOffset": _READ,
-        "ResetOffset": _ADMIN,
+        "ResetOffset": _ADMIN._replace(detail=audit_details.of_offsets),
         "JoinGroup": _ACCESS,
         "LockQueues": _READ,
         "UnlockQueues": _READ,
-        "SetTopic": _ADMIN,
+        "SetTopic": _ADMIN._replace(detail=audit_details.of_topic),
         "DeleteTopic": _ADMIN,
         "ListTopics": _READ,
-        "SetGroup": _ADMIN,
+        "SetGroup": _ADMIN._replace(detail=audit_details.of_group),
         "DeleteGroup": _ADMIN,
         "ListGroups": _READ,
         "Route": _READ,
@@ -124,30 +141,30 @@ _ROWS: Final[dict[str, dict[str, AuditedMethod]]] = {
     "cluster.v1.AccessService": {
         "StartLogin": _LOGIN,
         "FinishLogin": _LOGIN,
-        "SetUser": AuditedMethod(Recorded.ADMIN, lambda request: [f"User:{request.user.name}"]),
+        "SetUser": _SET_USER,
         "DeleteUser": _USER_NAME,
         "ListUsers": _USER_NAME,
-        "SetRole": AuditedMethod(Recorded.ADMIN, lambda request: [f"Role:{request.role.name}"]),
+        "SetRole": _SET_ROLE,
         "DeleteRole": _ROLE_NAME,
         "ListRoles": _ROLE_NAME,
-        "AddToken": _TOKEN,
+        "AddToken": _TOKEN._replace(detail=audit_details.of_token),
         "DeleteToken": _TOKEN,
         "RotateTokenKey": _ADMIN,
         "Explain": AuditedMethod(Recorded.ADMIN, lambda request: [f"User:{request.user}", request.resource]),
     },
     "cluster.v1.NameServer": {
-        "Register": AuditedMethod(Recorded.BINDING, _registration),
+        "Register": AuditedMethod(Recorded.BINDING, _registration, audit_details.of_registration),
         "Heartbeat": _READ,
-        "Unregister": AuditedMethod(Recorded.ADMIN, _of_broker),
+        "Unregister": AuditedMethod(Recorded.ADMIN, _of_broker, audit_details.of_removed_registration),
         "Route": _READ,
         "ListTopics": _READ,
         "ListBrokers": _READ,
-        "SetWritable": AuditedMethod(Recorded.ADMIN, _of_broker),
+        "SetWritable": AuditedMethod(Recorded.ADMIN, _of_broker, audit_details.of_writable),
     },
     "dledger.v1.LogService": {"Append": _ACCESS, "AppendStream": _ACCESS, "Read": _ACCESS, "Status": _READ},
     "dledger.v1.AdminService": {
         "ListMembers": _READ,
-        "AddMember": _MEMBER,
+        "AddMember": _MEMBER._replace(detail=audit_details.of_new_member),
         "PromoteMember": _MEMBER,
         "RemoveMember": _MEMBER,
         "TransferLeadership": _MEMBER,

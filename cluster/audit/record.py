@@ -11,7 +11,7 @@ r"""One record of the audit log, and its line.
 | `method` | `BrokerService/SetTopic` |
 | `resources` | `Topic:orders`, `User:alice`, ...: the first eight |
 | `result` | `OK`, `ADMITTED`: a request of a stream, `UNKNOWN`: the call ended early, or the reason of a refusal |
-| `detail` | what the caller lacked, or why a login failed; only if there is something |
+| `detail` | what a change sets, what the caller lacked, or why a login failed; only if there is something |
 | `has_more` | true if there are more resources |
 | `count`, `until` | only of a summary: equal refusals, and the time of the last one |
 | `before` | in files: hash of the line before (`cluster.audit.chain`) |

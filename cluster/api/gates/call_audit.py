@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from cluster.api.audited import AUDITED, Recorded, resources_of
+from cluster.api.audited import AUDITED, Recorded, detail_of, resources_of
 from cluster.api.gates.callers import caller_of_certificate, end_of_certificate, refuse_revoked
 from cluster.audit.record import ADMITTED, OK, UNKNOWN, AuditRecord, RecordKind
 from cluster.protocol.errors import Reason
@@ -116,6 +116,7 @@ class CallAudit:
             method.rpartition(".")[2],
             () if request is None else resources_of(method, request, self._scope),
             result,
+            "" if request is None or kind is not RecordKind.ADMIN else detail_of(method, request),
         )
 
 
