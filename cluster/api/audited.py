@@ -3,7 +3,8 @@
 | what | is recorded |
 | --- | --- |
 | refusals by access control | always, of each method |
-| ADMIN: changes of topics, groups, offsets by hand, users, roles, tokens, nodes; lists of users and roles | always |
+| ADMIN: changes of topics, groups, offsets by hand, users, roles, tokens, nodes | always; many are summarized |
+| ADMIN_READ: lists of users and roles, explanations of rights | the same, in files with less protected records |
 | ACCESS: messages, and offsets of groups | if the setting demands it |
 | READ: lists of names, routes, status, health | never |
 | BINDING: registrations with all topics of a broker: they bind its name to a node | as ADMIN, or as a refusal |
@@ -31,6 +32,7 @@ class Recorded(Enum):
     """What is recorded of calls that are admitted; see the table of the module."""
 
     ADMIN = "admin"
+    ADMIN_READ = "admin_read"
     ACCESS = "access"
     READ = "read"
     BINDING = "binding"
@@ -143,14 +145,14 @@ _ROWS: Final[dict[str, dict[str, AuditedMethod]]] = {
         "FinishLogin": _LOGIN,
         "SetUser": _SET_USER,
         "DeleteUser": _USER_NAME,
-        "ListUsers": _USER_NAME,
+        "ListUsers": _USER_NAME._replace(recorded=Recorded.ADMIN_READ),
         "SetRole": _SET_ROLE,
         "DeleteRole": _ROLE_NAME,
-        "ListRoles": _ROLE_NAME,
+        "ListRoles": _ROLE_NAME._replace(recorded=Recorded.ADMIN_READ),
         "AddToken": _TOKEN._replace(detail=audit_details.of_token),
         "DeleteToken": _TOKEN,
         "RotateTokenKey": _ADMIN,
-        "Explain": AuditedMethod(Recorded.ADMIN, lambda request: [f"User:{request.user}", request.resource]),
+        "Explain": AuditedMethod(Recorded.ADMIN_READ, lambda request: [f"User:{request.user}", request.resource]),
     },
     "cluster.v1.NameServer": {
         "Register": AuditedMethod(Recorded.BINDING, _registration, audit_details.of_registration),

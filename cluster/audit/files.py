@@ -7,12 +7,14 @@ missing: a partial record of a full disk is removed, and one of a crash is ended
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from cluster.audit.chain import LINE_SIZE_BYTES_MAX
 from store.fs.linux.regular_files import open_regular
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 _MODE: Final = 0o600
@@ -27,15 +29,26 @@ class RotatedFile:
         name: of the newest file, without `.jsonl`.
         size_bytes_max: of each file.
         files_max: with the newest one; at least two.
+        rotated: called after each rotation with the last line of the file that it deleted; empty: it deleted none, or
+            the line cannot be read.
 
     Raises:
         OSError: the newest file cannot be opened.
     """
 
-    def __init__(self, directory: Path, name: str, *, size_bytes_max: int, files_max: int) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        name: str,
+        *,
+        size_bytes_max: int,
+        files_max: int,
+        rotated: Callable[[bytes], None] = lambda _: None,
+    ) -> None:
         self.path = directory / f"{name}.jsonl"
         self._older = [directory / f"{name}.{number}.jsonl" for number in range(1, files_max)]
         self._size_bytes_max = size_bytes_max
+        self._rotated = rotated
         self._descriptor = -1
         self._size_bytes = 0
         self._open()
@@ -68,9 +81,19 @@ class RotatedFile:
         """
         for path in (self.path, *self._older):
             if path.exists() and path.stat().st_size:
+                return _last_line_of(path)
+        return b""
+
+    def first_line(self) -> bytes:
+        """Return the first line of all files; empty: there is none.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        for path in (*reversed(self._older), self.path):
+            if path.exists() and path.stat().st_size:
                 with path.open("rb") as file:
-                    file.seek(-min(path.stat().st_size, LINE_SIZE_BYTES_MAX), os.SEEK_END)
-                    return file.read().removesuffix(b"\n").rpartition(b"\n")[2]
+                    return file.readline(LINE_SIZE_BYTES_MAX)
         return b""
 
     def sync(self) -> None:
@@ -104,9 +127,26 @@ class RotatedFile:
     def _rotate(self) -> None:
         self.close()
         paths = [self.path, *self._older]
+        deleted = b""
+        if paths[-2].exists():
+            # Absent, or not readable: it is replaced in any case.
+            with suppress(OSError):
+                deleted = _last_line_of(paths[-1])
         for newer, older in zip(reversed(paths[:-1]), reversed(paths[1:]), strict=True):
             if newer.exists():
                 newer.replace(older)
         # Before the file is opened: if that fails, the next line must not move the older files once more.
         self._size_bytes = 0
+        self._rotated(deleted)
         self._open()
+
+
+def _last_line_of(path: Path) -> bytes:
+    """Return the last line of a file, without its line feed.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with path.open("rb") as file:
+        file.seek(-min(path.stat().st_size, LINE_SIZE_BYTES_MAX), os.SEEK_END)
+        return file.read().removesuffix(b"\n").rpartition(b"\n")[2]

@@ -5,6 +5,7 @@
 | more than `WAITING_MAX` records wait | those of data, logins and refusals are lost; others have more space |
 | a file cannot be written (disk full) | its records are lost; calls are served, and later records are tried again |
 | records were lost | counted by kind; logged at most once a minute; the next line that is written has their number |
+| a caller makes many equal calls | the first have a line each, the others a summary a minute; of changes it is logged |
 | the process ends | what waits is written |
 | the process is killed | what waits is lost, some milliseconds; lines of administration are synced |
 
@@ -21,15 +22,14 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from cluster.audit.chain import FIRST, hash_of, linked
-from cluster.audit.files import RotatedFile
-from cluster.audit.record import AuditRecord, RecordKind
-from cluster.audit.refusals import RefusalWindow
-from cluster.config.audit_settings import AUDIT_FILE_SIZE_BYTES, AUDIT_FILES_MAX
+from cluster.audit.line_window import window_of_changes, window_of_refusals
+from cluster.audit.record import TEXT_LENGTH_MAX, AuditRecord, RecordKind
+from cluster.audit.series import RecordSeries, SeriesName, series_of
+from cluster.config.audit_settings import AUDIT_FILE_SIZE_BYTES, AUDIT_FILES_MAX, AUDIT_KEEP_DAYS
 from dledger.errors import DLedgerError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
     from pathlib import Path
 
 # Some 10 KiB each at most: nine resources, whose names have 255 characters.
@@ -50,30 +50,6 @@ def _wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class _Series:
-    """One series of files, whose lines are a hash chain. The thread uses it.
-
-    Raises:
-        OSError: the last line cannot be read.
-    """
-
-    def __init__(self, file: RotatedFile, node: str) -> None:
-        self.file = file
-        self._node = node
-        last = file.last_line()
-        self._head = hash_of(last) if last else FIRST
-
-    def append(self, record: AuditRecord) -> None:
-        """Write one record.
-
-        Raises:
-            OSError: it is not written.
-        """
-        line = linked(record.line(self._node), self._head)
-        self.file.append(line)
-        self._head = hash_of(line)
-
-
 class AuditLog:
     """The audit log of one node.
 
@@ -81,14 +57,16 @@ class AuditLog:
         directory: of its files; made with mode 0700 if absent.
         node: id of the node: it is in each line, and in the names of the files.
         size_bytes_max: of each file.
-        files_max: of each of the two series.
+        files_max: of each of the three series.
+        keep_days: a file that is deleted although it has a younger record is logged; 0: none is.
         is_access_recorded: see the attribute.
         clock_ms: time of day in milliseconds since 1970.
 
     Attributes:
         is_access_recorded: callers also add records of calls that read or write messages.
-        written: records by kind, for metrics.
-        lost: the same of those that were not written.
+        written: lines by kind, for metrics.
+        summarized: records by kind that have no line of their own, but are counted in a summary.
+        lost: records by kind that were not written.
 
     Raises:
         AuditUnusable: the files cannot be opened.
@@ -101,27 +79,40 @@ class AuditLog:
         *,
         size_bytes_max: int = AUDIT_FILE_SIZE_BYTES,
         files_max: int = AUDIT_FILES_MAX,
+        keep_days: int = AUDIT_KEEP_DAYS,
         is_access_recorded: bool = False,
         clock_ms: Callable[[], int] = _wall_clock_ms,
     ) -> None:
         self.clock_ms = clock_ms
         self.is_access_recorded = is_access_recorded
         self.written = dict.fromkeys(map(str, RecordKind), 0)
+        self.summarized = dict.fromkeys(map(str, RecordKind), 0)
         self.lost = dict.fromkeys(map(str, RecordKind), 0)
         # The name of a standalone broker may have any characters.
         stem = re.sub(r"[^A-Za-z0-9_.-]", "_", node)
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # Refusals of unauthenticated callers never displace lines of administration: each has files of its own.
-            self._admin, self._access = (
-                _Series(
-                    RotatedFile(directory, f"{stem}-{name}", size_bytes_max=size_bytes_max, files_max=files_max), node
+            self._series = {
+                name: RecordSeries(
+                    directory,
+                    stem,
+                    name,
+                    node,
+                    size_bytes_max=size_bytes_max,
+                    files_max=files_max,
+                    keep_days=keep_days,
+                    clock_ms=clock_ms,
                 )
-                for name in ("admin", "access")
-            )
+                for name in SeriesName
+            }
         except OSError as error:
             raise AuditUnusable(f"{directory}: expected a folder for the audit log: {error.strerror}") from error
-        self._refusals = RefusalWindow()
+        self._windows = {
+            SeriesName.ADMIN: window_of_changes(),
+            SeriesName.REFUSALS: window_of_refusals(),
+            # Of data each call is recorded, and none is counted here.
+            SeriesName.ACCESS: window_of_refusals(),
+        }
         self._waiting: deque[AuditRecord] = deque()
         self._changed = threading.Condition()
         self._is_closed = False
@@ -131,25 +122,33 @@ class AuditLog:
         self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
         self._thread.start()
 
-    def add(self, record: AuditRecord) -> None:
-        """Have a record written; it does not wait."""
-        with self._changed:
-            self._put(record)
-
-    def add_refusal(self, record: AuditRecord, client: str) -> None:
-        """Have a refusal written, or counted.
+    def add(self, record: AuditRecord, client: str = "local") -> None:
+        """Have a record written, or counted in a summary; it does not wait.
 
         Args:
-            record: of a refusal, or of a login that failed.
-            client: address by which refusals are counted together.
+            record: of a call; one of data is never counted in a summary.
+            client: address by which records are counted together; of IPv6 a network.
         """
         with self._changed:
-            had_summaries = self._refusals.has_summaries
-            for each in self._refusals.add(record, (record.user, client, record.result)):
+            if record.kind is RecordKind.ACCESS:
+                self._put(record)
+                return
+            window = self._windows[series_of(record)]
+            had_summaries = window.has_summaries
+            due = window.add(record, *_equal(record, client))
+            for each in due:
                 self._put(each)
-            if self._refusals.has_summaries and not had_summaries:
+            if not due or due[-1] is not record:
+                self.summarized[record.kind] += 1
+            if window.has_summaries and not had_summaries:
                 # The thread must wait for the end of the window.
                 self._changed.notify()
+
+    def ages_s(self) -> dict[str, float]:
+        """Return the age of the oldest record of each series that has one, in seconds; for any thread."""
+        times = {name.value: series.oldest_ms for name, series in self._series.items()}
+        now_ms = self.clock_ms()
+        return {name: max(0, now_ms - oldest_ms) / 1_000 for name, oldest_ms in times.items() if oldest_ms is not None}
 
     def close(self) -> None:
         """Write what waits, and end the thread."""
@@ -157,7 +156,7 @@ class AuditLog:
             self._is_closed = True
             self._changed.notify()
         self._thread.join()
-        for series in (self._admin, self._access):
+        for series in self._series.values():
             series.file.close()
 
     def _put(self, record: AuditRecord) -> None:
@@ -182,21 +181,24 @@ class AuditLog:
         """Return the records that wait, and summaries that are due, as soon as there are some; none: at the end."""
         with self._changed:
             while not self._waiting and not self._is_closed:
-                has_summaries = self._refusals.has_summaries
+                has_summaries = any(each.has_summaries for each in self._windows.values())
                 self._changed.wait(_SUMMARY_PAUSE_S if has_summaries else None)
-                self._waiting += self._refusals.ended(self.clock_ms())
+                for each in self._windows.values():
+                    self._waiting += each.ended(self.clock_ms())
             records = [*self._waiting]
             if self._is_closed:
-                records += self._refusals.end()
+                for each in self._windows.values():
+                    records += each.end()
             self._waiting.clear()
             return records
 
     def _write(self, records: list[AuditRecord]) -> bool:
         """Write records; return False if there were none: the end."""
         fault: OSError | None = None
-        is_admin = False
+        changes = self._series[SeriesName.ADMIN]
+        is_changed = False
         for record in records:
-            series = self._admin if record.kind is RecordKind.ADMIN else self._access
+            series = self._series[series_of(record)]
             try:
                 self._report_lost(series)
                 series.append(record)
@@ -205,17 +207,18 @@ class AuditLog:
                 with self._changed:
                     self._note_lost(record)
             else:
-                is_admin = is_admin or series is self._admin
+                is_changed = is_changed or series is changes
                 self.written[record.kind] += 1
-        if is_admin:
+        if is_changed:
             try:
-                self._admin.file.sync()
+                changes.file.sync()
             except OSError as error:
                 fault = error
+        _log_summaries(records)
         self._log(fault)
         return bool(records)
 
-    def _report_lost(self, series: _Series) -> None:
+    def _report_lost(self, series: RecordSeries) -> None:
         """Write how many records were lost, if some were.
 
         Raises:
@@ -236,3 +239,28 @@ class AuditLog:
             self._logged_s = now_s
             reason = "too many waited" if fault is None else fault.strerror
             logger.error("audit_lost records=%d since the start, reason=%r", lost, reason)
+
+
+def _equal(record: AuditRecord, client: str) -> tuple[Hashable, Hashable]:
+    """Return by which records the limits of lines count, and by which of these one summary has them."""
+    user = record.user[:TEXT_LENGTH_MAX]
+    name = series_of(record)
+    if name is SeriesName.ADMIN:
+        return (user, "" if user else client), (record.method, record.result)
+    method = record.method if name is SeriesName.ACCESS else ""
+    return (record.kind, user, client, method, record.result), record.kind
+
+
+def _log_summaries(records: list[AuditRecord]) -> None:
+    """Log that changes have no line of their own: once a minute at most, as they are due then."""
+    summaries = [each for each in records if each.kind is RecordKind.ADMIN and each.until_ms]
+    if summaries:
+        most = max(summaries, key=lambda each: each.number)
+        logger.warning(
+            "audit_summarized changes=%d most=%d user=%r address=%s method=%s: too many of one caller for a line each",
+            sum(each.number for each in summaries),
+            most.number,
+            most.user,
+            most.address,
+            most.method,
+        )

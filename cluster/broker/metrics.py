@@ -37,6 +37,18 @@ TABLE: Final = (
     Row("dledger_broker_audit_records", MetricKind.COUNTER, "Records written to the audit log, by kind.", "kind"),
     Row("dledger_broker_audit_lost", MetricKind.COUNTER, "Records that the audit log lost, by kind.", "kind"),
     Row(
+        "dledger_broker_audit_summarized",
+        MetricKind.COUNTER,
+        "Records without a line of their own: counted in summaries of the audit log, by kind.",
+        "kind",
+    ),
+    Row(
+        "dledger_broker_audit_oldest_record_age_seconds",
+        MetricKind.GAUGE,
+        "Age of the oldest record of the audit log, by series of files.",
+        "series",
+    ),
+    Row(
         "dledger_broker_put_latency_seconds", MetricKind.HISTOGRAM, "Time from the arrival of a put to its completion."
     ),
     Row("dledger_broker_put_batch_messages", MetricKind.HISTOGRAM, "Messages per request to put."),
@@ -86,6 +98,7 @@ class BrokerGauges:
     serving_puts: float = 0
     not_ready_bytes: float = 0
     divided_offset: float = -1
+    audit_oldest_record_age_seconds: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -104,6 +117,7 @@ class _Counts:
     # Replaced by the dictionaries of the audit log, which have every kind from the start.
     audit_records: dict[str, int] = field(default_factory=dict)
     audit_lost: dict[str, int] = field(default_factory=dict)
+    audit_summarized: dict[str, int] = field(default_factory=dict)
 
 
 class BrokerMetrics:
@@ -154,6 +168,11 @@ class BrokerMetrics:
         """Count a request above a quota."""
         self.counts.quota_refused += 1
 
+    def count_records(self, written: dict[str, int], summarized: dict[str, int], lost: dict[str, int]) -> None:
+        """Show the counters of an audit log, by kind of record, which the log itself adds to."""
+        counts = self.counts
+        counts.audit_records, counts.audit_summarized, counts.audit_lost = written, summarized, lost
+
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics of the table (prometheus calls this)."""
         gauges = BrokerGauges() if self._source is None else self._source()
@@ -171,7 +190,7 @@ class BrokerMetrics:
         family.add_metric(list(self._labels.values()), buckets=buckets, sum_value=total)
         return family
 
-    def _value_family(self, row: Row, value: float | dict[str, int]) -> Metric:
+    def _value_family(self, row: Row, value: float | dict[str, int] | dict[str, float]) -> Metric:
         labels = [*self._labels, row.label] if row.label else list(self._labels)
         make = CounterMetricFamily if row.kind is MetricKind.COUNTER else GaugeMetricFamily
         family = make(row.name, row.help, labels=labels)

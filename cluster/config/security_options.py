@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from cluster.config.audit_settings import AUDIT_FILE_SIZE_BYTES, AUDIT_FILES_MAX
+from cluster.config.audit_settings import AUDIT_FILE_SIZE_BYTES, AUDIT_FILES_MAX, AUDIT_KEEP_DAYS
 from cluster.config.log_callers import parse_users
 
 _GIB = 1 << 30
@@ -94,14 +94,21 @@ class SecurityOptions(BaseModel):
         default=AUDIT_FILE_SIZE_BYTES,
         ge=64 << 10,
         le=_GIB,
-        description="Size of one file of the audit log. There are two series of files: of administration, and of the "
-        "rest ...",
+        description="Size of one file of the audit log. There are three series of files: of changes, of refusals, and "
+        "of the rest ...",
     )
     audit_files_max: int = Field(
         default=AUDIT_FILES_MAX,
         ge=2,
         le=1_000,
         description="... and each has this many files at most; the oldest is deleted.",
+    )
+    audit_keep_days: int = Field(
+        default=AUDIT_KEEP_DAYS,
+        ge=0,
+        le=36_500,
+        description="If a file of the audit log that has a younger record is deleted, because its series has too many "
+        "files, the node logs audit_rotated_early. 0: never.",
     )
     quota_user_requests_per_s: int = Field(
         default=0,

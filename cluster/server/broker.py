@@ -111,6 +111,7 @@ class Broker:
         frames: FramePort | None = None,
     ) -> None:
         self._replica = replica
+        self._audit = audit
         self._frames = frames
         self._address = address
         self._beside = beside
@@ -127,7 +128,7 @@ class Broker:
         calls = None
         if audit is not None:
             calls = CallAudit(audit, scope)
-            self._metrics.counts.audit_records, self._metrics.counts.audit_lost = audit.written, audit.lost
+            self._metrics.count_records(audit.written, audit.summarized, audit.lost)
         # Without a first user every call passes until a user exists.
         is_closed = first_user is not None
         self._access_service = AccessService(self.core, calls, is_closed=is_closed)
@@ -227,6 +228,7 @@ class Broker:
             serving_puts=status.is_serving_puts,
             not_ready_bytes=status.behind_bytes,
             divided_offset=self._replica.divided_offset,
+            audit_oldest_record_age_seconds={} if self._audit is None else self._audit.ages_s(),
         )
 
 

@@ -52,6 +52,7 @@ def opened_audit(settings: AuditSettings, store_directory: str, node: str, stack
         node,
         size_bytes_max=settings.file_size_bytes,
         files_max=settings.files_max,
+        keep_days=settings.keep_days,
         is_access_recorded=settings.recorded == "all",
     )
     stack.callback(audit.close)

@@ -40,9 +40,11 @@ class CallAudit:
     def __init__(self, log: AuditLog, scope: Scope) -> None:
         self._log = log
         self._scope = scope
-        kinds = {Recorded.ADMIN: RecordKind.ADMIN, Recorded.BINDING: RecordKind.ADMIN} | (
-            {Recorded.ACCESS: RecordKind.ACCESS} if log.is_access_recorded else {}
-        )
+        kinds = {
+            Recorded.ADMIN: RecordKind.ADMIN,
+            Recorded.BINDING: RecordKind.ADMIN,
+            Recorded.ADMIN_READ: RecordKind.ADMIN_READ,
+        } | ({Recorded.ACCESS: RecordKind.ACCESS} if log.is_access_recorded else {})
         self._kinds = {path: kinds[row.recorded] for path, row in AUDITED.items() if row.recorded in kinds}
 
     def records(self, method: str) -> bool:
@@ -60,23 +62,22 @@ class CallAudit:
         """
         result = UNKNOWN if response is None else _result_of(response)
         if AUDITED[method].recorded is not Recorded.BINDING:
-            self._log.add(self._record(self._kinds[method], method, request, caller, result))
+            self._add(self._record(self._kinds[method], method, request, caller, result), caller)
         elif result not in (OK, UNKNOWN):
-            record = self._record(RecordKind.REFUSAL, method, request, caller, result)
-            self._log.add_refusal(record, client_of_address(address_of_peer(caller.peer)))
+            self._add(self._record(RecordKind.REFUSAL, method, request, caller, result), caller)
         elif not request.HasField("since_sequence") and not request.piece:
             # A difference, or a later piece, comes from the process that has bound the name already.
-            self._log.add(self._record(RecordKind.ADMIN, method, request, caller, result))
+            self._add(self._record(RecordKind.ADMIN, method, request, caller, result), caller)
 
     def admitted(self, method: str, request: Message, caller: Caller) -> None:
         """Record a request of a stream, or one whose responses are streamed."""
-        self._log.add(self._record(self._kinds[method], method, request, caller, ADMITTED))
+        self._add(self._record(self._kinds[method], method, request, caller, ADMITTED), caller)
 
     def refused(self, method: str, request: Message | None, caller: Caller, refused: CallRefused) -> None:
         """Record that access control refused a call, or a request of one."""
         result = refused.code.name
         record = self._record(RecordKind.REFUSAL, method, request, caller, result)._replace(detail=str(refused))
-        self._log.add_refusal(record, client_of_address(address_of_peer(caller.peer)))
+        self._add(record, caller)
 
     def login(self, user: str, peer: str, cause: str) -> None:
         """Record a login.
@@ -98,10 +99,14 @@ class CallAudit:
             Reason.NOT_AUTHENTICATED.name if cause else OK,
             cause,
         )
-        if cause:
-            self._log.add_refusal(record, client_of_address(address))
-        else:
+        self._log.add(record, client_of_address(address))
+
+    def _add(self, record: AuditRecord, caller: Caller) -> None:
+        if record.kind is RecordKind.ACCESS:
+            # They are not counted together, and most frequent.
             self._log.add(record)
+        else:
+            self._log.add(record, client_of_address(address_of_peer(caller.peer)))
 
     def _record(
         self, kind: RecordKind, method: str, request: Message | None, caller: Caller, result: str

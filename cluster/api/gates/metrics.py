@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from prometheus_client.core import CounterMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from dledger.metrics import MetricKind, Row
 
@@ -23,6 +23,18 @@ TABLE: Final = (
     Row("dledger_quota_refused", MetricKind.COUNTER, "Requests refused because a quota was used up."),
     Row("dledger_audit_records", MetricKind.COUNTER, "Records written to the audit log, by kind.", "kind"),
     Row("dledger_audit_lost", MetricKind.COUNTER, "Records that the audit log lost, by kind.", "kind"),
+    Row(
+        "dledger_audit_summarized",
+        MetricKind.COUNTER,
+        "Records without a line of their own: counted in summaries of the audit log, by kind.",
+        "kind",
+    ),
+    Row(
+        "dledger_audit_oldest_record_age_seconds",
+        MetricKind.GAUGE,
+        "Age of the oldest record of the audit log, by series of files.",
+        "series",
+    ),
 )
 
 
@@ -53,14 +65,19 @@ class GateMetrics:
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics of the table (prometheus calls this, in a thread of its own)."""
-        nothing: Mapping[str, int] = {}
-        written, lost = (nothing, nothing) if self._audit is None else (self._audit.written, self._audit.lost)
         # A copy: the loop adds items while the scraping thread reads.
         refused = dict(self._access_refused)
-        for row, series in zip(TABLE, (refused, {"": self._quota_refused}, written, lost), strict=True):
+        for row, series in zip(TABLE, (refused, {"": self._quota_refused}, *self._of_audit()), strict=True):
             names = [*self._labels, row.label] if row.label else list(self._labels)
-            family = CounterMetricFamily(row.name, row.help, labels=names)
+            make = CounterMetricFamily if row.kind is MetricKind.COUNTER else GaugeMetricFamily
+            family = make(row.name, row.help, labels=names)
             for kind, number in series.items():
                 values = list(self._labels.values())
                 family.add_metric([*values, kind] if row.label else values, number)
             yield family
+
+    def _of_audit(self) -> tuple[Mapping[str, float], ...]:
+        """Return the series of the audit log, as the rows of the table."""
+        if self._audit is None:
+            return ({},) * 4
+        return self._audit.written, self._audit.lost, self._audit.summarized, self._audit.ages_s()

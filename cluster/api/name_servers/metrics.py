@@ -31,6 +31,18 @@ TABLE: Final = (
     Row("dledger_nameserver_quota_refused", MetricKind.COUNTER, "Requests refused because a quota was used up."),
     Row("dledger_nameserver_audit_records", MetricKind.COUNTER, "Records written to the audit log, by kind.", "kind"),
     Row("dledger_nameserver_audit_lost", MetricKind.COUNTER, "Records that the audit log lost, by kind.", "kind"),
+    Row(
+        "dledger_nameserver_audit_summarized",
+        MetricKind.COUNTER,
+        "Records without a line of their own: counted in summaries of the audit log, by kind.",
+        "kind",
+    ),
+    Row(
+        "dledger_nameserver_audit_oldest_record_age_seconds",
+        MetricKind.GAUGE,
+        "Age of the oldest record of the audit log, by series of files.",
+        "series",
+    ),
 )
 
 
@@ -86,7 +98,7 @@ class NameServerMetrics:
                 family.add_metric([label] if row.label else [], number)
             yield family
 
-    def _values(self) -> dict[str, Mapping[str, int]]:
+    def _values(self) -> dict[str, Mapping[str, float]]:
         """Return the series of each row by label; a row without a label has one series."""
         gauges = NameServerGauges(0, 0) if self.gauges is None else self.gauges()
         nothing: Mapping[str, int] = {}
@@ -101,4 +113,6 @@ class NameServerMetrics:
             "quota_refused": {"": self.quota_refused},
             "audit_records": nothing if self.audit is None else self.audit.written,
             "audit_lost": nothing if self.audit is None else self.audit.lost,
+            "audit_summarized": nothing if self.audit is None else self.audit.summarized,
+            "audit_oldest_record_age_seconds": nothing if self.audit is None else self.audit.ages_s(),
         }

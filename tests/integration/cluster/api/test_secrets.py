@@ -189,7 +189,7 @@ def test_nothing_that_a_run_leaves_has_a_secret(node: Run) -> None:
     assert "logged_in user=alice" in printed
     assert "login_refused" in printed
     assert b"dledger_broker_audit_records" in metrics
-    assert len(audit) == 2
+    assert len(audit) == 3
     assert b"AccessService/AddToken" in b"".join(audit.values())
     assert b'"kind":"login","user":"alice","via":"password"' in b"".join(audit.values())
 

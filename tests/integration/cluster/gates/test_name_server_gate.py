@@ -100,7 +100,7 @@ async def test_closed_name_server_records_registrations_changes_and_refusals(tmp
         (node, "Register", "Broker:b0", "Node:n0", "OK"),
         (admin, "SetWritable", "Broker:b0", "OK"),
     ]
-    assert lines_of(tmp_path, config, "access") == [
+    assert lines_of(tmp_path, config, "refusals") == [
         (alice, "Register", "Broker:b0", "Node:n0", "ACCESS_DENIED"),
         (alice, "SetWritable", "Broker:b0", "ACCESS_DENIED"),
         (node, "Register", "Broker:b0", "Node:n0", "STALE_REGISTRATION"),

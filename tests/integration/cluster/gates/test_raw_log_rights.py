@@ -202,7 +202,7 @@ async def test_each_rpc_is_for_the_certificates_of_its_row(tmp_path: Path) -> No
             for path in METHODS:
                 is_admitted = name in ("node", "admin") or name in CALLERS[path]
                 assert await outcome(node.address, security, path) is (None if is_admitted else DENIED), (name, path)
-    users = {each["user"] for each in node.records("access") if each["kind"] == "refusal"}
+    users = {each["user"] for each in node.records("refusals")}
     assert {UNTRUSTED_URI, "dledger://h/node/n0", "dledger://g/user/other", "dledger://g/user/writer"} <= users
 
 
@@ -386,7 +386,7 @@ async def test_revoked_certificates_are_refused_by_every_rpc(tmp_path: Path, mon
             page = generate_latest(node.registry).decode()
         assert "dledger_revoked_owners 2.0" in page
         assert "dledger_revoked_file_faulty 0.0" in page
-    refused = [each for each in node.records("access") if each["kind"] == "refusal"]
+    refused = node.records("refusals")
     assert any("was revoked" in each["detail"] for each in refused)
 
 

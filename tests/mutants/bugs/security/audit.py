@@ -10,7 +10,7 @@ from cluster.api.gates.access_gate import CallAdmission
 from cluster.api.gates.call_audit import CallAudit
 from cluster.api.login_calls import LoginCalls
 from cluster.audit.files import RotatedFile
-from cluster.audit.refusals import RefusalWindow
+from cluster.audit.line_window import LineWindow
 from tests.mutants.mutant import Mutant, Tests
 
 AUDIT = "tests/unit/cluster/audit/"
@@ -34,11 +34,11 @@ def audit_log_lacks_actions_without_an_answer(patch):
 
 
 def audit_log_has_a_line_for_every_refusal(patch):
-    patch.setattr(RefusalWindow, "add", lambda self, record, key: [record])
+    patch.setattr(LineWindow, "add", lambda self, record, key, sort: [record])
 
 
 def audit_log_counts_refusals_of_every_name(patch):
-    patch.setattr("cluster.audit.refusals.KINDS_PER_WINDOW_MAX", 1 << 30)
+    patch.setattr("cluster.audit.line_window.KEYS_PER_WINDOW_MAX", 1 << 30)
 
 
 def audit_log_has_text_as_it_was_sent(patch):
@@ -103,7 +103,7 @@ MUTANTS = (
     Mutant(
         audit_log_counts_refusals_of_every_name,
         BOUNDED,
-        Tests(AUDIT + "test_refusals.py::test_callers_with_many_names_are_counted_as_one"),
+        Tests(AUDIT + "test_line_window.py::test_callers_with_many_names_are_counted_as_one"),
     ),
     Mutant(
         audit_log_has_text_as_it_was_sent,

@@ -27,13 +27,7 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
 ACCESS, BROKER, NAMES = "/cluster.v1.AccessService/", "/cluster.v1.BrokerService/", "/cluster.v1.NameServer/"
-# Lists of users and roles, and explanations, change nothing.
-READS = ("ListUsers", "ListRoles", "Explain")
-CHANGES = sorted(
-    path
-    for path, row in AUDITED.items()
-    if row.recorded in (Recorded.ADMIN, Recorded.BINDING) and not path.endswith(READS)
-)
+CHANGES = sorted(path for path, row in AUDITED.items() if row.recorded in (Recorded.ADMIN, Recorded.BINDING))
 # Of requests of changes: the names of what they are about, secrets, and what only prevents races.
 NO_DETAIL = {"name", "user", "id", "group", "topic", "broker", "leader_id", "digest", "access_version", "life"}
 ALICE = access.AccessUser(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
+from cluster.audit.chain import verify_chain
 from cluster.audit.log import AuditLog
 from cluster.audit.record import AuditRecord, RecordKind
 from cluster.cli.app import app
@@ -32,15 +33,48 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "audit"
 
 
-def test_both_series_of_a_folder_are_checked(folder: Path) -> None:
+def rows_of(found: Result) -> list[tuple[str, int, str | None]]:
+    rows = [json.loads(line) for line in found.stdout.splitlines()]
+    return [(row["file"].rpartition("/")[2], row["lines"], row["fault"]) for row in rows]
+
+
+def test_all_series_of_a_folder_are_checked_with_their_summaries(folder: Path) -> None:
+    log = AuditLog(folder, "n0", clock_ms=lambda: 0)
+    for number in range(200):
+        log.add(AuditRecord(number, RecordKind.ADMIN, "eve"))
+        log.add(AuditRecord(number, RecordKind.ADMIN_READ, "eve"))
+        log.add(AuditRecord(number, RecordKind.REFUSAL, "eve"))
+    log.close()
+
     found = verified(folder, "--json")
 
-    rows = [json.loads(line) for line in found.stdout.splitlines()]
     assert found.exit_code == 0
-    assert [(row["file"], row["lines"], row["fault"]) for row in rows] == [
-        (str(folder / "n0-access.jsonl"), 3, None),
-        (str(folder / "n0-admin.jsonl"), 3, None),
+    assert rows_of(found) == [
+        ("n0-access.jsonl", 3 + 10 + 1, None),
+        ("n0-admin.jsonl", 3 + 100 + 1, None),
+        ("n0-refusals.jsonl", 10 + 1, None),
     ]
+
+
+def test_a_folder_of_a_version_with_two_series_is_checked_and_continued(folder: Path) -> None:
+    """Refusals were in the series of access: their lines stay there, and the chain of each series continues."""
+    (folder / "n0-refusals.jsonl").unlink()
+    before = [("n0-access.jsonl", 3, None), ("n0-admin.jsonl", 3, None)]
+    assert rows_of(verified(folder, "--json")) == before
+    heads = {name: verify_chain(folder / name).head for name, _, _ in before}
+
+    log = AuditLog(folder, "n0")
+    log.add(AuditRecord(9, RecordKind.REFUSAL, "eve"))
+    log.add(AuditRecord(9, RecordKind.ADMIN_READ, "eve"))
+    log.close()
+
+    assert rows_of(verified(folder, "--json")) == [
+        ("n0-access.jsonl", 4, None),
+        ("n0-admin.jsonl", 3, None),
+        ("n0-refusals.jsonl", 1, None),
+    ]
+    for name, head in heads.items():
+        assert verified(folder / name, "--noted", head).exit_code == 0
 
 
 def test_a_removed_line_is_a_failure_with_its_place(folder: Path) -> None:

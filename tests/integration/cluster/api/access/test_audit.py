@@ -11,8 +11,9 @@ import pytest
 
 from cluster.api.audited import AUDITED, Recorded
 from cluster.api.rights import RIGHTS, Audience
+from cluster.audit.line_window import EQUAL_PER_WINDOW_MAX
 from cluster.audit.log import AuditLog
-from cluster.audit.refusals import EQUAL_PER_WINDOW_MAX
+from cluster.audit.series import SeriesName
 from cluster.v1 import access_pb2, access_pb2_grpc
 from cluster.v1 import broker_pb2 as pb
 from dledger.authentication.scram import ScramClient
@@ -93,13 +94,13 @@ def test_every_method_that_needs_rights_records_its_refusal(shop, audited) -> No
             await close(shop)
             for path in paths:
                 # A new window each time, or equal refusals would be counted.
-                audited.log._refusals.end()
+                audited.log._windows[SeriesName.REFUSALS].end()
                 assert await call(channel, path) is grpc.StatusCode.UNAUTHENTICATED, path
-                audited.log._refusals.end()
+                audited.log._windows[SeriesName.REFUSALS].end()
                 await call(channel, path, as_user("reader"))
 
     run(scenario)
-    lines = audited.lines("access")
+    lines = audited.lines("refusals")
     refused = {(each["method"], each["result"]) for each in lines}
     assert len(paths) > 35
     for path in paths:
@@ -127,6 +128,22 @@ def test_every_method_that_administrates_records_its_end(shop, audited) -> None:
     assert [path.rpartition(".")[2] for path in paths] == [
         each["method"] for each in audited.lines() if each["user"] == "admin"
     ]
+
+
+def test_lists_of_users_and_roles_are_recorded_with_what_is_read(shop, audited) -> None:
+    """Not with changes: an administrator that asks in a loop would make rotation delete them."""
+    paths = [path for path in AUDITED if AUDITED[path].recorded is Recorded.ADMIN_READ]
+
+    async def scenario() -> None:
+        async with shop.open(), channel_of(shop) as channel:
+            await close(shop)
+            for path in paths:
+                assert await call(channel, path, as_user("admin")) is None
+
+    run(scenario)
+    assert [path.rpartition("/")[2] for path in paths] == ["ListUsers", "ListRoles", "Explain"]
+    found = [(each["kind"], each["method"]) for each in audited.lines("access")]
+    assert found == [("admin_read", path.rpartition(".")[2]) for path in paths]
 
 
 def test_access_to_messages_is_recorded_on_demand(shop, tmp_path: Path) -> None:
@@ -187,7 +204,7 @@ def test_a_flood_of_refusals_leaves_a_few_lines(shop, audited) -> None:
                 await code_of(stub.Put(put(f"t{number}"), metadata=as_user("reader")))
 
     run(scenario)
-    lines = audited.lines("access")
+    lines = audited.lines("refusals")
     assert len(lines) == EQUAL_PER_WINDOW_MAX + 1
     assert lines[-1]["count"] == 200 - EQUAL_PER_WINDOW_MAX
     assert lines[0]["detail"].startswith("user 'reader' lacks Pub on Topic:t0")
@@ -210,7 +227,7 @@ def test_logins_are_recorded_and_names_of_unknown_users_are_not(shop, audited) -
             assert await log_in(channel, "correct_horse", "admin") == "NOT_AUTHENTICATED"
 
     run(scenario)
-    lines = audited.lines("access")
+    lines = audited.lines("refusals")
     assert [(each["kind"], each["user"], each["detail"]) for each in lines] == [
         ("login", "admin", "wrong password"),
         ("login", "", "unknown user"),
@@ -226,7 +243,7 @@ def test_a_wrong_token_is_in_no_line(shop, audited) -> None:
                 await code_of(stub.Put(put(), metadata=bearer(token)))
 
     run(scenario)
-    text = json.dumps(audited.lines("access"))
+    text = json.dumps(audited.lines("refusals"))
     assert text.count("NOT_AUTHENTICATED") == 4
     assert "secret" not in text
     assert TOKENS["admin"] not in text
