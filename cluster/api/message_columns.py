@@ -108,7 +108,7 @@ def check_lengths(what: str, *lists: Sequence[object]) -> None:
 def records_of(messages: Sequence[StoredMessage]) -> bytes:
     """Return whole records, back to back, as stored in the log."""
     records = cast("Sequence[Record]", messages)
-    return b"".join([each.view[each.position : each.position + each.size] for each in records])
+    return b"".join([each.raw for each in records])
 
 
 def fill_columns(columns: pb.MessageColumns, messages: Sequence[StoredMessage]) -> None:

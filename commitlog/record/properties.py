@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from dledger import native
 from store.errors import IllegalMessage
 
 NAME_VALUE_SEPARATOR: Final = "\x01"
@@ -46,7 +47,9 @@ class RawProperties(Mapping[str, str]):
 
     def __getitem__(self, name: str) -> str:
         decoded = self._decoded
-        return (self._names_and_values() if decoded is None else decoded)[name]
+        if decoded is None:
+            decoded = self._decoded = decode_properties(self.raw)
+        return decoded[name]
 
     def find(self, name: str) -> str | None:
         """Return one value, without decoding the others where possible; None: there is none."""
@@ -79,6 +82,12 @@ class RawProperties(Mapping[str, str]):
 
 def decode_properties(raw: bytes | memoryview) -> dict[str, str]:
     """Return names and values as RocketMQ reads them; bytes that are not UTF-8 become U+FFFD."""
+    found = None if native.kernels is None else native.kernels.decode_properties(raw)
+    return decode_in_python(raw) if found is None else found
+
+
+def decode_in_python(raw: bytes | memoryview) -> dict[str, str]:
+    """Return names and values as `decode_properties` does; the reference of the native module."""
     properties: dict[str, str] = {}
     for part in str(raw, "utf-8", "replace").split(PROPERTY_SEPARATOR):
         name, _, value = part.partition(NAME_VALUE_SEPARATOR)

@@ -81,7 +81,8 @@ FIELDS_SIZE_MAX: Final = 112
 assert FIELDS[0].size == FIELDS_SIZE
 assert FIELDS[HOST_MASK].size == FIELDS_SIZE_MAX
 # The shortest record: no body, no topic, no properties.
-RECORD_SIZE_MIN: Final = FIELDS_SIZE + 1 + 2
+_LENGTH_SIZE: Final = 2  # of the properties
+RECORD_SIZE_MIN: Final = FIELDS_SIZE + 1 + _LENGTH_SIZE
 _SHORT: Final = struct.Struct(">h")
 _INT: Final = struct.Struct(">i")
 
@@ -139,153 +140,178 @@ class BadRecord(Exception):
         return CorruptData(path, *self.fault)
 
 
+# Of one record, in the buffer: begin and end, begin and end of the body, begin and end of the topic. Then queue id,
+# queue offset and system flag. The properties begin two bytes after the topic, and end with the record.
+RecordRow = tuple[int, int, int, int, int, int, int, int, int]
+
+
 class Record:
     """A view of one record, created by `decode`: decoded on access, valid as long as the buffer; a `StoredMessage`.
 
+    Args:
+        view: contains the record.
+        row: its places, checked.
+        decoded: its fields; None: they are decoded when one is needed, which readers of many records seldom do. Only
+            for hosts with IPv4.
+
     Attributes:
         view: contains the record.
-        position: of its first byte in `view`.
     """
 
-    __slots__ = ("_body_position", "_fields", "_properties_position", "_topic_size", "position", "view")
+    __slots__ = ("_fields", "_row", "view")
 
-    def __init__(
-        self,
-        view: memoryview,
-        position: int,
-        fields: _Fields,
-        body_position: int,
-        topic_size: int,
-        properties_position: int,
-    ) -> None:
+    def __init__(self, view: memoryview, row: RecordRow, decoded: _Fields | None = None) -> None:
         self.view = view
-        self.position = position
-        self._fields = fields
-        self._body_position = body_position
-        self._topic_size = topic_size
-        self._properties_position = properties_position
+        self._row = row
+        self._fields = decoded
+
+    def fields(self) -> _Fields:
+        """Return the fields before the body, as in the table above."""
+        fields = self._fields
+        if fields is None:
+            fields = self._fields = _IPV4_FIELDS.unpack_from(self.view, self._row[0])
+        return fields
+
+    @property
+    def position(self) -> int:
+        """Of its first byte in `view`."""
+        return self._row[0]
+
+    @property
+    def end(self) -> int:
+        """The position in `view` after its last byte."""
+        return self._row[1]
 
     @property
     def size(self) -> int:
         """Bytes of the whole record."""
-        return self._fields[0]
+        return self._row[1] - self._row[0]
+
+    @property
+    def raw(self) -> memoryview:
+        """The whole record, not copied."""
+        return self.view[self._row[0] : self._row[1]]
 
     @property
     def magic(self) -> int:
         """`MAGIC_V1` or `MAGIC_V2`."""
-        return self._fields[1]
+        return self.fields()[1]
 
     @property
     def body_crc(self) -> int:
         """The stored checksum of the body."""
-        return self._fields[2]
+        return self.fields()[2]
 
     @property
     def queue_id(self) -> int:
         """Number of the queue."""
-        return self._fields[3]
+        return self._row[6]
 
     @property
     def flag(self) -> int:
         """The flag of the application."""
-        return self._fields[4]
+        return self.fields()[4]
 
     @property
     def queue_offset(self) -> int:
         """Offset in the queue; 0 for prepared and rolled-back messages, which are in no queue."""
-        return self._fields[5]
+        return self._row[7]
 
     @property
     def physical_offset(self) -> int:
         """The record's own field for its offset in the log."""
-        return self._fields[6]
+        return self.fields()[6]
 
     @property
     def sys_flag(self) -> int:
         """The bits of `store.model.sys_flag`, as stored."""
-        return self._fields[7]
+        return self._row[8]
 
     @property
     def born_timestamp(self) -> int:
         """Milliseconds since 1970 by the client's clock."""
-        return self._fields[8]
+        return self.fields()[8]
 
     @property
     def born_host(self) -> Host:
         """Address of the client."""
-        return _host(self._fields[9])
+        return _host(self.fields()[9])
 
     @property
     def store_timestamp(self) -> int:
         """Time of the append: milliseconds since 1970."""
-        return self._fields[10]
+        return self.fields()[10]
 
     @property
     def store_host(self) -> Host:
         """Address of the node that appended it."""
-        return _host(self._fields[11])
+        return _host(self.fields()[11])
 
     @property
     def reconsume_times(self) -> int:
         """Number of redeliveries."""
-        return self._fields[12]
+        return self.fields()[12]
 
     @property
     def prepared_transaction_offset(self) -> int:
         """Physical offset of the half message that this one commits, or 0."""
-        return self._fields[13]
+        return self.fields()[13]
 
     @property
     def body_size(self) -> int:
         """Bytes of the body."""
-        return self._fields[14]
+        return self._row[3] - self._row[2]
 
     @property
     def body_view(self) -> memoryview:
         """The body, not copied."""
-        position = self._body_position
-        return self.view[position : position + self._fields[14]]
+        row = self._row
+        return self.view[row[2] : row[3]]
 
     @property
     def body(self) -> bytes:
         """A copy of the body."""
-        position = self._body_position
-        return self.view[position : position + self._fields[14]].tobytes()
+        row = self._row
+        return self.view[row[2] : row[3]].tobytes()
 
     @property
     def topic(self) -> str:
         """The topic's name."""
-        return str(self.topic_view, "utf-8", "replace")
+        row = self._row
+        return self.view[row[4] : row[5]].tobytes().decode("utf-8", "replace")
 
     @property
     def topic_view(self) -> memoryview:
         """The bytes of the topic's name, not copied."""
-        end = self._properties_position - 2
-        return self.view[end - self._topic_size : end]
+        row = self._row
+        return self.view[row[4] : row[5]]
 
     def is_at_queue_offset(self, topic: bytes, queue_id: int, queue_offset: int) -> bool:
         """Return whether the record's fields match this offset of this queue; the topic is UTF-8."""
-        return self._fields[5] == queue_offset and self._fields[3] == queue_id and self.topic_view.tobytes() == topic
+        row = self._row
+        return row[7] == queue_offset and row[6] == queue_id and self.view[row[4] : row[5]].tobytes() == topic
 
     @property
     def properties_raw(self) -> bytes:
         """A copy of the stored properties."""
-        return self.view[self._properties_position : self.position + self._fields[0]].tobytes()
+        row = self._row
+        return self.view[row[5] + _LENGTH_SIZE : row[1]].tobytes()
 
     @property
     def properties(self) -> RawProperties:
         """Names and values as decoded by RocketMQ; `raw` has the stored bytes."""
-        return RawProperties(self.view[self._properties_position : self.position + self._fields[0]].tobytes())
+        row = self._row
+        return RawProperties(self.view[row[5] + _LENGTH_SIZE : row[1]].tobytes())
 
     @property
     def message_id(self) -> str:
         """The offset message id."""
-        return encode_message_id(self.store_host, self._fields[6])
+        return encode_message_id(self.store_host, self.physical_offset)
 
     @property
     def message(self) -> Message:
         """The message; putting it again gives the same bytes except offsets, store timestamp and store host."""
-        _, _, _, queue_id, flag, _, _, sys_flag, born_timestamp, *_ = fields = self._fields
+        _, _, _, queue_id, flag, _, _, sys_flag, born_timestamp, *_ = fields = self.fields()
         return Message(
             topic=self.topic,
             body=self.body,
@@ -302,7 +328,7 @@ class Record:
     @staticmethod
     def field_columns(records: Sequence[Record]) -> FieldColumns:
         """Return the fields of several records, at least one, at a fifth of the cost of its properties."""
-        return FieldColumns(*zip(*[each._fields for each in records], strict=True))
+        return FieldColumns(*zip(*[each.fields() for each in records], strict=True))
 
     def check(
         self,
@@ -319,21 +345,23 @@ class Record:
             is_property_crc_checked: check the property CRC, too, if there is one. Only a store with
                 `enabledAppendPropCRC` writes it; elsewhere a client may have used the same name.
         """
-        if physical_offset is not None and self._fields[6] != physical_offset:
+        if physical_offset is not None and self.physical_offset != physical_offset:
             position = self.position + PHYSICAL_OFFSET_POSITION
-            return RecordFault(position, f"physical offset {physical_offset}", f"{self._fields[6]}")
-        if is_body_checked and self._fields[14]:
-            found = crc32(self.view[self._body_position : self._body_position + self._fields[14]]) & CRC_MASK
-            if found != self._fields[2]:
-                return RecordFault(self._body_position, f"a body with CRC-32 {self._fields[2]:#010x}", f"{found:#010x}")
+            return RecordFault(position, f"physical offset {physical_offset}", f"{self.physical_offset}")
+        _, _, begin, end, *_ = self._row
+        if is_body_checked and begin < end:
+            found = crc32(self.view[begin:end]) & CRC_MASK
+            if found != self.body_crc:
+                return RecordFault(begin, f"a body with CRC-32 {self.body_crc:#010x}", f"{found:#010x}")
         return self._check_property_crc() if is_property_crc_checked else None
 
     def _check_property_crc(self) -> RecordFault | None:
-        expected = find_property_crc(self.view[self._properties_position : self.position + self.size])
+        begin, end, *_ = self._row
+        expected = find_property_crc(self.properties_raw)
         if expected is None:
             return None
-        end = self.position + self.size - CRC_SIZE
-        found = crc32(self.view[self.position : end]) & CRC_MASK
+        end -= CRC_SIZE
+        found = crc32(self.view[begin:end]) & CRC_MASK
         if found == expected:
             return None
         return RecordFault(end, f"property CRC {found}, which the record has", f"{expected}")
@@ -377,13 +405,14 @@ def decode(view: memoryview, position: int, end: int | None = None) -> Record:
             topic_size = view[topic_position] if view[topic_position] <= TOPIC_LENGTH_MAX_V1 else -1
         elif magic == MAGIC_V2 and topic_position + 2 <= record_end:
             topic_size, width = _SHORT.unpack_from(view, topic_position)[0], 2
-        properties_position = topic_position + width + topic_size + 2
+        topic_end = topic_position + width + topic_size
         if (
             topic_size >= 0
-            and properties_position <= record_end
-            and properties_position + _SHORT.unpack_from(view, properties_position - 2)[0] == record_end
+            and topic_end + _LENGTH_SIZE <= record_end
+            and topic_end + _LENGTH_SIZE + _SHORT.unpack_from(view, topic_end)[0] == record_end
         ):
-            return Record(view, position, fields, body_position, topic_size, properties_position)
+            places = position, record_end, body_position, topic_position, topic_position + width, topic_end
+            return Record(view, (*places, fields[3], fields[5], fields[7]), fields)
     raise BadRecord(_structural_fault(view, position, end, fields, body_position))
 
 

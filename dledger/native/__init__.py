@@ -13,7 +13,9 @@ is a C compiler (`scripts/build_native.py`). `DLEDGER_NATIVE=0` in the environme
 | `walk_records`   | `commitlog.record.scan.walk` |
 | `record_columns` | `commitlog.record.columns.columns` |
 | `check_records`  | `commitlog.record.rows.good_rows`      |
-| `locate_records` | `commitlog.record.record_runs.located_in_python` |
+| `locate_records` | `commitlog.record.record_runs.located_in_python`, `Record.check` |
+| `split_records`  | `commitlog.record.record_runs.split_in_python` |
+| `decode_properties` | `commitlog.record.properties.decode_in_python` |
 | `decode_records` | `pipeline.columns.decoder.decode_rows` |
 | `write_files`    | `store.fs.writing_in_turn.write_in_turn` |
 | `sync_files`     | `store.fs.linux.files.OsFile.sync`     |
@@ -33,9 +35,10 @@ if TYPE_CHECKING:
 
     # Any object with the buffer protocol; `collections.abc.Buffer` is new in 3.12.
     Buffer = Any
+    Row = tuple[int, int, int, int, int, int, int, int, int]
 
 # Of the functions' arguments and results; the same number is in kernels.c.
-VERSION: Final = 6
+VERSION: Final = 7
 VARIABLE: Final = "DLEDGER_NATIVE"
 
 
@@ -189,8 +192,8 @@ class Kernels(Protocol):
         end: int,
         has_headers: int,
         /,
-    ) -> list[tuple[int, int, int, int]] | None:
-        """Check records, each with `has_headers` after the header of an entry, up to the first that is invalid.
+    ) -> list[Row] | None:
+        """Check records and their bodies, up to the first that is invalid.
 
         Args:
             buffer: contains the records.
@@ -199,12 +202,23 @@ class Kernels(Protocol):
             base_offset: of the buffer's first byte in the log.
             begin: no record begins before it, in the log.
             end: no record ends after it, in the log.
-            has_headers: 1: each record is the body of a client's entry.
+            has_headers: 1: each record is the body of a client's entry, whose header is checked, too.
 
         Returns:
-            Of each valid record: its position, the start of its body, the size of its topic, the start of its
-            properties.
+            A `commitlog.record.record.RecordRow` of each valid record.
         """
+        ...
+
+    def split_records(self, buffer: Buffer, /) -> list[Row] | None:
+        """Check records that are back to back from the buffer's first byte on, and their bodies.
+
+        Returns:
+            A `commitlog.record.record.RecordRow` of each, up to the first that is invalid, or that Python has to check.
+        """
+        ...
+
+    def decode_properties(self, raw: Buffer, /) -> dict[str, str] | None:
+        """Return names and values of encoded properties, which are `bytes`."""
         ...
 
     def decode_records(

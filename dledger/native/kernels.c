@@ -4,7 +4,7 @@
 
 #include "kernels.h"
 
-#define VERSION 6
+#define VERSION 7
 
 static PyMethodDef methods[] = {
     {"encode_entries", (PyCFunction)(void (*)(void))encode_entries, METH_FASTCALL, NULL},
@@ -15,6 +15,8 @@ static PyMethodDef methods[] = {
     {"record_columns", (PyCFunction)(void (*)(void))record_columns, METH_FASTCALL, NULL},
     {"check_records", (PyCFunction)(void (*)(void))check_records, METH_FASTCALL, NULL},
     {"locate_records", (PyCFunction)(void (*)(void))locate_records, METH_FASTCALL, NULL},
+    {"split_records", (PyCFunction)(void (*)(void))split_records, METH_FASTCALL, NULL},
+    {"decode_properties", (PyCFunction)(void (*)(void))decode_properties, METH_FASTCALL, NULL},
     {"decode_records", (PyCFunction)(void (*)(void))decode_records, METH_FASTCALL, NULL},
     {"write_files", (PyCFunction)(void (*)(void))write_files, METH_FASTCALL, NULL},
     {"sync_files", (PyCFunction)(void (*)(void))sync_files, METH_FASTCALL, NULL},
@@ -24,7 +26,7 @@ static PyMethodDef methods[] = {
 static int
 fill_module(PyObject *module)
 {
-    choose_crc32c();
+    choose_checksums();
     return PyModule_AddIntConstant(module, "VERSION", VERSION);
 }
 

@@ -1,4 +1,4 @@
-/* What the kernels share: numbers in bytes (all big-endian), bounds of arguments, CRC-32C. */
+/* What the kernels share: numbers in bytes (all big-endian), bounds of arguments, checksums. */
 
 #ifndef DLEDGER_KERNELS_H
 #define DLEDGER_KERNELS_H
@@ -70,11 +70,12 @@ is_number(PyObject *value, int64_t min, int64_t max, int64_t *result)
     return overflow == 0 && *result >= min && *result <= max;
 }
 
-/* Chooses the fastest way that this processor has; called once. */
-void choose_crc32c(void);
+/* Chooses the fastest ways that this processor has; called once. */
+void choose_checksums(void);
 
-/* The CRC-32C of `size` bytes. */
+/* The CRC-32C, and the CRC-32, of `size` bytes. */
 uint32_t crc32c(const uint8_t *data, size_t size);
+uint32_t crc32(const uint8_t *data, size_t size);
 
 PyObject *encode_entries(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *walk_entries(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
@@ -84,6 +85,8 @@ PyObject *walk_records(PyObject *module, PyObject *const *arguments, Py_ssize_t 
 PyObject *record_columns(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *check_records(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *locate_records(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
+PyObject *split_records(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
+PyObject *decode_properties(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *decode_records(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *write_files(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *sync_files(PyObject *module, PyObject *const *arguments, Py_ssize_t count);

@@ -1,5 +1,4 @@
-/* Checks message records at known places: `good_rows` of commitlog/record/rows.py, and `located_in_python` of
- * commitlog/record/record_runs.py.
+/* Checks message records at known places, and `good_rows` of commitlog/record/rows.py.
  *
  * `check_records` releases the lock of Python: a call takes up to some milliseconds, and creates no object meanwhile.
  * The buffer may be a file that another process writes to. So a number of it is read once, into a copy, and is compared
@@ -182,75 +181,4 @@ check_records(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
     }
     Py_END_ALLOW_THREADS
     return finish(&buffers, outcome < 0 ? NULL : PyLong_FromLongLong(row));
-}
-
-/* Append position, begin of the body, size of the topic, and begin of the properties of a record; 0: an exception. */
-static int
-append_row(PyObject *rows, int64_t position, const Places *places)
-{
-    PyObject *row = Py_BuildValue("(LLLL)", (long long)position, (long long)places->body,
-                                  (long long)(places->topic_end - places->topic), (long long)places->properties);
-    int outcome = row == NULL ? -1 : PyList_Append(rows, row);
-    Py_XDECREF(row);
-    return outcome == 0;
-}
-
-/* Append the rows of the records from the first on, up to one that is not valid; 0: for Python, or an exception. */
-static int
-locate(PyObject *rows, Records *records, PyObject *places, PyObject *sizes, int64_t begin, int64_t end)
-{
-    uint8_t head[HEAD_SIZE_MAX], bounds[2][8];
-    records->begins = bounds[0];
-    records->ends = bounds[1];
-    records->count = 1;
-    for (Py_ssize_t at = 0; at < PyList_Size(places); at++) {
-        Places found;
-        int64_t place, size;
-        if (!is_number(PyList_GetItem(places, at), -NUMBER_MAX, NUMBER_MAX, &place)
-            || !is_number(PyList_GetItem(sizes, at), -NUMBER_MAX, NUMBER_MAX, &size)) {
-            return 0;
-        }
-        if (place < begin || size <= 0 || size > end - place) {
-            return 1;
-        }
-        store_i64(bounds[0], 0, place - records->displacement);
-        store_i64(bounds[1], 0, place - records->displacement + size);
-        int outcome = check_record(records, 0, head, &found);
-        if (outcome <= 0) {
-            return outcome == 0;
-        }
-        if (!append_row(rows, place - records->displacement, &found)) {
-            return 0;
-        }
-        begin = place + size;
-    }
-    return 1;
-}
-
-/* `located_in_python` of commitlog/record/record_runs.py: a list of rows, see `append_row`; or None. */
-PyObject *
-locate_records(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
-{
-    (void)module;
-    Buffers buffers = {.count = 0};
-    Records records = {.is_placed = 1};
-    int64_t begin, end, has_headers;
-    if (count != 7) {
-        PyErr_SetString(PyExc_TypeError, "locate_records takes 7 arguments");
-        return NULL;
-    }
-    PyObject *places = arguments[1], *sizes = arguments[2], *rows;
-    if (!PyList_Check(places) || !PyList_Check(sizes) || PyList_Size(places) != PyList_Size(sizes)
-        || !is_number(arguments[3], -NUMBER_MAX, NUMBER_MAX, &records.displacement)
-        || !is_number(arguments[4], -NUMBER_MAX, NUMBER_MAX, &begin)
-        || !is_number(arguments[5], -NUMBER_MAX, NUMBER_MAX, &end) || !is_number(arguments[6], 0, 1, &has_headers)
-        || (records.data = take_buffer(&buffers, arguments[0], 0, 0)) == NULL || (rows = PyList_New(0)) == NULL) {
-        return finish(&buffers, NULL);
-    }
-    records.size = last_size(&buffers);
-    records.header_size = has_headers ? HEADER_SIZE : 0;
-    if (!locate(rows, &records, places, sizes, begin, end)) {
-        Py_CLEAR(rows);
-    }
-    return finish(&buffers, rows);
 }

@@ -157,18 +157,56 @@ class MessageReader:
     def _collect(self, queue: ConsumeQueue, request: GetRequest, end: int, found: _Found) -> int:
         """Add the matching messages of the units up to `end`; return the offset after the last unit examined."""
         offset = request.offset
+        near, far = self._limits(request)
+        count_max = max(near.messages, far.messages)
         # Without a filter nearly every unit matches, so more units than messages are rarely needed.
-        step = request.count_max if request.tag_filter.is_everything else end - offset
+        step = min(count_max, _AHEAD_MAX) if request.tag_filter.is_everything else end - offset
         while offset < end:
             units = queue.units(offset, min(step, end - offset))
             count = len(units.sizes)
             if not count:
                 break
-            examined = self._collect_units(queue, request, offset, units, found)
+            examined = count
+            if not (request.tag_filter.is_everything and self._take_all(queue, (near, far), offset, units, found)):
+                examined = self._collect_units(queue, request, offset, units, found)
             offset += examined
-            if examined < count or len(found.messages) >= request.count_max or found.skipped.is_full:
+            if examined < count or len(found.messages) >= count_max or found.skipped.is_full:
                 break
         return offset
+
+    def _take_all(
+        self, queue: ConsumeQueue, limits: tuple[_Limits, _Limits], offset: int, units: Units, found: _Found
+    ) -> bool:
+        """Add the messages of all units, if each is valid and no limit may end the read; else add none.
+
+        Nearly every read is like that. Which message is damaged, deleted or beyond a limit is decided one by one.
+        """
+        places, sizes = units.physical_offsets.tolist(), units.sizes.tolist()
+        near, far = limits
+        first, size = min(places), sum(sizes)
+        limit = near if first >= self._near_begin() else _Limits(*map(min, near, far))
+        # The size of a blank unit is above every limit.
+        if (
+            first < self._log.begin_offset
+            or len(found.messages) + len(sizes) > limit.messages
+            or size > min(limit.size_bytes - found.size, _AHEAD_BYTES_MAX)
+        ):
+            return False
+        messages = self._log.read_many(places, sizes)
+        topic, queue_id = queue.key
+        topic_bytes = topic.encode()
+        if len(messages) < len(sizes) or not all(
+            message.is_at_queue_offset(topic_bytes, queue_id, queue_offset)
+            for queue_offset, message in enumerate(messages, offset)
+        ):
+            return False
+        found.messages += messages
+        found.size += size
+        return True
+
+    def _near_begin(self) -> int:
+        """Return the offset in the log before which messages are probably no longer in memory."""
+        return self._log.end_offset - self._in_memory_bytes
 
     def _collect_units(self, queue: ConsumeQueue, request: GetRequest, offset: int, units: Units, found: _Found) -> int:
         """Add the matching messages of the units from an offset on; return the number of examined units."""
@@ -189,8 +227,7 @@ class MessageReader:
         # Units of RocketMQ's light queues point to messages of other topics.
         is_light = topic.startswith(LIGHT_QUEUE_PREFIX)
         (near_count, near_size), (far_count, far_size) = self._limits(request)
-        # Messages before this offset are probably no longer in memory.
-        near_begin = self._log.end_offset - self._in_memory_bytes
+        near_begin = self._near_begin()
         for number, (row, place, size) in enumerate(zip(rows.tolist(), chosen, chosen_sizes, strict=True)):
             message = damage = None
             if begin_offset <= place and size != BLANK_SIZE:

@@ -5,7 +5,7 @@ import struct
 
 import numpy as np
 
-from commitlog.record.record_runs import ReadableBytes, good_records
+from commitlog.record.record_runs import ReadableBytes, good_records, split_records
 from commitlog.record.rows import good_rows
 from commitlog.record.scan import walk
 from dledger import native
@@ -34,6 +34,7 @@ def columns(data: bytes) -> None:
     ends = begins + np.array(walked.sizes, np.int64)
     _same(lambda: _converted(view, begins, ends, base, names, header_size))
     _same(lambda: _located(view, begins, ends, base, header_size))
+    _same(lambda: _plain(split_records(view[header_size:])))
     _same(lambda: list(reading_of(names, verify_crc=kind > 99, on_corrupt=SKIP).walk(view, base, "log", header_size)))
     if len(begins):
         (begins if moved % 2 else ends)[moved % len(begins)] = by
@@ -49,9 +50,13 @@ def _converted(view, begins, ends, base, names, header_size):
 def _located(view, begins, ends, base, header_size):
     part = ReadableBytes(view, base, base + header_size, base + len(view), header_size > 0)
     places = [begin + base for begin in begins.tolist()]
+    return _plain(good_records(part, places, (ends - begins).tolist()))
+
+
+def _plain(records):
     return [
-        (record.position, record.size, record.topic, record.properties_raw)
-        for record in good_records(part, places, (ends - begins).tolist())
+        (record.position, record.size, record.queue_id, record.queue_offset, record.sys_flag, record.message)
+        for record in records
     ]
 
 

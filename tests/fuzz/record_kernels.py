@@ -4,7 +4,7 @@ import struct
 
 from commitlog.record.encoder import RecordEncoder
 from commitlog.record.few_records import few_columns
-from commitlog.record.properties import RawProperties
+from commitlog.record.properties import RawProperties, decode_in_python, decode_properties
 from commitlog.record.scan import walk_run_in_python
 from commitlog.record.unique_keys import find_keys, find_keys_in_python
 from dledger import native
@@ -33,6 +33,8 @@ def put_kernels(data: bytes) -> None:
     topic = "T" * (1 + lists % 200)
     found = find_keys(topic, properties)
     assert (list(found[0]), list(found[1])) == find_keys_in_python(topic, properties), properties
+    for raw in (content, *properties):
+        assert list(decode_properties(raw).items()) == list(decode_in_python(raw).items()), raw
     columns = [[value] * count if lists >> at & 1 else value for at, value in enumerate(numbers)]
     messages = MessageColumns(
         topic,

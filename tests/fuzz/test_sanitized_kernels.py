@@ -25,7 +25,7 @@ def library(name):
     return path if path.is_absolute() and path.exists() else None
 
 
-@pytest.mark.parametrize("more", [(), ("-DPORTABLE_CRC32C",)], ids=["instruction", "tables"])
+@pytest.mark.parametrize("more", [(), ("-DPORTABLE_CHECKSUMS",)], ids=["instruction", "tables"])
 def test_native_module_has_no_fault_for_hostile_input(tmp_path, monkeypatch, more):
     monkeypatch.delenv("DLEDGER_NATIVE", raising=False)
     try:

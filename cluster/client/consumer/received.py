@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from commitlog.record.compression import uncompressed_body
-from commitlog.record.record import BadRecord, Record, decode
+from commitlog.record.record import find_fault
+from commitlog.record.record_runs import split_records
 from store.errors import CorruptData
 from store.model.message import KEYS, TAGS, UNIQUE_KEY, Host
 
 if TYPE_CHECKING:
     from cluster.client.consumer.queue_reader import QueueReader
     from commitlog.record.properties import RawProperties
+    from commitlog.record.record import Record
 
 
 class ReceivedMessage:
@@ -32,6 +33,7 @@ class ReceivedMessage:
         self.record = record
         self.reader = reader
         self.queue_offset = record.queue_offset
+        self._properties: RawProperties | None = None
 
     def __repr__(self) -> str:
         place = f"{self.broker}/{self.topic}/{self.queue_id}@{self.queue_offset}"
@@ -82,10 +84,14 @@ class ReceivedMessage:
         """
         return uncompressed_body(self.record.sys_flag, self.record.body)
 
-    @cached_property
+    @property
     def properties(self) -> RawProperties:
         """The properties: names and values."""
-        return self.record.properties
+        # Kept with what was decoded; `cached_property` takes a lock.
+        found = self._properties
+        if found is None:
+            found = self._properties = self.record.properties
+        return found
 
     @property
     def tags(self) -> str:
@@ -116,16 +122,10 @@ def messages_of(records: bytes, reader: QueueReader, source: str) -> list[Receiv
     """
     topic, broker = reader.queue.topic, reader.queue.broker
     view = memoryview(records)
-    messages = []
-    position, end = 0, len(view)
-    while position < end:
-        try:
-            record = decode(view, position, end)
-        except BadRecord as error:
-            raise error.in_file(source) from None
-        fault = record.check()
-        if fault is not None:
-            raise CorruptData(source, *fault)
-        messages.append(ReceivedMessage(topic, broker, record, reader))
-        position += record.size
-    return messages
+    found = split_records(view)
+    end = found[-1].end if found else 0
+    if end < len(view):
+        fault = find_fault(view, end, len(view), physical_offset=None)
+        assert fault is not None, (source, end)
+        raise CorruptData(source, *fault)
+    return [ReceivedMessage(topic, broker, record, reader) for record in found]
