@@ -348,11 +348,11 @@ class Record:
         if physical_offset is not None and self.physical_offset != physical_offset:
             position = self.position + PHYSICAL_OFFSET_POSITION
             return RecordFault(position, f"physical offset {physical_offset}", f"{self.physical_offset}")
-        _, _, begin, end, *_ = self._row
+        begin, end = self._row[2:4]
         if is_body_checked and begin < end:
-            found = crc32(self.view[begin:end]) & CRC_MASK
-            if found != self.body_crc:
-                return RecordFault(begin, f"a body with CRC-32 {self.body_crc:#010x}", f"{found:#010x}")
+            found, expected = crc32(self.view[begin:end]) & CRC_MASK, self.fields()[2]
+            if found != expected:
+                return RecordFault(begin, f"a body with CRC-32 {expected:#010x}", f"{found:#010x}")
         return self._check_property_crc() if is_property_crc_checked else None
 
     def _check_property_crc(self) -> RecordFault | None:
@@ -411,8 +411,9 @@ def decode(view: memoryview, position: int, end: int | None = None) -> Record:
             and topic_end + _LENGTH_SIZE <= record_end
             and topic_end + _LENGTH_SIZE + _SHORT.unpack_from(view, topic_end)[0] == record_end
         ):
-            places = position, record_end, body_position, topic_position, topic_position + width, topic_end
-            return Record(view, (*places, fields[3], fields[5], fields[7]), fields)
+            topic_begin, kept = topic_position + width, (fields[3], fields[5], fields[7])
+            row = (position, record_end, body_position, topic_position, topic_begin, topic_end, *kept)
+            return Record(view, row, fields)
     raise BadRecord(_structural_fault(view, position, end, fields, body_position))
 
 

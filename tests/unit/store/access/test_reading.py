@@ -2,7 +2,7 @@
 
 import pytest
 
-from store.access.get_message import GetStatus
+from store.access.get_message import GetStatus, MessageReader
 from store.access.skipped_messages import SKIPS_MAX, SkipCause
 from store.errors import IllegalRequest
 from store.queues.offset_by_time import Boundary
@@ -98,6 +98,24 @@ def test_read_of_what_is_on_the_disk_returns_less(opened, changes, count):
     assert 800 // 4 < size < 800 // 3
 
     assert len(store.messages.get("TopicTest", 0, 0).messages) == count
+
+
+@pytest.mark.parametrize("in_memory_bytes", [1, 5_000, 1 << 30])
+def test_messages_that_are_taken_together_are_those_of_a_read_one_by_one(opened, monkeypatch, in_memory_bytes):
+    """Limits of count and size, before and after the offset in the log from which on messages are in memory."""
+    store = opened(with_store(SMALL, access_message_in_memory_max_bytes=in_memory_bytes))
+    store.messages.put_many([numbered(number, queues=1, body_size=number * 7 % 90) for number in range(70)])
+    store.dispatch()
+    wanted = [(offset, count, size) for offset in (0, 31, 45, 69) for count in (1, 7, 33) for size in (1, 900, 9_000)]
+
+    def read():
+        results = [store.messages.get("TopicTest", 0, *each) for each in wanted]
+        return [(numbers(each), each.status, each.next_begin_offset, each.skipped) for each in results]
+
+    together = read()
+    monkeypatch.setattr(MessageReader, "_take_all", lambda *_: False)
+
+    assert together == read()
 
 
 def test_size_limit_is_of_records_and_inclusive(filled):
