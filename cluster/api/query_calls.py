@@ -29,6 +29,8 @@ KEY_COUNT_MAX: Final = 64
 TIME_COUNT_MAX: Final = 1_000
 _COUNT_DEFAULT: Final = 32
 _SIZE_BYTES_MAX: Final = 4 << 20
+# Of one read, between which other calls are served.
+_READ_SIZE_BYTES_MAX: Final = 1 << 20
 # Queue and offset at which a query by time continues.
 _CURSOR: Final = struct.Struct(">iq")
 # Reads without a result in one query by time, after which it answers with the messages found so far.
@@ -73,12 +75,14 @@ class QueryCalls:
             IllegalRequest, RequestFailed, store.errors.CorruptData: the request cannot be answered.
         """
         await self._core.confirm()
+        is_truncated = False
         if request.WhichOneof("id") == "unique_key":
             self._core.readable_topic(request.topic)
             result = await run_cooperatively(
                 self._store.query_by_unique_key_steps(request.topic, request.unique_key, KEY_COUNT_MAX)
             )
             messages: Sequence[StoredMessage] = tuple(reversed(result.messages))
+            is_truncated = not result.is_complete
             what = f"topic {request.topic!r} has no message with the UNIQ_KEY {request.unique_key!r}"
             if not result.is_complete:
                 what = f"no message with the UNIQ_KEY {request.unique_key!r} was found, but the search ended early"
@@ -93,7 +97,9 @@ class QueryCalls:
             what = f"this broker does not have message {request.message_id}: it expired, or belongs to another broker"
         if not messages:
             raise RequestFailed(Reason.NO_MESSAGE, what)
-        return _query_response(messages, request.form)
+        response = _query_response(messages, request.form)
+        response.is_truncated = is_truncated
+        return response
 
     async def by_time(self, request: pb.QueryByTimeRequest) -> pb.QueryByTimeResponse:
         """Return messages that were stored in a time range, queue by queue.
@@ -109,18 +115,34 @@ class QueryCalls:
             raise IllegalRequest("begin_ms, end_ms", "a time range", f"{request.begin_ms} to {request.end_ms}")
         if not queue_ids:
             return pb.QueryByTimeResponse()
-        queue_id, offset = _read_cursor(request.cursor, queue_ids)
+        first = _read_cursor(request.cursor, queue_ids)
+        # In steps: each of them may read a megabyte, or search a queue.
+        return await run_cooperatively(self._time_steps(request, queue_ids, first, count, end_ms))
+
+    def _time_steps(
+        self, request: pb.QueryByTimeRequest, queue_ids: Sequence[int], first: tuple[int, int], count: int, end_ms: int
+    ) -> Steps[pb.QueryByTimeResponse]:
+        """Read queues from a place on, until enough is found; a step is one read.
+
+        Args:
+            request: whose topic and fields are valid.
+            queue_ids: of the request, in order.
+            first: queue and offset to begin with; -1: the offset of the begin time.
+            count: most messages to return.
+            end_ms: end of the time range.
+        """
+        first_queue_id, offset = first
         response = pb.QueryByTimeResponse()
         found: list[StoredMessage] = []
         size_bytes, reads = 0, 0
-        for number in range(queue_ids.index(queue_id), len(queue_ids)):
-            queue_id = queue_ids[number]
+        for queue_id in queue_ids[queue_ids.index(first_queue_id) :]:
             if offset < 0:
                 offset = self._store.offset_by_time(request.topic, queue_id, request.begin_ms)
             while True:
                 if len(found) >= count or size_bytes >= _SIZE_BYTES_MAX or reads >= _READS_MAX:
                     return _time_response(response, found, request.form, _CURSOR.pack(queue_id, offset))
-                space = _SIZE_BYTES_MAX - size_bytes
+                yield
+                space = min(_SIZE_BYTES_MAX - size_bytes, _READ_SIZE_BYTES_MAX)
                 result = self._store.get(request.topic, queue_id, offset, count - len(found), space)
                 reads += 1
                 meant = [each for each in result.messages if request.begin_ms <= each.store_timestamp < end_ms]

@@ -243,7 +243,6 @@ async def try_all(
 
     Returns: the cases whose iterations were too long in all of `TRIES` attempts, and those with an unexpected response.
     """
-    limit_s = TURN_S_MAX * servers_count
     slow: list[str] = []
     odd: list[str] = []
     async with measured_turns() as turns:
@@ -253,22 +252,47 @@ async def try_all(
             ]
             for what, data in (*hostile_requests(method, bounds, {**base, **own_base.get(method.name, {})}), *whole):
                 case = f"{method.name} {what} ({len(data)} bytes)"
-                shortest_s = math.inf
-                for _ in range(TRIES):
-                    await asyncio.sleep(0)
-                    turns.take()
-                    answer = await asyncio.to_thread(answer_to, channel, method, data)
-                    longest_s = turns.take()
-                    if longest_s >= limit_s:
-                        longest_s /= slowness()
-                    shortest_s = min(shortest_s, longest_s)
-                    if shortest_s < limit_s:
-                        break
-                else:
-                    slow.append(f"{case}: {shortest_s:.3f} s of a quiet machine, at most {limit_s:.3f} s")
+                answer, too_slow = await _tried(turns, channel, method, data, TURN_S_MAX * servers_count)
+                slow += [f"{case}: {fault}" for fault in too_slow]
                 if isinstance(answer, grpc.StatusCode) and answer not in _REFUSALS:
                     odd.append(f"{case}: {answer}")
                 code = getattr(getattr(answer, "answer", None), "code", 0)
                 if what == "no protobuf" and grpc.StatusCode.INVALID_ARGUMENT not in (answer, _STATUSES.get(code)):
                     odd.append(f"{case}: {answer}")
     return slow, odd
+
+
+async def try_each(
+    channel: grpc.Channel, service: ServiceDescriptor, requests: Sequence[tuple[str, Message]]
+) -> tuple[list[Any], list[str]]:
+    """Send requests to a service that runs in this event loop, each up to `TRIES` times.
+
+    Returns: the last response to each, and the requests whose iterations were too long in all attempts.
+    """
+    answers: list[Any] = []
+    slow: list[str] = []
+    async with measured_turns() as turns:
+        for name, request in requests:
+            method = service.methods_by_name[name]
+            answer, too_slow = await _tried(turns, channel, method, request.SerializeToString(), TURN_S_MAX)
+            answers.append(answer)
+            slow += [f"{name} {number}: {fault}" for number, fault in enumerate(too_slow)]
+    return answers, slow
+
+
+async def _tried(
+    turns: Turns, channel: grpc.Channel, method: MethodDescriptor, data: bytes, limit_s: float
+) -> tuple[Any, list[str]]:
+    """Return the last response, and the fault if the iterations of all attempts were too long."""
+    shortest_s, answer = math.inf, None
+    for _ in range(TRIES):
+        await asyncio.sleep(0)
+        turns.take()
+        answer = await asyncio.to_thread(answer_to, channel, method, data)
+        longest_s = turns.take()
+        if longest_s >= limit_s:
+            longest_s /= slowness()
+        shortest_s = min(shortest_s, longest_s)
+        if shortest_s < limit_s:
+            return answer, []
+    return answer, [f"{shortest_s:.3f} s of a quiet machine, at most {limit_s:.3f} s"]

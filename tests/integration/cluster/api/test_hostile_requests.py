@@ -4,13 +4,15 @@ Each is answered, and no iteration of the loop is long: measured in CPU time, an
 machine that stalls makes it fail. The requests are made from the descriptors: a new field is tried without a new test.
 """
 
+from itertools import islice, product
+
 import grpc
 import pytest
 
 from cluster.protocol.request_bounds import BROKER_BOUNDS, LOCK_QUEUES_MAX, SUBSCRIBE_QUEUES_MAX
 from cluster.v1 import broker_pb2 as pb
 from tests.integration.cluster.api.conftest import TOPIC, run
-from tests.support.network.hostile_requests import try_all
+from tests.support.network.hostile_requests import try_all, try_each
 
 pytestmark = pytest.mark.slow
 
@@ -64,5 +66,35 @@ def test_no_request_to_a_broker_blocks_its_loop(shop):
                 slow, odd = await try_all(channel, service, BROKER_BOUNDS, BASE, OWN_BASE, WHOLE)
             assert (await shop.get()).columns.bodies
         assert ([], []) == (slow, odd), "\n".join(slow + odd)
+
+    run(scenario)
+
+
+def test_keys_with_one_hash_do_not_block_the_loop_of_a_broker(shop):
+    """A client can give any number of messages keys whose hash of Java is equal, as that of Aa and BB is."""
+    keys = ["".join(parts) for parts in islice(product(("Aa", "BB"), repeat=13), 8_000)]
+    service = pb.DESCRIPTOR.services_by_name["BrokerService"]
+
+    def put_of(names):
+        properties = [f"UNIQ_KEY\x01{name}\x02KEYS\x01{name}\x02".encode() for name in names]
+        return pb.PutRequest(topic=TOPIC, queue_ids=[0], bodies=[b"x"] * len(names), properties=properties)
+
+    async def scenario():
+        async with shop.open():
+            for at in range(0, 4_000, 1_000):
+                assert (await shop.stub.Put(put_of(keys[at : at + 1_000]))).physical_offsets
+            requests = [
+                ("Put", put_of(keys[4_000:])),
+                ("Put", put_of(keys[3_000:7_000])),
+                ("QueryByKey", pb.QueryByKeyRequest(topic=TOPIC, key=keys[0], max_messages=64)),
+                ("QueryByKey", pb.QueryByKeyRequest(topic=TOPIC, key=f"{keys[-1]}AaAa", max_messages=64)),
+                ("QueryById", pb.QueryByIdRequest(topic=TOPIC, unique_key=keys[1])),
+                ("QueryByTime", pb.QueryByTimeRequest(topic=TOPIC, end_ms=1 << 60, max_messages=1_000)),
+            ]
+            with grpc.insecure_channel(str(shop.address)) as channel:
+                answers, slow = await try_each(channel, service, requests)
+            assert len(answers[0].physical_offsets) == len(answers[1].physical_offsets) == 4_000
+            assert len(answers[5].columns.bodies) == 1_000
+        assert slow == [], "\n".join(slow)
 
     run(scenario)

@@ -121,6 +121,19 @@ def test_a_retry_is_answered_with_the_first_result_also_after_a_restart(shop):
     run(scenario)
 
 
+def test_query_by_a_unique_key_reports_a_search_that_ended_early(shop, monkeypatch):
+    async def scenario():
+        async with shop.open() as stub:
+            await shop.put(b"x", properties=[unique(b"A")])
+            request = pb.QueryByIdRequest(unique_key="A", topic=TOPIC)
+            assert not (await stub.QueryById(request)).is_truncated
+            monkeypatch.setattr("store.access.message_query._CANDIDATES_MAX", 1)
+            found = await stub.QueryById(request)
+            assert (list(found.columns.bodies), found.is_truncated) == ([b"x"], True)
+
+    run(scenario)
+
+
 def test_a_retry_to_another_queue_returns_the_queue_of_the_stored_message(shop):
     async def scenario():
         async with shop.open():
