@@ -17,6 +17,7 @@ from cluster.access.model import (
     IllegalAccessChange,
     Pattern,
     Policy,
+    ResourceType,
     canonical_source,
     policy_order,
     resource_of,
@@ -245,7 +246,7 @@ def _policies(messages: Iterable[pb.AccessPolicy]) -> tuple[Policy, ...]:
         for message in messages
         for policy in (
             Policy(
-                resource_of(message.resource),
+                _effective_resource(message.resource),
                 _actions(message.actions),
                 not message.is_denied,
                 tuple(sorted({canonical_source(source) for source in message.sources})),
@@ -253,6 +254,19 @@ def _policies(messages: Iterable[pb.AccessPolicy]) -> tuple[Policy, ...]:
         )
     }
     return tuple(policies[key] for key in sorted(policies))
+
+
+def _effective_resource(text: str) -> Resource:
+    """Parse the resource of a policy.
+
+    Raises:
+        IllegalAccessChange: it is not one, or no request names a resource of its type: a deny would deny nothing.
+    """
+    resource = resource_of(text)
+    if resource.type is ResourceType.NAMESPACE:
+        name = resource.name or "NAME"
+        raise IllegalAccessChange("resource", f"Topic:{name}%* and Group:{name}%*, which a namespace has", text[:80])
+    return resource
 
 
 def _single_resource(text: str) -> Resource:

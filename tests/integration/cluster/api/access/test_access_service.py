@@ -221,6 +221,30 @@ def test_what_administrators_cannot_do(shop) -> None:
     run(scenario)
 
 
+@pytest.mark.parametrize(
+    ("resource", "expected"), [("Namespace:x", "Topic:x%* and Group:x%*"), ("namespace:*", "NAME%")]
+)
+def test_policy_on_a_namespace_is_refused_with_what_has_its_effect(shop, resource: str, expected: str) -> None:
+    """No request names a namespace, so a deny of one would deny nothing."""
+
+    async def scenario() -> None:
+        async with shop.open(), Client(shop) as admin:
+            await first_administrator(shop)
+            await admin.login("admin", "correct horse")
+            policy = pb.AccessPolicy(resource=resource, actions=2, is_denied=True)
+
+            answer = (await admin.call("SetUser", user=pb.AccessUser(name="alice", policies=[policy]))).answer
+
+            assert answer.reason in ("ILLEGAL_REQUEST", "ILLEGAL_MESSAGE")
+            assert expected in answer.message
+            policy.resource = "Topic:x%*"
+            assert not (await admin.call("SetUser", user=pb.AccessUser(name="alice", policies=[policy]))).answer.code
+            denied = await admin.call("Explain", user="alice", resource="Topic:x%orders", actions=2)
+            assert denied.reason == "user alice: deny Sub on Topic:x%*"
+
+    run(scenario)
+
+
 def test_explain_names_the_policy(shop) -> None:
     async def scenario() -> None:
         async with shop.open(), Client(shop) as admin:
