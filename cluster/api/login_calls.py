@@ -20,7 +20,8 @@ from dledger.authentication.exchanges import ExchangeTable
 from dledger.authentication.failures import LoginFailures
 from dledger.authentication.scram import LoginRefused, begin_exchange, nonce_of
 from dledger.authentication.tokens import SESSION_S, Session, session_token
-from dledger.service.limits.client_addresses import address_of_peer, client_of_address
+from dledger.networks import client_of_address
+from dledger.service.limits.client_addresses import address_of_peer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,9 +1,9 @@
 """The peer port of a node: listens, and turns each accepted socket into a connection, secured as in the settings.
 
 A plain port is the event loop's own server. A secured port has an accept loop of its own. It reads the first byte,
-refuses connections that the settings do not allow, and bounds the handshakes in progress, because they cost processor
-time before the other side is authenticated. Each connection uses the current certificates, so a change of files needs
-no new listener.
+refuses connections that the settings do not allow, and bounds the handshakes in progress, and how often one address
+begins them, because they cost processor time before the other side is authenticated. Each connection uses the current
+certificates, so a change of files needs no new listener.
 
 Not here: connections after the handshake, whose greeting is bounded by their owner
 (`dledger.peer.unverified_peers`).
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from dledger.errors import DLedgerError
 from dledger.peer import connection as peer_connection
 from dledger.peer.dialing import SHUTDOWN_TIMEOUT_S
+from dledger.peer.handshake_rate import HandshakeRate
 from dledger.peer.refusals import Refusal, Refusals
 from dledger.peer.unverified_peers import UnverifiedPeers
 from dledger.security.peers import PeerKind
@@ -63,6 +64,7 @@ class PeerPort:
         self._listeners: list[socket.socket] = []
         self._accepting: list[asyncio.Task[None]] = []
         self._arrivals = UnverifiedPeers(HANDSHAKES_MAX, HANDSHAKES_PER_ADDRESS_MAX)
+        self._rate = HandshakeRate()
 
     async def start(self) -> None:
         """Listen.
@@ -98,6 +100,10 @@ class PeerPort:
             listener.close()
 
     def _accept(self, accepted: socket.socket, host: str) -> None:
+        if not self._rate.may_begin(host, asyncio.get_running_loop().time()):
+            accepted.close()
+            self.refusals.note(Refusal.CROWDED, host, "too many handshakes a second")
+            return
         self._arrivals.add(_Arrival(self, accepted, host), host)
 
     def _note_failure(self, error: OSError) -> None:
@@ -145,6 +151,7 @@ class PeerPort:
                 lambda: SealedProtocol(lambda: self._new_connection(deadline), greeting), accepted
             )
             await sealed.open()
+            self._rate.prove(arrival.host)
             return
         await loop.connect_accepted_socket(
             lambda: self._new_connection(deadline),
@@ -153,6 +160,8 @@ class PeerPort:
             ssl_handshake_timeout=peer_connection.HELLO_TIMEOUT_S,
             ssl_shutdown_timeout=SHUTDOWN_TIMEOUT_S,
         )
+        # The other side has a certificate of the authority.
+        self._rate.prove(arrival.host)
 
 
 class _Arrival:

@@ -1,7 +1,9 @@
 """Bounds for peers that have not proven that they are members: connections without a greeting, and large frames.
 
-Connections without a greeting are bounded for each address and in all; the oldest is closed first. So a peer that
-opens connections and sends nothing cannot lock others out. Large frames of all such peers share one bound.
+Connections without a greeting are bounded for each address and in all. Beyond the bound of an address its oldest one is
+closed, beyond that of all the oldest one of the network that has most: so a peer that opens connections and sends
+nothing cannot lock others out, not even with all addresses of an IPv6 network. Large frames of all such peers share one
+bound.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final, Protocol
 
 from dledger.errors import DLedgerError
+from dledger.networks import network_of_host
 from dledger.peer.wire.frames import FRAME_SIZE_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -46,7 +49,12 @@ class UnverifiedPeers:
         self._closed_for: DLedgerError | None = None
 
     def add(self, connection: Closable, host: str) -> None:
-        """Add a new connection; the oldest is closed if there are too many, of its address or in all."""
+        """Add a new connection; an old one is closed if there are too many, of its address or in all.
+
+        Args:
+            connection: the new one.
+            host: its address; or the key of a network, which then counts as one address.
+        """
         if self._closed_for is not None:
             # The loop had accepted it, and made it only after the server was closed.
             connection.close(self._closed_for)
@@ -56,7 +64,10 @@ class UnverifiedPeers:
             oldest = next(each for each, its_host in self._hosts.items() if its_host == host)
             self._end(oldest, f"more than {self._per_address_max} connections of {host} that have not greeted")
         elif len(self._hosts) > self._total_max:
-            self._end(next(iter(self._hosts)), f"more than {self._total_max} connections that have not greeted")
+            networks = {each: network_of_host(its_host) for each, its_host in self._hosts.items()}
+            most = Counter(networks.values()).most_common(1)[0][0]
+            oldest = next(each for each, network in networks.items() if network == most)
+            self._end(oldest, f"more than {self._total_max} connections that have not greeted, most of {most}")
 
     def discard(self, connection: Closable) -> None:
         """Remove a connection that has greeted, or ended."""

@@ -28,7 +28,8 @@ import grpc
 import grpc.aio
 
 from dledger.errors import AccessUnknown, RepeatLater
-from dledger.service.limits.client_addresses import address_of_peer, client_of_address
+from dledger.networks import client_of_address
+from dledger.service.limits.client_addresses import address_of_peer
 from dledger.service.limits.unread_calls import Requester
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from dledger.service.frames.ports import FramedMethod
 from dledger.service.guarded_method import CallBounds, Guard
 from dledger.service.limits.connections_by_address import ConnectionsByAddress
 from dledger.service.limits.fair_shares import FairShares
-from dledger.service.limits.open_connections import close_connections
+from dledger.service.limits.open_connections import OtherEnd, close_connections
 from dledger.service.limits.request_bounds import STANDARD_BOUNDS
 from dledger.service.limits.retry_times import RetryTimes
 from dledger.service.limits.unread_answers import UnreadAnswers
@@ -81,6 +81,7 @@ _STANDARD: tuple[Any, ...] = (
 
 # A loop keeps no reference to its tasks; these end with their servers.
 _WATCHING: set[asyncio.Task[None]] = set()
+_CLOSING: set[asyncio.Future[None]] = set()
 
 
 class ServerNotStarted(DLedgerError):
@@ -119,13 +120,13 @@ async def start_grpc_server(
     """Serve on `address`; stop it with `await server.stop(grace)`.
 
     Connections are bounded by what the limit of descriptors allows (`store.fs.descriptors`); more are closed at once.
-    One address has at most half of them (`connections_by_address`). The calls of one connection are bounded by
-    `STREAMS_MAX`, and by half of all calls; a gRPC client delays further calls until others have ended, but if it has
-    hundreds waiting, some are refused (UNAVAILABLE, RST_STREAM 7): gRPC's server frees the place of a call later than
-    its client counts it as free. More connections avoid this. One user or address has at most its share of all calls
-    (`fair_shares`); health checks and logins have places of their own (`AT_ONCE_PART`). Calls that have not sent a
-    request are bounded by a quarter of all calls (`unread_calls`), and the bytes of answers that are not read
-    (`unread_answers`).
+    One address has at most its fair share of them, half if it is alone (`connections_by_address`). The calls of one
+    connection are bounded by `STREAMS_MAX`, and by half of all calls; a gRPC client delays further calls until others
+    have ended, but if it has hundreds waiting, some are refused (UNAVAILABLE, RST_STREAM 7): gRPC's server frees the
+    place of a call later than its client counts it as free. More connections avoid this. One user or address has at
+    most its share of all calls (`fair_shares`); health checks and logins have places of their own (`AT_ONCE_PART`).
+    Calls that have not sent a request are bounded by a quarter of all calls (`unread_calls`), and the bytes of answers
+    that are not read (`unread_answers`).
 
     Args:
         address: to listen on.
@@ -174,10 +175,17 @@ async def _start_frames(frames: FramePort, services: Sequence[Served], guard: Re
 
 
 def _watch_addresses(server: grpc.aio.Server, port: int) -> None:
-    by_address = ConnectionsByAddress(port, max(1, connections_max() // 2))
+    by_address = ConnectionsByAddress(port, connections_max())
     watching = asyncio.get_running_loop().create_task(by_address.watch(server))
     _WATCHING.add(watching)
     watching.add_done_callback(_WATCHING.discard)
+
+
+def _close_beside(port: int, peer: OtherEnd) -> None:
+    """Close a connection of a client; in a thread, because it looks at all descriptors."""
+    closing = asyncio.get_running_loop().run_in_executor(None, close_connections, port, {peer})
+    _CLOSING.add(closing)
+    closing.add_done_callback(_CLOSING.discard)
 
 
 def framed_methods(services: Sequence[Served], guard: RequestGuard) -> list[FramedMethod]:
@@ -194,7 +202,7 @@ def _bounds_of_calls(
     port: int, calls_max: int, request_limit_s: float, count_overloaded: Callable[[], None]
 ) -> CallBounds:
     """Return the bounds of all calls of a server; the places of all kinds are `calls_max` together."""
-    answers = UnreadAnswers(lambda peer: close_connections(port, {peer}))
+    answers = UnreadAnswers(lambda peer: _close_beside(port, peer))
     # Calls without a request have no known holder yet, so they have places of their own.
     unread_max = calls_max // UNREAD_PART
     at_once = FairShares(max(1, calls_max // AT_ONCE_PART))

@@ -12,11 +12,12 @@ from cluster.api.gates.callers import caller_of_certificate, end_of_certificate,
 from cluster.audit.record import ADMITTED, OK, UNKNOWN, AuditRecord, RecordKind
 from cluster.protocol.errors import Reason
 from dledger.errors import CallRefused, ResponseCode
+from dledger.networks import client_of_address
 from dledger.security.errors import CertificateExpired
 from dledger.security.revoked import NOTHING_REVOKED, CurrentRevoked, Revoked, nothing_revoked
 from dledger.security.validity import refuse_expired, wall_clock_s
 from dledger.service.call_gate import EVERYTHING, AllRights
-from dledger.service.limits.client_addresses import address_of_peer, client_of_address
+from dledger.service.limits.client_addresses import address_of_peer
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message

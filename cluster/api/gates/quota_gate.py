@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from cluster.api.rights import RIGHTS, Audience
 from dledger.errors import OverQuota
-from dledger.service.limits.client_addresses import address_of_peer, client_of_address
+from dledger.networks import client_of_address
+from dledger.service.limits.client_addresses import address_of_peer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

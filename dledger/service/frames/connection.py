@@ -104,6 +104,8 @@ class FrameConnection(asyncio.Protocol):
         self._made_s = self._loop.time()
         self._closing_s: float | None = None
         self._closing_reason = Closed.STOPPED
+        # Of the frame that is not complete, as the owner knows it.
+        self._partial_bytes = 0
         # Calls that have begun, and frames that have arrived.
         self._begun = self._frames = 0
         self._progress = ProgressWatch()
@@ -134,6 +136,11 @@ class FrameConnection(asyncio.Protocol):
                     return
             frames = self._reader.received(data)
             self._frames += len(frames)
+            if self._reader.size_bytes != self._partial_bytes:
+                self._partial_bytes = self._reader.size_bytes
+                self._owner.on_partial(self, self._partial_bytes)
+                if self._reason is not None:
+                    return
             if self._waiting:
                 self._waiting += frames
                 return
@@ -146,9 +153,6 @@ class FrameConnection(asyncio.Protocol):
                 self._take(frame)
         except BadClientFrame as error:
             self._end(Closed.PROTOCOL if self._greeting is None else Closed.GREETING, str(error))
-            return
-        if self._reader.size_bytes > _UNSENT_SIZE_BYTES_MAX:
-            self._owner.on_partial()
 
     def pause_writing(self) -> None:
         """Read no more: the client does not read its answers."""
@@ -188,11 +192,6 @@ class FrameConnection(asyncio.Protocol):
     def is_greeted(self) -> bool:
         """Whether the client has greeted."""
         return self._greeting is None
-
-    @property
-    def partial_bytes(self) -> int:
-        """Bytes of a frame that is not complete."""
-        return self._reader.size_bytes
 
     def tasks(self) -> list[asyncio.Task[None]]:
         """Return the tasks of the calls in flight."""

@@ -31,8 +31,8 @@ class FrameLimits:
     """The bounds; times in seconds.
 
     Attributes:
-        connections_max: open at a time; more are closed at once, and their clients use gRPC.
-        address_connections_max: of one address, or one network of IPv6.
+        connections_max: open at a time, in fair shares of addresses, or networks of IPv6; more are closed at once, and
+            their clients use gRPC.
         ungreeted_max: before their greeting, TLS included; beyond it the oldest is closed.
         ungreeted_address_max: the same of one address.
         greeting_s: until the greeting has arrived, TLS included.
@@ -50,7 +50,6 @@ class FrameLimits:
     """
 
     connections_max: int = field(default_factory=_half)
-    address_connections_max: int = field(default_factory=lambda: max(1, _half() // 2))
     ungreeted_max: int = 128
     ungreeted_address_max: int = 64
     greeting_s: float = 10.0

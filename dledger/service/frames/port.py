@@ -11,19 +11,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from dledger.errors import DLedgerError
 from dledger.frames.codec import encode_methods
+from dledger.networks import address_of_host, client_of_address
 from dledger.peer.unverified_peers import UnverifiedPeers
 from dledger.security.server_port import PortContexts
 from dledger.security.settings import PLAIN
 from dledger.service.frames.connection import FrameConnection
 from dledger.service.frames.limits import Closed, FrameCounts, FrameLimits
+from dledger.service.frames.partial_frames import PartialFrames
 from dledger.service.frames.turns import FairTurns
-from dledger.service.limits.client_addresses import address_of_host, client_of_address
+from dledger.service.limits.fair_shares import FairShares
 from dledger.service.limits.open_connections import peer_of
 from dledger.service.limits.unread_answers import UnreadAnswers
 from dledger.sockets import accept_all, open_listeners
@@ -83,10 +84,11 @@ class FramePort:
         self._security = security
         self._contexts: PortContexts | None = None
         self._unread = UnreadAnswers(self._end_slow, self.limits.unread_bytes_max)
+        self._partial = PartialFrames(self.limits.partial_bytes_max)
         self._arrivals = UnverifiedPeers(self.limits.ungreeted_max, self.limits.ungreeted_address_max)
-        # All connections, from accept to end, oldest first, and their number by client.
+        # All connections, from accept to end, oldest first, and what each client has of them.
         self._connections: dict[FrameConnection, None] = {}
-        self._clients: Counter[str] = Counter()
+        self._shares = FairShares(self.limits.connections_max)
         self._listeners: list[socket.socket] = []
         self._accepting: list[asyncio.Task[None]] = []
         self._looking: asyncio.TimerHandle | None = None
@@ -147,14 +149,12 @@ class FramePort:
 
     def _accept(self, accepted: socket.socket, host: str) -> None:
         client = client_of_address(address_of_host(host))
-        limits = self.limits
-        if len(self._connections) >= limits.connections_max or self._clients[client] >= limits.address_connections_max:
+        if not self._shares.take(client, 1):
             self.counts.closed[Closed.CROWDED] += 1
             accepted.close()
             return
         connection = FrameConnection(self, client)
         self._connections[connection] = None
-        self._clients[client] += 1
         self._all_closed.clear()
         arrival = _Arrival(accepted)
         connection.opening = asyncio.get_running_loop().create_task(self._open(connection, arrival))
@@ -197,9 +197,8 @@ class FramePort:
         if connection not in self._connections:
             return
         del self._connections[connection]
-        self._clients[connection.client] -= 1
-        if not self._clients[connection.client]:
-            del self._clients[connection.client]
+        self._shares.give_back(connection.client, 1)
+        self._partial.set(connection, 0)
         self._arrivals.discard(connection)
         if reason is not None:
             self.counts.closed[reason] += 1
@@ -227,18 +226,9 @@ class FramePort:
         """Count the bytes of a request no longer."""
         self.call_bytes -= size_bytes
 
-    def on_partial(self) -> None:
-        """Bound the bytes of incomplete frames: close the largest of the address that has most."""
-        parts = {each: each.partial_bytes for each in self._connections}
-        total = sum(parts.values())
-        while total > self.limits.partial_bytes_max:
-            clients: Counter[str] = Counter()
-            for each, size_bytes in parts.items():
-                clients[each.client] += size_bytes
-            client = max(clients, key=clients.__getitem__)
-            largest = max((each for each in parts if each.client == client), key=parts.__getitem__)
-            total -= parts.pop(largest)
-            largest.end(Closed.SLOW)
+    def on_partial(self, connection: FrameConnection, size_bytes: int) -> None:
+        """Bound the bytes of incomplete frames; may end this connection, or another one."""
+        self._partial.set(connection, size_bytes)
 
     def on_unsent(self, connection: FrameConnection, size_bytes: int) -> None:
         """Bound the bytes of answers that clients do not read."""

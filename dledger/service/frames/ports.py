@@ -43,8 +43,8 @@ class Port(Protocol):
     def on_ended(self, size_bytes: int) -> None:
         """It ended."""
 
-    def on_partial(self) -> None:
-        """A large frame is not complete."""
+    def on_partial(self, connection: FrameConnection, size_bytes: int) -> None:
+        """A connection has this much of a frame that is not complete, 0: of none; may close a connection."""
 
     def on_unsent(self, connection: FrameConnection, size_bytes: int) -> None:
         """Answers wait because the client does not read; may close a connection. Negative: they are sent."""

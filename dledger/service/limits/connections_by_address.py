@@ -1,20 +1,23 @@
-"""Bounds the connections of one address at one server: so that no machine can take all connections of it.
+"""Bounds the connections of one client at one server: so that no machine can take all connections of it.
 
 gRPC bounds the connections of all clients together, and no client's own. Once a second the accepted connections are
-counted by client, and the newest of a client that has too many are closed. A client is an address of IPv4, or a network
-of IPv6 (`client_addresses`), of which one machine may use all addresses.
+counted by client, and new ones beyond its fair share are closed (`fair_shares`): half of all for one client alone, a
+third for each of two. A client is an address of IPv4, or a network of IPv6 (`dledger.networks`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from dledger.service.limits.client_addresses import address_of_host, client_of_address
+from dledger.networks import address_of_host, client_of_address
 from dledger.service.limits.open_connections import OtherEnd, close_connections, list_peers
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import grpc.aio
 
 INTERVAL_S: Final = 1.0
@@ -27,7 +30,7 @@ class ConnectionsByAddress:
 
     Args:
         port: of the server.
-        count_max: connections of one client.
+        count_max: connections of all clients.
     """
 
     def __init__(self, port: int, count_max: int) -> None:
@@ -49,7 +52,7 @@ class ConnectionsByAddress:
         if excess:
             hosts = sorted({peer.host for peer in excess})
             logger.warning(
-                "connections_closed port=%d count=%d: more than %d of one address: %s",
+                "connections_closed port=%d count=%d: more than the fair share of one address of %d: %s",
                 self._port,
                 len(excess),
                 self._count_max,
@@ -58,10 +61,32 @@ class ConnectionsByAddress:
             close_connections(self._port, excess)
 
     def excess(self, peers: set[OtherEnd]) -> set[OtherEnd]:
-        """Return those of all connections that are too many for their address; the longest known ones stay."""
-        by_client: dict[str, list[OtherEnd]] = {}
-        for peer in sorted(peers, key=lambda peer: (peer not in self._known, peer)):
-            by_client.setdefault(client_of_address(address_of_host(peer.host)), []).append(peer)
-        excess = {peer for each in by_client.values() for peer in each[self._count_max :]}
+        """Return those of all connections that are new, and too many for their clients."""
+        held = Counter(map(_client_of, peers & self._known))
+        free = self._count_max - held.total()
+        excess = set()
+        for peer in _in_turn(peers - self._known):
+            client = _client_of(peer)
+            # The rule of `FairShares`, which does not know holders beyond their share.
+            if held[client] < free:
+                held[client] += 1
+                free -= 1
+            else:
+                excess.add(peer)
         self._known = peers - excess
         return excess
+
+
+def _client_of(peer: OtherEnd) -> str:
+    return client_of_address(address_of_host(peer.host))
+
+
+def _in_turn(peers: Iterable[OtherEnd]) -> list[OtherEnd]:
+    """Return connections so that clients take turns: otherwise the first one would get the most."""
+    turns: Counter[str] = Counter()
+    placed = []
+    for peer in sorted(peers):
+        client = _client_of(peer)
+        placed.append((turns[client], peer))
+        turns[client] += 1
+    return [peer for _, peer in sorted(placed)]

@@ -14,7 +14,8 @@ from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from dledger.service.limits.client_addresses import address_of_peer, client_of_address
+from dledger.networks import client_of_address
+from dledger.service.limits.client_addresses import address_of_peer
 from dledger.service.limits.open_connections import OtherEnd, peer_of
 
 if TYPE_CHECKING:

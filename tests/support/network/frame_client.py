@@ -81,9 +81,10 @@ class RawFrames:
 
 @asynccontextmanager
 async def raw_frames(
-    address: Address, context: ssl.SSLContext | None = None, *, is_greeted: bool = True
+    address: Address, context: ssl.SSLContext | None = None, *, is_greeted: bool = True, host: str = "127.0.0.1"
 ) -> AsyncIterator[RawFrames]:
-    reader, writer = await asyncio.open_connection(address.host, address.port, ssl=context)
+    """Connect from `host`, and greet unless the test does."""
+    reader, writer = await asyncio.open_connection(address.host, address.port, ssl=context, local_addr=(host, 0))
     client = RawFrames(reader, writer)
     try:
         if is_greeted:

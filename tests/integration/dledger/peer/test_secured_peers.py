@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,6 +12,7 @@ from dledger.core.messages import Push
 from dledger.errors import DLedgerError
 from dledger.peer.bootstrap import BootstrapConnection, BootstrapServer
 from dledger.peer.handshake import Handshake
+from dledger.peer.handshake_rate import HandshakeRate, Rate
 from dledger.peer.listening import HANDSHAKES_PER_ADDRESS_MAX
 from dledger.peer.origin import BootstrapMessage, RawOrigin
 from dledger.peer.refusals import Refusal
@@ -131,5 +133,25 @@ def test_flood_of_half_handshakes_is_bounded_and_a_node_still_connects(
             assert [await at_end(reader) for reader, _ in flood[:count]] == [True] * count
             for _, writer in flood:
                 writer.transport.abort()
+
+    run(main())
+
+
+def test_address_that_is_no_members_begins_few_handshakes_in_a_second(
+    run: Run, configs: Configs, eventually: Eventually, tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    burst, dials = 3, 20
+    monkeypatch.setattr("dledger.peer.listening.HandshakeRate", lambda: HandshakeRate(Rate(1e-6, burst)))
+
+    async def main() -> None:
+        address = configs["n0"].self_address
+        async with AsyncExitStack() as stack:
+            n0, _ = await begun(stack, configs["n0"], kind.of_node(tmp_path, "n0"))
+            for _ in range(dials):
+                _, writer = await asyncio.open_connection(address.host, address.port, local_addr=("127.0.0.9", 0))
+                # One after the other, so that few are in progress at a time.
+                writer.transport.abort()
+            await eventually(lambda: n0.refused_counts[Refusal.CROWDED] >= dials - burst)
+            assert n0.refused_counts[Refusal.CROWDED] == dials - burst
 
     run(main())

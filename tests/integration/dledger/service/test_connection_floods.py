@@ -176,16 +176,21 @@ class Kept:
 # ---------------------------------------------------------------------------------------------------- connections
 
 
-def test_connections_of_one_address_leave_space_for_those_of_another(monkeypatch):
+@pytest.mark.parametrize("hosts", [["127.0.0.1"], ["127.0.0.1", "127.0.0.3"]])
+def test_connections_of_addresses_leave_space_for_those_of_another(monkeypatch, hosts):
     monkeypatch.setattr(dledger.service.grpc_server, "connections_max", lambda: 16)
     monkeypatch.setattr(dledger.service.limits.connections_by_address, "INTERVAL_S", 0.05)
 
     async def main():
         async with serving() as (address, _):
-            flood = [await asyncio.open_connection(address.host, address.port) for _ in range(16)]
+            flood = [
+                await asyncio.open_connection(address.host, address.port, local_addr=(host, 0))
+                for _ in range(16 // len(hosts))
+                for host in hosts
+            ]
             ends = [asyncio.ensure_future(is_closed(reader)) for reader, _ in flood]
             async with asyncio.timeout(PATIENCE_S):
-                while sum(end.done() for end in ends) < 8:
+                while sum(end.done() for end in ends) < 16 // (len(hosts) + 1):
                     await asyncio.wait([end for end in ends if not end.done()], return_when=asyncio.FIRST_COMPLETED)
             async with asyncio.timeout(PATIENCE_S):
                 while not await is_accepted(address):
@@ -218,11 +223,28 @@ async def is_closed(reader):
 
 
 def test_the_longest_known_connections_of_an_address_stay():
-    bound = ConnectionsByAddress(7, count_max=2)
+    bound = ConnectionsByAddress(7, count_max=4)
     old = {OtherEnd("10.0.0.1", 9), OtherEnd("10.0.0.1", 8)}
     new = {OtherEnd("10.0.0.1", port) for port in range(5)} | {OtherEnd("10.0.0.2", 4)}
     assert bound.excess(old) == set()
     assert bound.excess(old | new) == {peer for peer in new if peer.host == "10.0.0.1"}
+
+
+def test_two_addresses_that_take_all_they_can_get_leave_a_third_of_the_connections() -> None:
+    bound = ConnectionsByAddress(7, count_max=12)
+    floods = {OtherEnd(host, port) for host in ("10.0.0.1", "10.0.0.2") for port in range(12)}
+    known = floods - bound.excess(floods)
+    assert [sum(peer.host == host for peer in known) for host in ("10.0.0.1", "10.0.0.2")] == [4, 4]
+    assert bound.excess(floods | {OtherEnd("10.0.0.3", 1)}) == floods - known
+
+
+def test_connections_that_are_known_stay_when_others_come() -> None:
+    bound = ConnectionsByAddress(7, count_max=12)
+    one = {OtherEnd("10.0.0.1", port) for port in range(6)}
+    assert bound.excess(one) == set()
+    other = {OtherEnd("10.0.0.2", port) for port in range(6)}
+    assert len(bound.excess(one | other) & other) == 3
+    assert not bound.excess(one | other) & one
 
 
 def test_only_accepted_connections_of_the_port_are_listed():
@@ -276,7 +298,7 @@ def test_calls_are_answered_while_more_streams_are_open_than_a_connection_carrie
 
 
 def test_all_addresses_of_one_network_of_ipv6_are_one_client() -> None:
-    bound = ConnectionsByAddress(1, 3)
+    bound = ConnectionsByAddress(1, 8)
     one = {OtherEnd(f"2001:db8::{number}", 40_000 + number) for number in range(1, 6)}
     other = {OtherEnd("2001:db8:0:1::1", 50_000), OtherEnd("fe80::1%eth0", 50_001)}
 

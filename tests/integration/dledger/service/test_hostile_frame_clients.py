@@ -119,6 +119,19 @@ def test_incomplete_frames_of_all_connections_are_bounded_and_the_largest_ends()
     run(scenario())
 
 
+def test_incomplete_frames_of_connections_that_have_ended_count_no_longer() -> None:
+    async def scenario() -> None:
+        async with serving(partial_bytes_max=1 << 20, partial_s=0.2) as served:
+            for _ in range(2):
+                async with raw_frames(served.address) as frames:
+                    frames.send(codec.HEAD.pack(900_000, CALL, 0, 0, 1, 1000) + b"x" * 500_000)
+                    await until(lambda: served.port._partial.size_bytes >= 500_000)
+                    assert await frames.closed() == []
+                await until(lambda: served.port._partial.size_bytes == 0)
+
+    run(scenario())
+
+
 def test_client_that_reads_no_answers_is_not_read_and_is_ended_in_time() -> None:
     async def scenario() -> None:
         async with (
@@ -156,14 +169,21 @@ def test_unread_answers_are_bounded_in_bytes() -> None:
     run(scenario())
 
 
-def test_connections_are_bounded_in_all_and_for_one_address() -> None:
+def test_address_has_at_most_its_fair_share_of_the_connections() -> None:
     async def scenario() -> None:
-        for limits in ({"connections_max": 2}, {"address_connections_max": 2}):
-            async with serving(**limits) as served, raw_frames(served.address), raw_frames(served.address) as second:
-                async with raw_frames(served.address, is_greeted=False) as third:
-                    assert await third.closed() == []
-                assert served.port.counts.closed[Closed.CROWDED] == 1
-                assert (await second.answer(1, STATUS, b"")).detail == 0
+        async with (
+            serving(connections_max=4) as served,
+            raw_frames(served.address),
+            raw_frames(served.address) as second,
+        ):
+            async with raw_frames(served.address, is_greeted=False) as third:
+                assert await third.closed() == []
+            assert served.port.counts.closed[Closed.CROWDED] == 1
+            assert (await second.answer(1, STATUS, b"")).detail == 0
+            async with raw_frames(served.address, host="127.0.0.2") as other:
+                assert (await other.answer(1, STATUS, b"")).detail == 0
+                async with raw_frames(served.address, host="127.0.0.2", is_greeted=False) as another:
+                    assert await another.closed() == []
 
     run(scenario())
 

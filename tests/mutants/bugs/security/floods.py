@@ -7,6 +7,7 @@ import dledger.client.connections
 import dledger.service.grpc_server
 from cluster.access.quotas import Quotas
 from cluster.api.gates.quota_gate import QuotaAdmission
+from dledger.service.frames.partial_frames import PartialFrames
 from dledger.service.frames.turns import FairTurns
 from dledger.service.grpc_server import SERVER_OPTIONS
 from dledger.service.guarded_method import Guard
@@ -25,6 +26,8 @@ QUOTA_GATE = "tests/integration/cluster/api/access/test_quotas.py::"
 AT_ONCE = "tests/integration/dledger/service/test_calls_at_once.py::"
 BOUNDS = "tests/integration/dledger/peer/test_connections_bound.py::"
 SHARES = "tests/unit/dledger/service/limits/test_fair_shares.py::"
+FRAME_CLIENTS = "tests/integration/dledger/service/test_hostile_frame_clients.py::"
+RATE = "tests/unit/dledger/peer/test_handshake_rate.py::"
 FRAMES = "tests/integration/dledger/service/test_frame_port.py::"
 TURNS = "tests/unit/dledger/service/test_fair_turns.py::"
 UNREAD = "tests/unit/dledger/service/limits/test_unread_calls.py::"
@@ -58,6 +61,34 @@ def new_connections_of_an_address_replace_old_ones(patch):
         return {peer for peer in self._known & peers if counts[peer.host] > self._count_max}
 
     patch.setattr(ConnectionsByAddress, "excess", excess)
+
+
+def two_addresses_take_all_connections(patch):
+    def excess(self, peers):
+        turns = Counter()
+        found = set()
+        for peer in sorted(peers, key=lambda peer: (peer not in self._known, peer)):
+            turns[peer.host] += 1
+            if turns[peer.host] > self._count_max // 2:
+                found.add(peer)
+        self._known = peers - found
+        return found
+
+    patch.setattr(ConnectionsByAddress, "excess", excess)
+
+
+def incomplete_frames_of_closed_connections_stay_counted(patch):
+    original = PartialFrames.set
+
+    def set_unless_closed(self, connection, size_bytes):
+        if size_bytes or connection.reason is None:
+            original(self, connection, size_bytes)
+
+    patch.setattr(PartialFrames, "set", set_unless_closed)
+
+
+def each_address_of_a_network_has_a_rate_of_handshakes(patch):
+    patch.setattr("dledger.peer.handshake_rate.network_of_host", lambda host: host)
 
 
 def streams_of_a_client_fill_one_connection(patch):
@@ -234,6 +265,21 @@ MUTANTS = (
         new_connections_of_an_address_replace_old_ones,
         BOUNDED,
         Tests(FLOODS + "test_the_longest_known_connections_of_an_address_stay"),
+    ),
+    Mutant(
+        two_addresses_take_all_connections,
+        BOUNDED,
+        Tests(FLOODS + "test_two_addresses_that_take_all_they_can_get_leave_a_third_of_the_connections"),
+    ),
+    Mutant(
+        incomplete_frames_of_closed_connections_stay_counted,
+        BOUNDED,
+        Tests(FRAME_CLIENTS + "test_incomplete_frames_of_connections_that_have_ended_count_no_longer"),
+    ),
+    Mutant(
+        each_address_of_a_network_has_a_rate_of_handshakes,
+        BOUNDED,
+        Tests(RATE + "test_addresses_of_one_network_of_ipv6_share_one_rate"),
     ),
     Mutant(
         streams_of_a_client_fill_one_connection,

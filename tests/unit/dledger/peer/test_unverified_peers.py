@@ -68,3 +68,15 @@ def test_close_ends_existing_and_later_connections():
     unverified.close(error)
 
     assert [each.error for each in (*early, *added(unverified, ["10.0.0.1"]))] == [error] * 3
+
+
+def test_all_addresses_of_one_network_of_ipv6_close_only_connections_of_that_network():
+    unverified = UnverifiedPeers()
+    others = added(unverified, ["10.0.0.2", "2001:db8:0:1::1"])
+
+    flood = added(unverified, [f"2001:db8::{number:x}" for number in range(1, 3 * UNVERIFIED_MAX)])
+
+    assert len(unverified) == UNVERIFIED_MAX
+    assert [each.error for each in others] == [None, None]
+    assert flood[0].error is not None
+    assert flood[-1].error is None

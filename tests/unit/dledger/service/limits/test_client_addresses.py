@@ -4,7 +4,8 @@ import ipaddress
 
 import pytest
 
-from dledger.service.limits.client_addresses import address_of_peer, client_of_address
+from dledger.networks import client_of_address
+from dledger.service.limits.client_addresses import address_of_peer
 
 
 @pytest.mark.parametrize(
