@@ -14,6 +14,7 @@ Delta needs the package `deltalake`, Iceberg `pyiceberg[sql-sqlite]`; the extras
 from __future__ import annotations
 
 import json
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -135,6 +136,7 @@ class IcebergTable:
             if removed:
                 old = [task.file for task in table.scan().plan_files() if task.file.file_path in removed]
                 with change.update_snapshot().overwrite() as overwrite:
+                    _separate_evaluators(overwrite)
                     for file in old:
                         overwrite.delete_data_file(file)
             if manifest.files:
@@ -145,6 +147,20 @@ class IcebergTable:
         """Return the current files of the table, relative to the root, except files with deleted rows."""
         tasks = self._table.refresh().scan().plan_files()
         return frozenset(task.file.file_path.removeprefix(f"{self._root}/") for task in tasks if not task.delete_files)
+
+
+def _separate_evaluators(overwrite: Any) -> None:
+    """Give an overwrite an evaluator of its own for each manifest.
+
+    pyiceberg 0.12 uses one in several threads, and it keeps the manifest that it evaluates: files were not found that
+    the table has, and the commit failed.
+    """
+    new_evaluator = overwrite._build_manifest_evaluator  # noqa: SLF001  (there is no public way)
+
+    def evaluate(spec_id: int, manifest: Any) -> bool:
+        return bool(new_evaluator(spec_id)(manifest))
+
+    overwrite._build_manifest_evaluator = lambda spec_id: partial(evaluate, spec_id)  # noqa: SLF001
 
 
 def _package(name: str, extra: str) -> ModuleType:

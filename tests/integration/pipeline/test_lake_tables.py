@@ -125,6 +125,28 @@ def test_replaced_files_leave_the_table(tmp_path, kind):
     assert {file.path for file in lake.files()} == {file.path for file in merged}
 
 
+def test_threads_of_an_overwrite_share_no_evaluator_of_manifests(tmp_path, monkeypatch):
+    """pyiceberg's evaluators keep the manifest that they evaluate, and a shared one did not find files of the table."""
+    from pyiceberg.expressions import visitors
+
+    lake = lake_at(tmp_path, "iceberg")
+    old = [file for number in range(3) for file in stage(lake, rows_of(records_of(10, first=10 * number)))]
+    for number, file in enumerate(old):
+        lake.commit(BatchId("query", number), [file])
+    used = []
+    evaluate = visitors._ManifestEvalVisitor.eval
+
+    def noted(self, manifest):
+        used.append(self)
+        return evaluate(self, manifest)
+
+    monkeypatch.setattr(visitors._ManifestEvalVisitor, "eval", noted)
+    lake.commit(BatchId("compact", 0), stage(lake, rows_of(records_of(30))), removed=[file.path for file in old])
+
+    # Those of the overwrite; the scan that finds the removed files uses one for all, in one thread.
+    assert len(set(used)) > 2 * len(old)
+
+
 def filled(root, kind, batches=4):
     lake = lake_at(root, kind)
     for number in range(batches):
