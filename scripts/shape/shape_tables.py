@@ -63,9 +63,12 @@ def _rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in (header, rule, *rows))
 
 
+_SPREAD: Final = "lowest to highest"
+
+
 def _table(view: View, points: Sequence[Point]) -> str:
     """Return a row for each value: rate, latencies, and CPU time by process."""
-    header = [view.first_column, view.rate, "lowest to highest"]
+    header = [view.first_column, view.rate, _SPREAD]
     header += ["p50, ms", "p99, ms", "p99.9, ms", "leader, µs", "each follower, µs", "client, µs", "all nodes, µs"]
     if view.name == "body":
         header.insert(2, "MB/s")
@@ -77,6 +80,10 @@ def _table(view: View, points: Sequence[Point]) -> str:
             if view.name == "body":
                 rates = _median(group, lambda point: point.messages_s * point.x / 1e6)
                 rows[-1].insert(2, number_text(rates))
+    if all(row[header.index(_SPREAD)] == "-" for row in rows):
+        # One run of each point.
+        at = header.index(_SPREAD)
+        header, rows = [*header[:at], *header[at + 1 :]], [[*row[:at], *row[at + 1 :]] for row in rows]
     lines = [_rows(header, rows)]
     if elections := sum(point.elections for point in points):
         lines.append(f"Elections during these measurements: {elections}. CPU times by process are then not exact.")
