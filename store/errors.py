@@ -171,6 +171,18 @@ class IllegalRequest(StoreError):
         self.found = found
 
 
+class IllegalExpression(IllegalRequest):
+    """An SQL92 expression that cannot be compiled; no message was read by it, so none passed unfiltered.
+
+    Attributes:
+        position: of the first character that does not fit, from 0.
+    """
+
+    def __init__(self, position: int, expected: str, found: str) -> None:
+        super().__init__(f"SQL92 expression, at character {position}", expected, found)
+        self.position = position
+
+
 class TooManyWaiters(StoreError):
     """The limit of readers that wait for new messages is reached. Try again later, or raise `waiters_max`."""
 

@@ -43,10 +43,11 @@ from dledger.authentication.verifier import IllegalCredential, Verifier, make_ve
 from dledger.service.limits.field_bounds import RequestShape
 from dledger.service.limits.request_bounds import LOG_BOUNDS, STANDARD_BOUNDS
 from dledger.v1 import admin_pb2, log_pb2
-from store.errors import IllegalMessage, IllegalRequest
+from store.errors import IllegalExpression, IllegalMessage, IllegalRequest
 from store.model.message import Host
 from store.model.message_id import decode_message_id, encode_message_id
 from store.model.tag_filter import TagFilter
+from store.sql92.predicate import Predicate
 from tests.fuzz.target import Target, text_of
 
 HOST = Host(b"\x7f\0\0\x01", 10911)
@@ -188,6 +189,19 @@ def expressions(data: bytes) -> None:
         assert encode_message_id(*found) == text.upper()
 
 
+def sql92(data: bytes) -> None:
+    """Compile an SQL92 expression, and evaluate it for properties; both are hostile."""
+    expression, _, properties = data.partition(b"\xff")
+    with suppress(IllegalExpression):
+        predicate = Predicate(text_of(expression))
+        verdict = predicate.matches(properties)
+        assert predicate.matches(properties) is verdict
+        if predicate.names:
+            return
+        # An expression without properties has one value.
+        assert predicate.matches(b"") is verdict
+
+
 # --------------------------------------------------------------------------------------------------------------- seeds
 
 REGISTRATION = Registration(
@@ -260,4 +274,12 @@ TARGETS = (
     ),
     Target("routes", routes, seed_routes),
     Target("expressions", expressions, lambda: [b"a || b", encode_message_id(HOST, 4711).encode()]),
+    Target(
+        "sql92",
+        sql92,
+        lambda: [
+            b"NOT (a = 'it''s') AND b BETWEEN -5 AND 5.5E1 OR c IN ('x', 'y')\xffa\x01x\x02b\x010x1p3\x02c\x01y\x02",
+            b"a IS NOT NULL AND (b NOT CONTAINS 'p' OR c >= 7L) /* */ <> TRUE\xffTAGS\x01a\x02a\x01TRUE\x02",
+        ],
+    ),
 )
