@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from cluster.client.token_file import TokenFile
     from cluster.protocol.errors import RequestFailed
     from cluster.protocol.skipped_messages import SkippedMessages
+    from store.model.read_filter import Sql92
 
 __all__ = [
     "AppendUnknown",
@@ -45,6 +46,7 @@ __all__ = [
     "SecurityFiles",
     "SendsFailed",
     "SkippedMessages",
+    "Sql92",
     "TokenFile",
 ]
 
@@ -57,6 +59,7 @@ _MODULES = {
     "RequestFailed": "cluster.protocol.errors",
     "SecurityFiles": "cluster.client.security_files",
     "SkippedMessages": "cluster.protocol.skipped_messages",
+    "Sql92": "cluster.protocol.wire.filters",
     "TokenFile": "cluster.client.token_file",
 }
 

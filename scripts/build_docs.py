@@ -44,7 +44,8 @@ API = {
     "Secured connections to nodes": [f"dledger.client.{name}" for name in ("Plain", "Tls")],
     "State machines": ["dledger.node.state_machine"],
     "Messages": [
-        f"cluster.{name}" for name in ("Producer", "OutgoingMessage", "Consumer", "ReceivedMessage", "SkippedMessages")
+        f"cluster.{name}"
+        for name in ("Producer", "OutgoingMessage", "Consumer", "Sql92", "ReceivedMessage", "SkippedMessages")
     ],
     "Outcomes of a send": [
         f"cluster.{name}"

@@ -13,6 +13,7 @@ from cluster.broker.queue_locks import LOCK_MS, QueueLocks
 from cluster.process.cooperative import run_cooperatively
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.request_bounds import BROKER_BOUNDS, LOCK_QUEUES_MAX
+from cluster.protocol.wire.filters import expression_of
 from cluster.state.commands import CommitOffsets, QueueOffset, ResetOffsets
 from cluster.state.verdicts import CommitOutcome
 from cluster.v1 import broker_pb2 as pb
@@ -350,7 +351,7 @@ class _Membership:
         await self._core.check_current()
         await self._core.ensure_group(request.group)
         self._core.check_consumer(request.group)
-        subscriptions = {each.topic: each.tags for each in request.subscriptions}
+        subscriptions = {each.topic: expression_of(each) for each in request.subscriptions}
         if self._member is None:
             member = JoinedMember(request.client_id, request.instance, subscriptions, monotonic_ms(), self.news.set)
             self._members.join(request.group, member)

@@ -5,7 +5,7 @@ Answers to invalid input (`cluster.protocol.errors` has the codes; a read change
 | request                                       | answer                                            |
 | --------------------------------------------- | ------------------------------------------------- |
 | a negative offset, count or size              | ILLEGAL_REQUEST                                   |
-| an invalid tags expression                    | ILLEGAL_REQUEST                                   |
+| an invalid tags or SQL92 expression, or both  | ILLEGAL_REQUEST                                   |
 | an unknown topic, or one that is not readable | UNKNOWN_TOPIC, TOPIC_NOT_READABLE                 |
 | a queue that the topic lacks                  | UNKNOWN_QUEUE                                     |
 | a disabled group                              | GROUP_NOT_ENABLED                                 |
@@ -33,6 +33,7 @@ from cluster.api.answers import read_mode_of, refusal, report_skipped
 from cluster.api.message_columns import check_lengths, fill_columns, records_of
 from cluster.broker.queue_watch import QueueWatch
 from cluster.process.cooperative import Pace
+from cluster.protocol.wire.filters import expression_of
 from cluster.v1 import broker_pb2 as pb
 from dledger.errors import DLedgerError, Overloaded
 from dledger.service.call_gate import holder
@@ -41,7 +42,7 @@ from dledger.service.limits.retry_times import RetryTimes
 from dledger.v1.log_pb2 import ReadMode
 from store.access.get_message import GetResult, GetStatus
 from store.errors import IllegalRequest, StoreError
-from store.model.tag_filter import TagFilter
+from store.model.read_filter import parse_filter
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -113,7 +114,7 @@ class ReadCalls:
         core.check_consumer(request.group)
         want = _Want(
             request.topic,
-            request.tags,
+            expression_of(request),
             _bounded("max_messages", request.max_messages, _COUNT_DEFAULT, COUNT_MAX),
             _bounded("max_bytes", request.max_bytes, SIZE_BYTES_MAX, SIZE_BYTES_MAX),
         )
@@ -144,7 +145,7 @@ class ReadCalls:
             if left_s <= 0 or result.skipped:
                 return result
             if result.status in _CONTINUES:
-                # Long ranges without a matching tag are read in bounded parts.
+                # Long ranges without a matching message are read in bounded parts.
                 offset = result.next_begin_offset
                 await asyncio.sleep(0)
             elif result.status not in _MAY_COME:
@@ -269,10 +270,10 @@ class ReadCalls:
         """
         self._check(request)
         size_bytes_max = _bounded("max_bytes", request.max_bytes, _STREAM_SIZE_BYTES_DEFAULT, SIZE_BYTES_MAX)
-        want = _Want(request.topic, request.tags, COUNT_MAX, size_bytes_max)
+        want = _Want(request.topic, expression_of(request), COUNT_MAX, size_bytes_max)
         offsets = dict(zip(request.queue_ids, request.offsets, strict=True))
         # Invalid requests are refused before the subscription is confirmed.
-        TagFilter.parse(request.tags)
+        parse_filter(want.tags)
         if min(request.offsets) < 0:
             raise IllegalRequest("offsets", "at least 0", str(min(request.offsets)))
         return want, offsets

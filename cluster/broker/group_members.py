@@ -30,7 +30,7 @@ class JoinedMember:
     Attributes:
         client_id: identifies it in the group.
         instance: distinguishes processes with the same client id.
-        subscriptions: tags expressions by topic.
+        subscriptions: tags or SQL92 expressions by topic.
         last_message_ms: arrival time of its last request.
         on_change: called after each change of the group.
     """

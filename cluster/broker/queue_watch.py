@@ -25,7 +25,7 @@ class QueueWatch:
     Args:
         store: store of the queues.
         topic: their topic.
-        tags: tags expression of the reader.
+        tags: tags expression of the reader, or an `Sql92`.
         queue_ids: the queues; all are ready at first.
     """
 

@@ -13,6 +13,7 @@ from cluster.protocol.topic_config import ATTRIBUTE_LENGTH_MAX, ATTRIBUTES_MAX, 
 from dledger.service.limits.field_bounds import ANY_NUMBER, FIELDS, Bound, Bounds, Many, Number, Text
 from dledger.service.limits.request_bounds import ADDRESS, NAME
 from store.access.message_store import PUT_MESSAGES_MAX
+from store.sql92.tokens import LENGTH_MAX
 
 # A tags expression with 256 tags of usual length.
 TAGS_LENGTH_MAX: Final = 8_192
@@ -36,6 +37,8 @@ DESCRIBE_TOPICS_MAX: Final = 10_000
 SPANS_MAX: Final = 4_096
 
 _TAGS: Final = Text(TAGS_LENGTH_MAX)
+# In bytes; an expression has at most `LENGTH_MAX` characters.
+_SQL: Final = Text(4 * LENGTH_MAX)
 # The maximum number of queues of a topic.
 _QUEUE_IDS: Final = Many(QUEUES_MAX, ANY_NUMBER)
 _EACH_MESSAGE: Final = Many(PUT_MESSAGES_MAX, ANY_NUMBER)
@@ -69,6 +72,7 @@ BROKER_BOUNDS: Final[Bounds] = {
         "mode": ANY_NUMBER,
         "form": ANY_NUMBER,
         "group": NAME,
+        "sql": _SQL,
     },
     "cluster.v1.SubscribeRequest": {
         "topic": NAME,
@@ -79,6 +83,7 @@ BROKER_BOUNDS: Final[Bounds] = {
         "form": ANY_NUMBER,
         "group": NAME,
         "max_bytes": ANY_NUMBER,
+        "sql": _SQL,
     },
     "cluster.v1.QueryByKeyRequest": {
         "topic": NAME,
@@ -148,7 +153,7 @@ BROKER_BOUNDS: Final[Bounds] = {
         "instance": ANY_NUMBER,
         "subscriptions": Many(SUBSCRIPTIONS_MAX, FIELDS),
     },
-    "cluster.v1.Subscription": {"topic": NAME, "tags": _TAGS},
+    "cluster.v1.Subscription": {"topic": NAME, "tags": _TAGS, "sql": _SQL},
     "cluster.v1.QueueId": {"topic": NAME, "queue_id": ANY_NUMBER},
     "cluster.v1.LockQueuesRequest": _LOCKS,
     # -------------------------------------------------------------------------------------------------- administration

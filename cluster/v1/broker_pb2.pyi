@@ -409,6 +409,7 @@ class GetRequest(_message.Message):
     MODE_FIELD_NUMBER: _builtins.int
     FORM_FIELD_NUMBER: _builtins.int
     GROUP_FIELD_NUMBER: _builtins.int
+    SQL_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     queue_id: _builtins.int
     offset: _builtins.int
@@ -426,6 +427,10 @@ class GetRequest(_message.Message):
     form: Global___MessageForm.ValueType
     group: _builtins.str
     """The group that reads, for statistics; may be empty."""
+    sql: _builtins.str
+    """An SQL92 expression instead of tags (docs/how-to/filters.md). Brokers that do not know this field must not answer
+    without a filter: so `tags` is then `|SQL92|`, which no version accepts as tags.
+    """
     def __init__(
         self,
         *,
@@ -439,10 +444,11 @@ class GetRequest(_message.Message):
         mode: _log_pb2.ReadMode.ValueType = ...,
         form: Global___MessageForm.ValueType = ...,
         group: _builtins.str = ...,
+        sql: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["form", b"form", "group", b"group", "max_bytes", b"max_bytes", "max_messages", b"max_messages", "mode", b"mode", "offset", b"offset", "queue_id", b"queue_id", "tags", b"tags", "topic", b"topic", "wait_ms", b"wait_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["form", b"form", "group", b"group", "max_bytes", b"max_bytes", "max_messages", b"max_messages", "mode", b"mode", "offset", b"offset", "queue_id", b"queue_id", "sql", b"sql", "tags", b"tags", "topic", b"topic", "wait_ms", b"wait_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -556,6 +562,7 @@ class SubscribeRequest(_message.Message):
     FORM_FIELD_NUMBER: _builtins.int
     GROUP_FIELD_NUMBER: _builtins.int
     MAX_BYTES_FIELD_NUMBER: _builtins.int
+    SQL_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     tags: _builtins.str
     """As in GetRequest."""
@@ -564,6 +571,8 @@ class SubscribeRequest(_message.Message):
     group: _builtins.str
     max_bytes: _builtins.int
     """Bytes of records in one response; 0 = 1 MiB, at most 4 MiB. At least one message."""
+    sql: _builtins.str
+    """As in GetRequest."""
     @_builtins.property
     def queue_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """The queues, and the first offset of each; at least one, at most 1,024."""
@@ -581,10 +590,11 @@ class SubscribeRequest(_message.Message):
         form: Global___MessageForm.ValueType = ...,
         group: _builtins.str = ...,
         max_bytes: _builtins.int = ...,
+        sql: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["form", b"form", "group", b"group", "max_bytes", b"max_bytes", "mode", b"mode", "offsets", b"offsets", "queue_ids", b"queue_ids", "tags", b"tags", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["form", b"form", "group", b"group", "max_bytes", b"max_bytes", "mode", b"mode", "offsets", b"offsets", "queue_ids", b"queue_ids", "sql", b"sql", "tags", b"tags", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1417,17 +1427,21 @@ class Subscription(_message.Message):
 
     TOPIC_FIELD_NUMBER: _builtins.int
     TAGS_FIELD_NUMBER: _builtins.int
+    SQL_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     tags: _builtins.str
+    """Both as in GetRequest."""
+    sql: _builtins.str
     def __init__(
         self,
         *,
         topic: _builtins.str = ...,
         tags: _builtins.str = ...,
+        sql: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["tags", b"tags", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["sql", b"sql", "tags", b"tags", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,4 +1,4 @@
-"""The selection of a query: topics, ranges of queues, times, tags, a part of the log.
+"""The selection of a query: topics, ranges of queues, times, tags, an SQL92 expression, a part of the log.
 
 *A query with topics or queues returns the messages that consumers would get*: no half or rolled-back transactions. A
 query without them returns all messages of the log. No query returns leaders' own entries.
@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pipeline.common.errors import BadOption
-from store.errors import IllegalRequest
+from store.errors import IllegalExpression, IllegalRequest
 from store.model.tag_filter import TagFilter
+from store.sql92.predicate import Predicate, predicate_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,11 +31,12 @@ class Selection:
         queue_ranges: `{(topic, queue id): (begin, end)}` in queue offsets: only these queues of the topics.
         begin_ms, end_ms: store timestamps, milliseconds since 1970.
         tags: in the syntax of consumers: `A || B`.
+        sql: an SQL92 expression over the properties of a message, as of consumers; with tags both must hold.
         index_range: entries of the replicated log.
         offset_range: physical offsets of the begins of records.
 
     Raises:
-        pipeline.common.errors.BadOption: a range ends before it begins, or the tags are not valid.
+        pipeline.common.errors.BadOption: a range ends before it begins, or the tags or the expression are not valid.
     """
 
     topics: tuple[str, ...] | None = None
@@ -42,9 +44,11 @@ class Selection:
     begin_ms: int | None = None
     end_ms: int | None = None
     tags: str | None = None
+    sql: str | None = None
     index_range: Range | None = None
     offset_range: Range | None = None
     _tag_filter: TagFilter = field(init=False, repr=False, compare=False)
+    _predicate: Predicate | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for name, found in (("index range", self.index_range), ("offset range", self.offset_range)):
@@ -57,6 +61,15 @@ class Selection:
             object.__setattr__(self, "_tag_filter", TagFilter.parse(self.tags))
         except IllegalRequest as error:
             raise BadOption("tags", error.expected, error.found) from error
+        try:
+            object.__setattr__(self, "_predicate", None if self.sql is None else predicate_of(self.sql))
+        except IllegalExpression as error:
+            raise BadOption("sql", f"at character {error.position}: {error.expected}", error.found) from error
+
+    @property
+    def predicate(self) -> Predicate | None:
+        """The compiled expression; None: there is none."""
+        return self._predicate
 
     @property
     def tag_filter(self) -> TagFilter:
@@ -76,7 +89,8 @@ class Selection:
     @property
     def is_all(self) -> bool:
         """Whether it selects every message of the ranges that are read."""
-        return not self.is_by_topic and not self.has_time and self.tag_filter.is_everything
+        is_filtered = self.has_time or not self.tag_filter.is_everything or self.sql is not None
+        return not self.is_by_topic and not is_filtered
 
     def wants_queue(self, topic: str, queue_id: int) -> bool:
         """Return whether messages of a queue may be selected."""
@@ -96,6 +110,7 @@ class Selection:
             self.begin_ms,
             self.end_ms,
             self.tags,
+            self.sql,
             self.index_range,
             self.offset_range,
         )

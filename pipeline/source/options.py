@@ -19,6 +19,7 @@
 | `failOnDataLoss` | `false`: continue after lost messages (true) | |
 | `columns` | names, separated by commas | |
 | `tags` | `A || B` | |
+| `sql` | an SQL92 expression over properties: `amount > 100 AND region = 'eu'` | |
 | `verifyCrc` | `true`: check the body of each message against its checksum (false) | |
 | `onCorrupt`, `quarantinePath` | `fail`, `skip`, or `quarantine` into files of that directory (fail) | |
 | `decompress` | `true`: decompress bodies that a client compressed (false) | |
@@ -67,6 +68,7 @@ OPTION_NAMES: Final = (
     "failOnDataLoss",
     "columns",
     "tags",
+    "sql",
     "verifyCrc",
     "onCorrupt",
     "quarantinePath",
@@ -117,6 +119,7 @@ class SourceOptions:
     fail_on_data_loss: bool = True
     columns: tuple[str, ...] | None = None
     tags: str | None = None
+    sql: str | None = None
     verify_crc: bool = False
     on_corrupt: CorruptPolicy = FAIL
     decompress: bool = False
@@ -207,6 +210,7 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
         fail_on_data_loss=values.parse_flag("failOnDataLoss", text("failOnDataLoss", "true")),
         columns=_columns(given["columns"]) if "columns" in given else None,
         tags=text("tags"),
+        sql=text("sql"),
         verify_crc=values.parse_flag("verifyCrc", text("verifyCrc", "false")),
         on_corrupt=CorruptPolicy.parse(
             values.parse_choice("onCorrupt", text("onCorrupt", "fail"), tuple(PolicyKind)), text("quarantinePath")

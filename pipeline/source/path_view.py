@@ -97,7 +97,7 @@ class PathView:
         slices = plan(self._store, wanted, partitions_min=least, rows_max=rows_max, fail_on_data_loss=fail_on_data_loss)
         marks = self._marks(slices) if self._is_marked else ()
         # A task that reads one queue does not need the ranges of the others.
-        small = Selection(begin_ms=selection.begin_ms, end_ms=selection.end_ms, tags=selection.tags)
+        small = Selection(begin_ms=selection.begin_ms, end_ms=selection.end_ms, tags=selection.tags, sql=selection.sql)
         return [Part(each, small if each.is_queue else selection, marks) for each in slices]
 
     def close(self) -> None:

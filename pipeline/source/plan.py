@@ -79,7 +79,7 @@ def batch_selection(options: SourceOptions, view: SourceView) -> Selection:
     """
     spans = wanted_spans(options, view)
     is_all = options.subscribe is None and options.subscribe_pattern is None and options.assign is None
-    rest = Selection(begin_ms=options.starting_ms, end_ms=options.ending_ms, tags=options.tags)
+    rest = Selection(begin_ms=options.starting_ms, end_ms=options.ending_ms, tags=options.tags, sql=options.sql)
     if not _has_offsets(options) and is_all:
         return rest
     if not _has_offsets(options) and options.paths and options.assign is None:

@@ -152,7 +152,9 @@ class StreamPlan:
                 spans = _within(spans, view.spans)
             self._check_anchor(view, start)
             # A batch of the checkpoint is read even if a follower has not received all of it yet.
-            selection = Selection(queue_ranges=queue_ranges(spans), tags=options.tags, begin_ms=options.starting_ms)
+            selection = Selection(
+                queue_ranges=queue_ranges(spans), tags=options.tags, sql=options.sql, begin_ms=options.starting_ms
+            )
             return view.parts(
                 selection, options.min_partitions, options.max_records, fail_on_data_loss=options.fail_on_data_loss
             )

@@ -13,7 +13,8 @@
 | the units themselves were deleted since      | OFFSET_FOUND_NULL      | min                           |
 
 It stops after 800 units (`max_filter_message_size`), or after the requested number of messages if that is higher; at
-the limit of messages; and, except for the first message, before a message whose bytes would exceed the limit. Two pairs
+the limit of messages; when its filter has worked for some 20 ms; and, except for the first message, before a message
+whose bytes would exceed the limit. Two pairs
 of limits apply: the caller's, and the store's, which differ for messages that are likely in memory.
 
 Blank units, units of unreadable records, and units that point to a message of another topic, queue or queue offset, are
@@ -32,7 +33,7 @@ import numpy as np
 
 from store.access.skipped_messages import Skip, SkipCause, SkipNotes, damaged_record, wrong_unit
 from store.errors import CorruptData, IllegalRequest
-from store.model.tag_filter import EVERYTHING, TagFilter
+from store.model.tag_filter import EVERYTHING
 from store.model.tags_codes import may_match
 from store.queues.unit import BLANK_SIZE, UNIT_SIZE, Units
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from store.model.commit_log import CommitLog
     from store.model.config import MessageStoreConfig
     from store.model.message import StoredMessage
+    from store.model.read_filter import ReadFilter
     from store.queues.consume_queue import ConsumeQueue
 
 LIGHT_QUEUE_PREFIX = "%LMQ%"
@@ -51,6 +53,8 @@ _COUNT_MAX = 32_767
 # Records that are read together: a limit of the caller may end the read before the last of them.
 _AHEAD_MAX = 32
 _AHEAD_BYTES_MAX = 256 << 10
+# Of a filter in one read, in units of about a microsecond: usual expressions take one or two for a message.
+_WORK_MAX = 20_000
 
 
 class GetStatus(StrEnum):
@@ -97,13 +101,13 @@ class GetRequest:
         count_max: largest number of messages.
         size_bytes_max: largest number of bytes of records, clamped to 100 bytes to 128 MiB; one message is always
             returned.
-        tag_filter: of the messages.
+        read_filter: of the messages.
     """
 
     offset: int
     count_max: int = 32
     size_bytes_max: int = _SIZE_MAX
-    tag_filter: TagFilter = EVERYTHING
+    read_filter: ReadFilter = EVERYTHING
 
     def __post_init__(self) -> None:
         """Refuse invalid values.
@@ -160,14 +164,14 @@ class MessageReader:
         near, far = self._limits(request)
         count_max = max(near.messages, far.messages)
         # Without a filter nearly every unit matches, so more units than messages are rarely needed.
-        step = min(count_max, _AHEAD_MAX) if request.tag_filter.is_everything else end - offset
+        step = min(count_max, _AHEAD_MAX) if request.read_filter.is_everything else end - offset
         while offset < end:
             units = queue.units(offset, min(step, end - offset))
             count = len(units.sizes)
             if not count:
                 break
             examined = count
-            if not (request.tag_filter.is_everything and self._take_all(queue, (near, far), offset, units, found)):
+            if not (request.read_filter.is_everything and self._take_all(queue, (near, far), offset, units, found)):
                 examined = self._collect_units(queue, request, offset, units, found)
             offset += examined
             if examined < count or len(found.messages) >= count_max or found.skipped.is_full:
@@ -210,15 +214,14 @@ class MessageReader:
 
     def _collect_units(self, queue: ConsumeQueue, request: GetRequest, offset: int, units: Units, found: _Found) -> int:
         """Add the matching messages of the units from an offset on; return the number of examined units."""
-        tag_filter = request.tag_filter
-        takes_all = tag_filter.is_everything
+        read_filter = request.read_filter
         places, sizes = units.physical_offsets, units.sizes
         begin_offset = self._log.begin_offset
-        if takes_all:
+        if read_filter.is_everything:
             rows = np.arange(len(places))
         else:
             # A blank unit has no tags; a unit whose record is deleted still has them.
-            rows = np.flatnonzero((sizes == BLANK_SIZE) | may_match(tag_filter, units.tags_codes))
+            rows = np.flatnonzero((sizes == BLANK_SIZE) | may_match(read_filter, units.tags_codes))
         chosen, chosen_sizes = places[rows].tolist(), sizes[rows].tolist()
         ahead = _ReadAhead(self._log, chosen, chosen_sizes)
         messages, skipped, next_message = found.messages, found.skipped, ahead.next
@@ -248,9 +251,8 @@ class MessageReader:
                 ):
                     damage, message = wrong_unit(queue, offset + row, message), None
             if message is not None:
-                if takes_all or tag_filter.matches(message):
-                    messages.append(message)
-                    found.size += size
+                if found.take(message, size, read_filter):
+                    return row + 1
                 continue
             skipped.add(offset + row, damage, SkipCause.ABSENT if size == BLANK_SIZE else SkipCause.REMOVED)
             if skipped.is_full:
@@ -324,6 +326,16 @@ class _Found:
     messages: list[StoredMessage] = field(default_factory=list)
     skipped: SkipNotes = field(default_factory=SkipNotes)
     size: int = 0
+    # Of the filter.
+    work: int = 0
+
+    def take(self, message: StoredMessage, size: int, read_filter: ReadFilter) -> bool:
+        """Add a message of this size if it matches; return whether the filter has done its share of work."""
+        if read_filter.matches(message):
+            self.messages.append(message)
+            self.size += size
+        self.work += read_filter.work(message)
+        return self.work >= _WORK_MAX
 
 
 def _outside(offset: int, low: int, high: int) -> GetResult | None:

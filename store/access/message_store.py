@@ -26,8 +26,8 @@ from store.errors import Certainty, DiskFull, IllegalMessage, IllegalRequest, St
 from store.model.commit_log import CommitLog, PendingPut, PutOutcome, PutStatus
 from store.model.message import Message, QueueKey, StoredMessage
 from store.model.message_columns import MessageColumns
+from store.model.read_filter import parse_filter
 from store.model.sys_flag import INNER_BATCH
-from store.model.tag_filter import TagFilter
 from store.queues.offset_by_time import Boundary, StoreTimestampOf, first_time_from, offset_by_time
 from store.queues.offsets import QueueOffsets
 from store.steps import at_once
@@ -182,12 +182,12 @@ class MessageStore:
             offset: in the queue.
             count_max: largest number of messages.
             size_bytes_max: largest number of bytes of records; one message is always returned.
-            tags: the filter: `*`, or `A || B`.
+            tags: the filter: `*`, or `A || B`; or an `Sql92`.
 
         Raises:
-            IllegalRequest: a negative queue or offset, or an invalid tags expression.
+            IllegalRequest: a negative queue or offset, or an invalid expression.
         """
-        request = GetRequest(offset, count_max, size_bytes_max, TagFilter.parse(tags))
+        request = GetRequest(offset, count_max, size_bytes_max, parse_filter(tags))
         return self._reader.get(self._derived.queues.get(_queue_key(topic, queue_id)), request)
 
     def wait(
@@ -202,11 +202,11 @@ class MessageStore:
             TooManyWaiters: the limit of waiters is reached.
             StoreStopped: the store has stopped.
         """
-        key, tag_filter = _queue_key(topic, queue_id), TagFilter.parse(tags)
+        key, read_filter = _queue_key(topic, queue_id), parse_filter(tags)
         GetRequest(offset)
         if self._stop_reason:
             raise StoreStopped(self._stop_reason)
-        waiter = self._waiters.add(key, offset, notify, tag_filter)
+        waiter = self._waiters.add(key, offset, notify, read_filter)
         queue = self._derived.queues.get(key)
         if queue is not None and queue.max_offset > offset:
             waiter.notify()

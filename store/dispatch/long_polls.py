@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from store.errors import TooManyWaiters
-from store.model.tag_filter import EVERYTHING, TagFilter
+from store.model.tag_filter import EVERYTHING
 from store.model.tags_codes import may_match
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from store.model.dispatch_batch import DispatchBatch
     from store.model.message import QueueKey
+    from store.model.read_filter import ReadFilter
 
 
 class MessageWaiters:
@@ -44,7 +45,7 @@ class MessageWaiters:
         return self._count
 
     def add(
-        self, key: QueueKey, queue_offset: int, notify: Callable[[], None], tag_filter: TagFilter = EVERYTHING
+        self, key: QueueKey, queue_offset: int, notify: Callable[[], None], read_filter: ReadFilter = EVERYTHING
     ) -> Waiter:
         """Call `notify` when a possibly matching message at or after `queue_offset` is dispatched.
 
@@ -53,7 +54,7 @@ class MessageWaiters:
         """
         if self._count >= self._waiters_max:
             raise TooManyWaiters(self._waiters_max)
-        waiter = Waiter(self, key, queue_offset, tag_filter, notify)
+        waiter = Waiter(self, key, queue_offset, read_filter, notify)
         self._by_queue.setdefault(key, {})[waiter] = None
         self._count += 1
         return waiter
@@ -81,8 +82,8 @@ class MessageWaiters:
             offsets, codes = batch.queue_offsets[rows], batch.tags_codes[rows]
             for waiter in tuple(of_queue):
                 is_behind = offsets >= waiter.queue_offset
-                if not waiter.tag_filter.is_everything:
-                    is_behind &= may_match(waiter.tag_filter, codes)
+                if not waiter.read_filter.is_everything:
+                    is_behind &= may_match(waiter.read_filter, codes)
                 if is_behind.any():
                     waiter.notify()
 
@@ -101,21 +102,21 @@ class Waiter:
         queue_offset: it waits for a message at or after this offset.
     """
 
-    __slots__ = ("_notify", "_waiters", "key", "queue_offset", "tag_filter")
+    __slots__ = ("_notify", "_waiters", "key", "queue_offset", "read_filter")
 
     def __init__(
         self,
         waiters: MessageWaiters,
         key: QueueKey,
         queue_offset: int,
-        tag_filter: TagFilter,
+        read_filter: ReadFilter,
         notify: Callable[[], None],
     ) -> None:
         self._waiters = waiters
         self._notify = notify
         self.key = key
         self.queue_offset = queue_offset
-        self.tag_filter = tag_filter
+        self.read_filter = read_filter
 
     def cancel(self) -> None:
         """Stop waiting, without a notification. Calling this twice, or after a notification, is allowed."""

@@ -126,3 +126,8 @@ class StoredMessage(Protocol):
     def properties(self) -> Mapping[str, str]:
         """Names and values, as decoded by RocketMQ."""
         ...
+
+    @property
+    def properties_raw(self) -> bytes:
+        """The same, as stored: name, 0x01, value, 0x02, and so on."""
+        ...

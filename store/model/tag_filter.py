@@ -21,6 +21,8 @@ _OR = "||"
 # Bounded, because every unit is compared with every tag.
 _TAGS_MAX = 256
 _EXPRESSION_LENGTH_MAX = 8_192
+# Bytes of properties that are decoded in about a microsecond if they are as unfavourable as possible.
+_DECODED_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,10 @@ class TagFilter:
     def matches(self, message: StoredMessage) -> bool:
         """Return whether the message has a wanted tag."""
         return not self.tags or message.properties.get(TAGS) in self.tags
+
+    def work(self, message: StoredMessage) -> int:
+        """Return how long `matches` takes at most, in units of about a microsecond."""
+        return 0 if self.is_everything else 1 + len(message.properties_raw) // _DECODED_BYTES
 
 
 EVERYTHING = TagFilter(frozenset(), ())

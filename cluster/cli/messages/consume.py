@@ -46,6 +46,14 @@ _Tag = Annotated[
     str,
     typer.Option("--tag", "-t", metavar="EXPRESSION", help="Print only messages with these tags: A, or 'A || B'."),
 ]
+_Sql = Annotated[
+    str,
+    typer.Option(
+        "--sql",
+        metavar="EXPRESSION",
+        help="Print only messages for whose properties this SQL92 expression is true: amount > 100 AND region = 'eu'.",
+    ),
+]
 _Begin = Annotated[
     str,
     typer.Option(
@@ -75,6 +83,7 @@ def consume(
     *,
     group: _Group = "",
     tag: _Tag = "",
+    sql: _Sql = "",
     begin: _Begin = "begin",
     limit: _Limit = 0,
     queue: Annotated[int, typer.Option("--queue", "-q", min=-1, help="Read only this queue; -1: all.")] = -1,
@@ -101,15 +110,20 @@ def consume(
         dledger consume orders --queue 3 --offset 1200 --limit 5
         dledger consume orders --template '{queue}/{offset} {time} {keys} {header:trace} {body}'
         dledger consume orders --follow --tag 'paid || sent' --from end
+        dledger consume orders --sql "amount > 100 AND region IN ('eu', 'us')"
         dledger consume orders --group billing --limit 10
         dledger consume orders --from 2026-11-21T09:00:00 --format jsonl
         dledger consume orders --name-servers 10.0.0.5:9876,10.0.0.6:9876
     """
     if offset >= 0 and (queue < 0 or group):
         fail("--offset: expected with --queue and without --group", EXIT_USAGE)
+    if tag and sql:
+        fail("--tag and --sql: expected only one of them", EXIT_USAGE)
+    from store.model.read_filter import Sql92
+
     with targets_of(context, broker, name_servers) as targets:
         show = template_printer(template) if template else partial(print_message, style=style)
-        consumptions = _consumptions(targets, topic, group, tag, begin, queue, offset)
+        consumptions = _consumptions(targets, topic, group, Sql92(sql) if sql else tag, begin, queue, offset)
         skipped_count = _print_messages(consumptions, limit or sys.maxsize, show, is_following=follow)
     fail_if_skipped(skipped_count)
 
@@ -123,7 +137,7 @@ def _consumptions(
         targets: the brokers.
         topic: the topic to read.
         group: the group whose offsets are used; empty: none.
-        tag: tags expression.
+        tag: tags expression, or an `Sql92`.
         begin: `begin`, `end` or a time.
         only_queue: the only queue to read; -1: all.
         offset: the first offset in that queue; -1: according to `begin`.

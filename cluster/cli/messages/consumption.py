@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from cluster.client.broker_calls import BrokerCalls, records_in
+from cluster.protocol.wire.filters import filter_fields
 from cluster.protocol.wire.skipped import skipped_of
 from cluster.v1 import broker_pb2 as pb
 from commitlog.offline.message_filter import parse_time
@@ -46,7 +47,7 @@ class Consumption:
         broker: name of the broker for messages; may be empty.
         topic: the topic.
         group: the group whose offsets are used and committed; empty: none.
-        tags: tags expression.
+        tags: tags expression, or an `Sql92`.
     """
 
     def __init__(self, calls: BrokerCalls, broker: str, topic: str, group: str, tags: str) -> None:
@@ -116,7 +117,7 @@ class Consumption:
             topic=self._topic,
             queue_ids=queues,
             offsets=[offsets[queue] for queue in queues],
-            tags=self._tags,
+            **filter_fields(self._tags),
             form=pb.MESSAGE_FORM_RECORDS,
             group=self._group,
         )

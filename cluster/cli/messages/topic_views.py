@@ -122,7 +122,7 @@ def route_topic(
 
     Examples:
         dledger topic route orders --name-servers 10.0.0.5:9876,10.0.0.6:9876
-        dledger topic route orders --broker 10.0.0.7:20911
+        dledger topic route orders --broker 10.0.0.7:20921
     """
     with targets_of(context, broker, name_servers) as targets:
         routes = targets.routes(topic)

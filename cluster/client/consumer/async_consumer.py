@@ -304,7 +304,7 @@ class AsyncConsumer:
 
 
 def subscriptions_of(topics: Topics) -> dict[str, str]:
-    """Return the tags expressions by topic; `*` where none is given.
+    """Return the tags expressions, or `Sql92`, by topic; `*` where none is given.
 
     Raises:
         ValueError: no topic is given.

@@ -30,7 +30,7 @@ class Consumer:
         (each second, and on close), or processes it for longer than `handover_limit_s` while its queue is reassigned.
 
     Example:
-        async with Consumer("127.0.0.1:20911", group="billing", topics=["orders"]) as consumer:
+        async with Consumer("127.0.0.1:20921", group="billing", topics=["orders"]) as consumer:
             async for message in consumer:
                 print(message.queue_offset, message.body)
 
@@ -38,12 +38,14 @@ class Consumer:
             for message in consumer:
                 print(message.keys)
 
+        Consumer("127.0.0.1:20921", group="alerts", topics={"orders": Sql92("amount > 1000 AND region = 'eu'")})
+
     Args:
         endpoints: `host:port` of nodes of all brokers to use, comma separated or as an iterable; one running node of
             each broker is enough.
         name_servers: `host:port` of all name servers, instead of `endpoints`.
         group: name of the consumer group.
-        topics: names, or a mapping from names to tags expressions: `*`, or `A || B`.
+        topics: names, or a mapping from names to tags expressions: `*`, or `A || B`; or to an `Sql92`.
         security: of all connections, to name servers and brokers: plain, or TLS; and the token of the calls.
         client_id: the consumer's id, unique in the group; empty: a random one.
         options: fields of `ConsumerOptions`.

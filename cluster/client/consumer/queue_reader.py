@@ -18,6 +18,7 @@ from cluster.client.consumer.replica_fallback import OtherNodes
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.skipped_messages import SkippedMessages
 from cluster.protocol.wire.answers import check_answer, failure_of_call
+from cluster.protocol.wire.filters import filter_fields
 from cluster.protocol.wire.skipped import skipped_of
 from cluster.v1 import broker_pb2
 from cluster.v1.broker_pb2 import SubscribeRequest, SubscribeResponse
@@ -26,7 +27,7 @@ from dledger.client.retry import HOPS_MAX, Backoff
 from dledger.v1 import log_pb2
 from store.access.skipped_messages import SkipCause
 from store.errors import CorruptData
-from store.model.tag_filter import TagFilter
+from store.model.read_filter import parse_filter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,7 +87,7 @@ class QueueReader:
 
     Args:
         queue: the queue to read.
-        tags: tags expression of the subscription.
+        tags: tags expression of the subscription, or an `Sql92`.
         offset: the start offset.
         reset_count: reset count of the group's offset when it was fetched.
         nodes: the connections.
@@ -238,7 +239,7 @@ class QueueReader:
             topic=self.queue.topic,
             queue_ids=[self.queue.queue_id],
             offsets=[self.next_offset],
-            tags=self.tags,
+            **filter_fields(self.tags),
             mode=log_pb2.READ_MODE_LINEARIZABLE,
             form=broker_pb2.MESSAGE_FORM_RECORDS,
             group=self._rules.group,
@@ -319,13 +320,13 @@ class QueueReader:
     async def _read_from_replica(self, skipped: SkippedMessages, others: OtherNodes) -> None:
         """Read messages that are damaged on one node from another node; report those that no node has."""
         offset = lost = skipped.begin
-        tag_filter = TagFilter.parse(self.tags)
+        read_filter = parse_filter(self.tags)
         while skipped.cause is SkipCause.DAMAGED and others.has_nodes and offset < skipped.end:
             await self._wait_for_space()
             found = await others.read(offset, skipped.end)
             if found:
                 self._report_skipped(skipped, lost, offset)
-                wanted = [message for message in found if tag_filter.matches(message.record)]
+                wanted = [message for message in found if read_filter.matches(message.record)]
                 lost = offset + len(found)
                 self._keep(wanted, lost)
             offset += max(len(found), 1)

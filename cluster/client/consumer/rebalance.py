@@ -24,6 +24,7 @@ from cluster.client.consumer.repeated_warnings import RepeatedWarnings
 from cluster.client.consumer.unread_topics import UnreadTopics
 from cluster.client.routing.queue_choice import BrokerQueue, readable_queues
 from cluster.protocol.errors import Reason, RequestFailed
+from cluster.protocol.wire.filters import filter_fields
 from cluster.v1.broker_pb2 import JoinGroupRequest, Subscription
 from store.access.skipped_messages import SkipCause
 
@@ -56,7 +57,7 @@ class Rebalancer:
     Args:
         group: name of the group.
         client_id: id of the consumer in the group.
-        subscriptions: tags expressions by topic.
+        subscriptions: tags expressions by topic, or `Sql92`.
         options: settings of the consumer.
         connection: routes and nodes.
         on_ready: called with a reader that has messages to take, or a failure to report.
@@ -93,7 +94,7 @@ class Rebalancer:
             group=group,
             client_id=client_id,
             instance=secrets.randbits(63),
-            subscriptions=[Subscription(topic=topic, tags=tags) for topic, tags in subscriptions.items()],
+            subscriptions=[Subscription(topic=topic, **filter_fields(tags)) for topic, tags in subscriptions.items()],
         )
         self.offsets = GroupOffsets(group, connection.nodes, options.start, is_kept=self._is_shared)
         self._locks = ConsumerLocks(group, client_id, connection.nodes)

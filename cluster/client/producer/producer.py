@@ -22,7 +22,7 @@ class Producer:
     """Sends messages to the queues of topics.
 
     Example:
-        async with Producer("127.0.0.1:20911,127.0.0.1:20912,127.0.0.1:20913") as producer:
+        async with Producer("127.0.0.1:20921,127.0.0.1:20922,127.0.0.1:20923") as producer:
             sent = await producer.send("orders", b"...", tags="paid", keys=["o-17"])
 
         with Producer(name_servers="127.0.0.1:9876") as producer:

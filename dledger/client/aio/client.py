@@ -35,7 +35,7 @@ class AsyncLogClient:
     """Appends to and reads from one replicated log; appends of concurrent tasks are batched automatically.
 
     Example:
-        async with AsyncLogClient("127.0.0.1:20911,127.0.0.1:20912,127.0.0.1:20913") as log:
+        async with AsyncLogClient("127.0.0.1:20921,127.0.0.1:20922,127.0.0.1:20923") as log:
             done = await asyncio.gather(*(log.append(b"%d" % number) for number in range(1000)))
             async for entry in log.read(begin=done[0].index):
                 print(entry.index, entry.body)

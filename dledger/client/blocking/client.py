@@ -40,7 +40,7 @@ class LogClient:
     """Appends to and reads from one replicated log.
 
     Example:
-        with LogClient("127.0.0.1:20911,127.0.0.1:20912,127.0.0.1:20913") as log:
+        with LogClient("127.0.0.1:20921,127.0.0.1:20922,127.0.0.1:20923") as log:
             done = log.append(b"hello")
             for entry in log.read(begin=done.index):
                 print(entry.index, entry.body)

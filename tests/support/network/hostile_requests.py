@@ -272,11 +272,11 @@ async def try_each(
     answers: list[Any] = []
     slow: list[str] = []
     async with measured_turns() as turns:
-        for name, request in requests:
+        for number, (name, request) in enumerate(requests):
             method = service.methods_by_name[name]
             answer, too_slow = await _tried(turns, channel, method, request.SerializeToString(), TURN_S_MAX)
             answers.append(answer)
-            slow += [f"{name} {number}: {fault}" for number, fault in enumerate(too_slow)]
+            slow += [f"{name}, request {number}: {fault}" for fault in too_slow]
     return answers, slow
 
 

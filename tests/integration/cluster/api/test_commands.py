@@ -62,8 +62,13 @@ def test_lines_are_produced_to_a_topic_and_consumed(dledger):
 
     assert dledger("consume", "orders") == "one\ntwo\nthree\n"
     assert dledger("consume", "orders", "--tag", "paid") == "one\ntwo\n"
+    dledger("produce", "orders", "--header", "amount=120", text="four\n")
+    assert dledger("consume", "orders", "--sql", "amount > 100 OR TAGS IS NULL") == "three\nfour\n"
+    assert dledger("consume", "orders", "--sql", "amount > 100 AND TAGS IS NULL") == "four\n"
     assert dledger("consume", "orders", "--from", "end") == ""
     assert dledger("consume", "orders", "--follow", "--limit", "2") == "one\ntwo\n"
+    assert "at character 8" in dledger("consume", "orders", "--sql", "amount >", code=1)
+    assert "only one of them" in dledger("consume", "orders", "--sql", "TRUE", "--tag", "paid", code=2)
 
     found = [json.loads(line) for line in dledger("query", "key", "orders", "o-2").splitlines()]
     assert [each["body"] for each in found] == ["two", "one"]
@@ -71,7 +76,7 @@ def test_lines_are_produced_to_a_topic_and_consumed(dledger):
     assert json.loads(dledger("query", "id", first["msgId"]))["body"] == "one"
     assert json.loads(dledger("query", "id", first["uniqKey"], "--topic", "orders")) == first
     by_time = dledger("query", "time", "orders", f"@{first['storeTimestamp']}", "--format", "text")
-    assert by_time == "one\ntwo\nthree\n"
+    assert by_time == "one\ntwo\nthree\nfour\n"
 
     dledger("topic", "delete", "orders")
     assert "no topic 'orders'" in dledger("consume", "orders", code=1)

@@ -98,3 +98,36 @@ def test_keys_with_one_hash_do_not_block_the_loop_of_a_broker(shop):
         assert slow == [], "\n".join(slow)
 
     run(scenario)
+
+
+def test_expensive_expressions_and_tags_do_not_block_the_loop_of_a_broker(shop):
+    service = pb.DESCRIPTOR.services_by_name["BrokerService"]
+    # Properties as large as they can be, of as many parts, or of one long value that nearly has the texts.
+    parts = b"".join(b"p%d\x01%d\x02" % (number, number) for number in range(2_400))
+    value = b"TAGS\x01BB\x02p0\x01" + b"ab" * 15_000 + b"\x02"
+    texts = [f"'{'ab' * 3}{number:03}'" for number in range(120)]
+    expressions = [
+        " OR ".join(f"p{number} = 'none'" for number in range(200)),
+        " OR ".join(f"p0 CONTAINS {text}" for text in texts),
+        f"p0 IN ({', '.join(texts)})",
+        " OR ".join(f"p{number} > {number + 1}" for number in range(200)),
+        "p0 < 5",
+    ]
+
+    async def scenario():
+        async with shop.open():
+            for properties in (parts, value, b"TAGS\x01BB\x02"):
+                for _ in range(4):
+                    put = await shop.put(*[b"x"] * 100, properties=[properties] * 100)
+                    assert len(put.queue_offsets) == 100
+            requests = [
+                ("Get", pb.GetRequest(topic=TOPIC, offset=offset, max_messages=1_000, **fields))
+                for fields in ({"tags": "Aa"}, *({"sql": each} for each in expressions))
+                for offset in (0, 400, 800)
+            ]
+            with grpc.insecure_channel(str(shop.address)) as channel:
+                answers, slow = await try_each(channel, service, requests)
+            assert not [each.answer.message for each in answers if each.answer.code]
+        assert slow == [], "\n".join(slow)
+
+    run(scenario)

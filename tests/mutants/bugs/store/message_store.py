@@ -1,6 +1,7 @@
 """Planted bugs of the message store: known faults of RocketMQ, and likely omissions."""
 
 import commitlog.plain.reader
+import store.access.get_message
 import store.access.message_query
 import store.dispatch.catch_up
 import store.maintenance.directory
@@ -11,6 +12,7 @@ from store.dispatch.derived_data import DerivedData
 from store.dispatch.dispatcher import Dispatcher
 from store.dispatch.long_polls import MessageWaiters
 from store.index.key_index import KeyIndex
+from store.model.read_filter import SqlFilter
 from store.model.tag_filter import TagFilter
 from store.queues.consume_queues import ConsumeQueues
 from store.queues.offsets import QueueOffsets
@@ -18,6 +20,7 @@ from tests.mutants.mutant import Mutant, Tests
 
 PUTTING = "tests/unit/store/access/test_message_store.py::"
 READING = "tests/unit/store/access/test_reading.py::"
+FILTERS = "tests/unit/store/access/test_sql_filters.py::"
 RECOVERY = "tests/unit/store/dispatch/test_recovery.py::"
 LOST = "tests/unit/store/maintenance/test_lost_files.py::"
 RETENTION = "tests/unit/store/maintenance/test_retention.py::"
@@ -94,7 +97,38 @@ def waiting_readers_are_not_woken(patch):
     patch.setattr(MessageWaiters, "dispatched", lambda self, batch: None)
 
 
+def messages_that_an_expression_does_not_match_are_returned(patch):
+    patch.setattr(SqlFilter, "matches", lambda self, message: True)
+
+
+def filters_work_without_a_bound(patch):
+    patch.setattr(store.access.get_message, "_WORK_MAX", 1 << 60)
+    patch.setattr(SqlFilter, "work", lambda self, message: 0)
+
+
+def older_brokers_see_no_filter(patch):
+    patch.setattr("cluster.protocol.wire.filters.TAGS_OF_SQL", "*")
+
+
 MUTANTS = (
+    Mutant(
+        messages_that_an_expression_does_not_match_are_returned,
+        "a filter is exact",
+        Tests(FILTERS + "test_messages_for_which_an_expression_is_true_are_returned"),
+    ),
+    Mutant(
+        filters_work_without_a_bound,
+        "one read takes bounded time",
+        Tests(FILTERS + "test_read_ends_when_its_filter_has_worked_for_its_share_and_the_next_read_continues"),
+    ),
+    Mutant(
+        older_brokers_see_no_filter,
+        "a filter is exact",
+        Tests(
+            "tests/integration/cluster/api/test_sql_filters.py::"
+            "test_broker_of_a_version_without_expressions_refuses_instead_of_delivering_everything"
+        ),
+    ),
     Mutant(
         queue_offsets_of_a_refused_put_are_lost,
         "queues without gaps",

@@ -12,6 +12,12 @@ from cluster.config.options import NodeOptions
 
 ROOT = Path(__file__).parents[4]
 DOCUMENTS = ["README.md", *sorted(str(each.relative_to(ROOT)) for each in (ROOT / "docs").rglob("*.md"))]
+# Programs for clients have examples in their docstrings.
+CLIENTS = sorted(
+    str(each.relative_to(ROOT))
+    for folder in ("cluster/client", "cluster/cli", "dledger/client")
+    for each in (ROOT / folder).rglob("*.py")
+)
 # net.ipv4.ip_local_port_range of an ordinary Linux: a dialling process may hold any of these when a node starts.
 EPHEMERAL = range(32_768, 61_000)
 
@@ -31,9 +37,10 @@ def test_no_document_shows_such_a_port(document: str) -> None:
     assert [] == [port for port in shown if port in EPHEMERAL]
 
 
-@pytest.mark.parametrize("document", DOCUMENTS)
+@pytest.mark.parametrize("document", [*DOCUMENTS, *CLIENTS])
 def test_no_document_sends_a_client_to_the_port_of_peers(document: str) -> None:
     """Peers of the examples listen on 20911 and so on: each such address follows a node's id (`n0-...`)."""
-    shown = re.findall(r"(\S*?)(?:\d+\.){3}\d+:2091\d\b", (ROOT / document).read_text())
+    lines = [line for line in (ROOT / document).read_text().splitlines() if "admin.add(" not in line]
+    shown = re.findall(r"(\S*?)(?:\d+\.){3}\d+:2091\d\b", "\n".join(lines))
 
     assert [] == [before for before in shown if not re.search(r"n\d-$", before)]

@@ -46,6 +46,7 @@ def is_selected(message, selection):
         and (selection.begin_ms is None or selection.begin_ms <= message.time)
         and (selection.end_ms is None or message.time < selection.end_ms)
         and (selection.tags is None or message.tag in selection.tags.split(" || "))
+        and (selection.sql is None or message.tag in ("tag0", "tag2"))
         and begin <= message.entry_offset < end
     )
 
@@ -70,6 +71,7 @@ def selections(draw):
         begin_ms=begin_ms,
         end_ms=end_ms,
         tags=draw(st.none() | st.sampled_from(["tag0", "tag1 || tag2"])),
+        sql=draw(st.none() | st.just("TAGS IN ('tag0', 'tag2')")),
         offset_range=draw(st.none() | RANGES),
     )
 
@@ -201,7 +203,11 @@ def test_missing_ranges_are_reported_exactly(small_store):
         assert plan(store, Selection(topics=("nobody",)), fail_on_data_loss=False) == []
 
 
-@pytest.mark.parametrize("bad", [{"offset_range": (5, 4)}, {"begin_ms": 2, "end_ms": 1}, {"tags": "a || *"}], ids=str)
+@pytest.mark.parametrize(
+    "bad",
+    [{"offset_range": (5, 4)}, {"begin_ms": 2, "end_ms": 1}, {"tags": "a || *"}, {"sql": "a >"}, {"sql": ""}],
+    ids=str,
+)
 def test_an_invalid_selection_is_refused(bad):
     with pytest.raises(BadOption):
         Selection(**bad)
