@@ -236,12 +236,47 @@ def reset_group(
         change_each(targets, change)
 
 
+def copy_offsets(
+    context: typer.Context,
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="The group whose offsets are copied.")],
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="The group that continues there.")],
+    topic: Topic,
+    broker: Broker = "",
+    name_servers: NameServers = "",
+    broker_names: BrokerNames = None,
+    cluster: Cluster = "",
+) -> None:
+    """Copy the offsets of another group in a topic.
+
+    Queues in which the other group has no offset are unchanged. Running consumers of the group continue at the new
+    offsets.
+
+    Examples:
+        dledger group copy billing billing-test orders
+    """
+    from cluster.v1 import broker_pb2 as pb
+
+    def change(calls: BrokerCalls) -> str:
+        from cluster.protocol.errors import Reason, RequestFailed
+
+        found = calls.ask(lambda stub: stub.FetchOffset, pb.FetchOffsetRequest(group=source, topic=topic))
+        known = {queue: offset for queue, offset in zip(found.queue_ids, found.offsets, strict=True) if offset >= 0}
+        if not known:
+            raise RequestFailed(Reason.UNKNOWN_GROUP, f"group {source!r} has no offset in topic {topic!r}")
+        reset = pb.ResetOffsetRequest(group=group, topic=topic, queue_ids=list(known), offsets=list(known.values()))
+        calls.ask(lambda stub: stub.ResetOffset, reset)
+        return f"group {group} continues in {len(known)} queues of {topic}, where {source} is"
+
+    change_chosen(context, Choice(broker, name_servers, broker_names, cluster), change)
+
+
 for _name, _command in (
     ("create", create_group),
     ("list", list_groups),
     ("disable", disable_group),
     ("enable", enable_group),
     ("reset", reset_group),
+    ("copy", copy_offsets),
     ("delete", delete_group),
 ):
     group_app.command(_name, help=help_of(_command))(_command)

@@ -140,6 +140,23 @@ def test_a_group_continues_at_its_offsets_until_it_is_reset(dledger):
     dledger("group", "delete", "billing")
 
 
+def test_group_continues_at_the_offsets_of_another_one(dledger):
+    dledger("topic", "create", "orders", "--queues", "2")
+    dledger("produce", "orders", "--queue", "0", text="a\nb\nc\n")
+    dledger("produce", "orders", "--queue", "1", text="d\n")
+    dledger("consume", "orders", "--group", "billing", "--queue", "0", "--limit", "2")
+    dledger("consume", "orders", "--group", "test")
+
+    dledger("group", "copy", "billing", "test", "orders")
+
+    # In the other queue it stays where it was.
+    assert dledger("consume", "orders", "--group", "test") == "c\n"
+    assert "group 'none' has no offset in topic 'orders'" in dledger(
+        "group", "copy", "none", "test", "orders", code=1
+    )
+    assert "has no offset in topic 'none'" in dledger("group", "copy", "billing", "test", "none", code=1)
+
+
 def test_a_disabled_group_gets_nothing_and_continues_after_it_is_enabled(dledger, broker):
     dledger("topic", "create", "orders", "--queues", "2")
     dledger("group", "create", "billing", "--orderly")

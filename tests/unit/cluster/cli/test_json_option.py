@@ -27,7 +27,7 @@ WITHOUT_ROWS = {
     *("user roles", "user enable", "user disable", "user rotate-key", "user create-token", "user delete-token"),
     *("acl grant", "acl revoke", "acl explain", "acl delete-role"),
     *("topic create", "topic alter", "topic delete"),
-    *("group create", "group disable", "group enable", "group reset", "group delete"),
+    *("group create", "group disable", "group enable", "group reset", "group delete", "group copy"),
     *("members add", "members promote", "members remove", "brokers drain", "brokers restore"),
     # A JSON object, always.
     "inspect term",
