@@ -151,9 +151,7 @@ def test_group_continues_at_the_offsets_of_another_one(dledger):
 
     # In the other queue it stays where it was.
     assert dledger("consume", "orders", "--group", "test") == "c\n"
-    assert "group 'none' has no offset in topic 'orders'" in dledger(
-        "group", "copy", "none", "test", "orders", code=1
-    )
+    assert "group 'none' has no offset in topic 'orders'" in dledger("group", "copy", "none", "test", "orders", code=1)
     assert "has no offset in topic 'none'" in dledger("group", "copy", "billing", "test", "none", code=1)
 
 
