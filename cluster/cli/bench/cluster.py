@@ -101,7 +101,7 @@ def _table(summaries: list[BenchSummary]) -> Table:
     flushes = {True: "fsync before acknowledgement", False: "no fsync before acknowledgement", None: "existing nodes"}
     size = summaries[0].body_size_bytes
     title = f"{size}-byte entries, {flushes[summaries[0].is_fsync]}; medians, spread of entries/s or of failover times"
-    table = empty_table(title, "workload", ("entries/s", "spread", "MB/s", "p50 ms", "p99 ms", "cpu s", "MiB"))
+    table = empty_table(title, "workload", ("entries/s", "spread", "target", "p50 ms", "p99 ms", "cpu s", "MiB"))
     for summary in summaries:
         table.add_row(*_row(summary))
     return table
@@ -113,12 +113,18 @@ def _row(summary: BenchSummary) -> tuple[str, ...]:
         summary.workload,
         _number(figures["ops_s"], 0),
         f"{_number(figures['lowest'], 0)} to {_number(figures['highest'], 0)}",
-        _number(figures["mb_s"], 1),
+        _target(summary),
         _number(figures["p50_ms"], 2),
         _number(figures["p99_ms"], 2),
         _number(figures["cpu_s"], 1),
         _number(figures["rss_mb"], 0),
     )
+
+
+def _target(summary: BenchSummary) -> str:
+    if summary.target is None:
+        return "-"
+    return f"≤ {summary.target} ms" if summary.workload == "failover" else f"≥ {summary.target:,}"
 
 
 def _number(value: object, digits: int) -> str:

@@ -196,6 +196,7 @@ def test_bench_measures_a_temporary_cluster_and_leaves_no_files(cluster: LocalCl
     batch, failover = (json.loads(line) for line in written.read_text().splitlines())
     assert batch["fsync"]
     assert batch["rss_mb"] > 0
+    assert (batch["target"], failover["target"]) == (70_000, 400)
     assert batch["cpu_s"] > 0
     assert failover["ops_s"] is None
     assert 0 < failover["p50_ms"] < 1000 * PATIENCE_S
