@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import bench_spark_parts
 from bench_spark_parts import PARTS, Bench, Part
 from cpu_clock import CpuClock
 from rich.console import Console
@@ -78,6 +79,8 @@ def main() -> int:
         CpuClock() as clock,
         closing(Bench(spark, store, folder / "spark-scratch")) as bench,
     ):
+        # The workers of Spark unpickle functions by their module, and the folder of this script is not on their path.
+        spark.sparkContext.addPyFile(bench_spark_parts.__file__)
         bench.warm_up()
         for part in parts:
             found = _measured(bench, clock, part, arguments.runs)
