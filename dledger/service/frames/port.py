@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from dledger.errors import DLedgerError
 from dledger.frames.codec import encode_methods
-from dledger.networks import address_of_host, client_of_address
+from dledger.networks import network_of_host
 from dledger.peer.unverified_peers import UnverifiedPeers
 from dledger.security.server_port import PortContexts
 from dledger.security.settings import PLAIN
@@ -148,7 +148,7 @@ class FramePort:
     # --------------------------------------------------------------------------------------------------- connections
 
     def _accept(self, accepted: socket.socket, host: str) -> None:
-        client = client_of_address(address_of_host(host))
+        client = network_of_host(host)
         if not self._shares.take(client, 1):
             self.counts.closed[Closed.CROWDED] += 1
             accepted.close()

@@ -12,7 +12,8 @@ import logging
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from dledger.networks import address_of_host, client_of_address
+from dledger.networks import network_of_host
+from dledger.service.limits.fair_shares import FairShares
 from dledger.service.limits.open_connections import OtherEnd, close_connections, list_peers
 
 if TYPE_CHECKING:
@@ -35,9 +36,9 @@ class ConnectionsByAddress:
 
     def __init__(self, port: int, count_max: int) -> None:
         self._port = port
-        self._count_max = count_max
-        # As counted last.
+        # As counted last, and what their clients have of all; only `excess` uses both.
         self._known: set[OtherEnd] = set()
+        self._shares = FairShares(count_max)
 
     async def watch(self, server: grpc.aio.Server) -> None:
         """Count until the server has stopped."""
@@ -55,30 +56,20 @@ class ConnectionsByAddress:
                 "connections_closed port=%d count=%d: more than the fair share of one address of %d: %s",
                 self._port,
                 len(excess),
-                self._count_max,
+                self._shares.size,
                 ", ".join(hosts[:10]),
             )
             close_connections(self._port, excess)
 
     def excess(self, peers: set[OtherEnd]) -> set[OtherEnd]:
         """Return those of all connections that are new, and too many for their clients."""
-        held = Counter(map(_client_of, peers & self._known))
-        free = self._count_max - held.total()
-        excess = set()
-        for peer in _in_turn(peers - self._known):
-            client = _client_of(peer)
-            # The rule of `FairShares`, which does not know holders beyond their share.
-            if held[client] < free:
-                held[client] += 1
-                free -= 1
-            else:
-                excess.add(peer)
+        for peer in self._known - peers:
+            self._shares.give_back(network_of_host(peer.host), 1)
+        excess = {
+            peer for peer in _in_turn(peers - self._known) if not self._shares.take(network_of_host(peer.host), 1)
+        }
         self._known = peers - excess
         return excess
-
-
-def _client_of(peer: OtherEnd) -> str:
-    return client_of_address(address_of_host(peer.host))
 
 
 def _in_turn(peers: Iterable[OtherEnd]) -> list[OtherEnd]:
@@ -86,7 +77,7 @@ def _in_turn(peers: Iterable[OtherEnd]) -> list[OtherEnd]:
     turns: Counter[str] = Counter()
     placed = []
     for peer in sorted(peers):
-        client = _client_of(peer)
+        client = network_of_host(peer.host)
         placed.append((turns[client], peer))
         turns[client] += 1
     return [peer for _, peer in sorted(placed)]

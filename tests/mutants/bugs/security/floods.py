@@ -58,7 +58,7 @@ def answers_of_a_closed_connection_are_subtracted_twice(patch):
 def new_connections_of_an_address_replace_old_ones(patch):
     def excess(self, peers):
         counts = Counter(peer.host for peer in peers)
-        return {peer for peer in self._known & peers if counts[peer.host] > self._count_max}
+        return {peer for peer in self._known & peers if counts[peer.host] > self._shares.size}
 
     patch.setattr(ConnectionsByAddress, "excess", excess)
 
@@ -69,7 +69,7 @@ def two_addresses_take_all_connections(patch):
         found = set()
         for peer in sorted(peers, key=lambda peer: (peer not in self._known, peer)):
             turns[peer.host] += 1
-            if turns[peer.host] > self._count_max // 2:
+            if turns[peer.host] > self._shares.size // 2:
                 found.add(peer)
         self._known = peers - found
         return found
