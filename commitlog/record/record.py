@@ -298,6 +298,12 @@ class Record:
         return self.view[row[5] + _LENGTH_SIZE : row[1]].tobytes()
 
     @property
+    def properties_size(self) -> int:
+        """Bytes of the stored properties."""
+        row = self._row
+        return row[1] - row[5] - _LENGTH_SIZE
+
+    @property
     def properties(self) -> RawProperties:
         """Names and values as decoded by RocketMQ; `raw` has the stored bytes."""
         row = self._row

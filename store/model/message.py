@@ -131,3 +131,8 @@ class StoredMessage(Protocol):
     def properties_raw(self) -> bytes:
         """The same, as stored: name, 0x01, value, 0x02, and so on."""
         ...
+
+    @property
+    def properties_size(self) -> int:
+        """Bytes of them, as stored."""
+        ...

@@ -60,7 +60,7 @@ class SqlFilter:
 
     def work(self, message: StoredMessage) -> int:
         """Return the cost of `matches`."""
-        return self._predicate.work(len(message.properties_raw))
+        return self._predicate.work(message.properties_size)
 
 
 def parse_filter(expression: str | None) -> ReadFilter:
