@@ -12,6 +12,8 @@ command is idempotent. An invalid command is refused with ILLEGAL_REQUEST.
 
 Commands of access control: `cluster.state.access_state`.
 
+Message records may carry effects on the state (`cluster.state.effects`), from the feature level on that has them.
+
 Not here: the check of offsets against the end of their queue (by the service), the encoding (`state.commands`).
 """
 
@@ -32,14 +34,18 @@ from cluster.state.commands import (
     QueueOffset,
     ResetOffsets,
     SetDelayOffsets,
+    SetFeatureLevel,
     SetGroup,
     SetTopic,
     check_command,
     decode_command,
 )
+from cluster.state.effects import decode_effect
+from cluster.state.features import WITH_EFFECTS
 from cluster.state.offsets import CommittedOffsets
 from cluster.state.snapshot import Content, decode_snapshot_in_pieces, encode_snapshot
 from cluster.state.verdicts import CHANGED, UNCHANGED, Applied, CommandVerdict, CommitOutcome, too_much
+from commitlog.record.effects import effect_of
 from store.errors import IllegalMessage
 
 if TYPE_CHECKING:
@@ -64,10 +70,14 @@ class BrokerState:
 
     Args:
         command_of: returns the bytes of the command in an entry's body; in a log of messages that is
-            `commitlog.record.system_records.system_body`.
+            `commitlog.record.system_records.system_body`. Entries of channel 0 are message records.
+
+    Attributes:
+        unfit_effects_count: effects that did not fit the state, since this process began: each is a defect.
     """
 
     def __init__(self, command_of: Callable[[bytes], bytes] = bytes) -> None:
+        self.unfit_effects_count = 0
         self._command_of = command_of
         self._content = Content()
         self._offsets = CommittedOffsets()
@@ -97,6 +107,11 @@ class BrokerState:
         return self._content.access
 
     @property
+    def feature_level(self) -> int:
+        """Which kinds of commands and effects may be written (`cluster.state.features`)."""
+        return self._content.feature_level
+
+    @property
     def is_imported(self) -> bool:
         """Whether the state of the old store was imported (`cluster.replica.state_import`)."""
         return self._content.is_imported
@@ -124,13 +139,32 @@ class BrokerState:
     # ----------------------------------------------------------------------------------------------------- changing
 
     def apply(self, entries: Sequence[Entry]) -> list[Applied]:
-        """Apply the commands in the entries' bodies; return the result of each.
+        """Apply the commands in the entries' bodies, and the effects of message records; return the result of each.
 
         Raises:
-            cluster.state.compact_bytes.Unreadable: a body is not a command, or one of a newer version. The node must
-                stop.
+            cluster.state.compact_bytes.Unreadable: a body is not a command, or a command or effect is one of a newer
+                version. The node must stop.
         """
-        return [self.apply_command(decode_command(self._command_of(entry.body))) for entry in entries]
+        return [
+            self.apply_command(decode_command(self._command_of(entry.body)))
+            if entry.channel
+            else self.apply_effect(effect_of(entry.body))
+            for entry in entries
+        ]
+
+    def apply_effect(self, effect: str | None) -> Applied:
+        """Apply the effect of a message record; None: it has none, although it has the mark of one.
+
+        Raises:
+            cluster.state.compact_bytes.Unreadable: it is one of a newer version. The node must stop.
+        """
+        if effect is None or self.feature_level < WITH_EFFECTS:
+            # Clients of older versions could store any mark, and any property.
+            return UNCHANGED
+        level, unit = decode_effect(effect)
+        applied = self._set_delays(((level, unit + 1),))
+        self.unfit_effects_count += applied is UNCHANGED
+        return applied
 
     def apply_command(self, command: Command) -> Applied:
         """Apply one command."""
@@ -161,6 +195,9 @@ class BrokerState:
             case FinishImport():
                 applied = UNCHANGED if self._content.is_imported else CHANGED
                 self._content.is_imported = True
+            case SetFeatureLevel(level):
+                applied = UNCHANGED if level <= self._content.feature_level else CHANGED
+                self._content.feature_level = max(level, self._content.feature_level)
             case _:
                 assert_never(command)
         return applied

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from cluster.protocol.topic_config import QUEUES_MAX, GroupConfig, TopicConfig
 from cluster.state.access_commands import ACCESS_READERS, ACCESS_WRITERS, AccessCommand, check_access_command
 from cluster.state.compact_bytes import Reader, Writer
+from cluster.state.features import FEATURE_LEVEL, check_level
 from store.errors import IllegalMessage
 from store.model.topics import DELAY_LEVELS_MS, check_group, is_storable_topic
 
@@ -102,6 +103,13 @@ class FinishImport:
     """Mark the import of an old store as complete."""
 
 
+@dataclass(frozen=True, slots=True)
+class SetFeatureLevel:
+    """Permit the commands and effects of a feature level (`cluster.state.features`); it only grows."""
+
+    level: int
+
+
 Command = (
     SetTopic
     | DeleteTopic
@@ -111,6 +119,7 @@ Command = (
     | ResetOffsets
     | SetDelayOffsets
     | FinishImport
+    | SetFeatureLevel
     | AccessCommand
 )
 
@@ -146,6 +155,8 @@ def check_command(command: Command) -> None:
                 raise IllegalMessage("delay levels", expected, repr(levels)[:200])
             for _, offset in delays:
                 _check_offset(offset)
+        case SetFeatureLevel(level):
+            check_level(level)
 
 
 def _check_offsets(offsets: tuple[QueueOffset, ...]) -> None:
@@ -323,6 +334,7 @@ _WRITERS: Final[dict[type[Any], tuple[int, Callable[[Writer, Any], None]]]] = {
     SetDelayOffsets: (7, lambda writer, command: write_delays(writer, command.offsets)),
     FinishImport: (8, lambda _writer, _command: None),
     **ACCESS_WRITERS,
+    SetFeatureLevel: (16, lambda writer, command: writer.number(command.level)),
 }
 _READERS: Final[dict[int, Callable[[Reader], Command]]] = {
     1: _read_set_topic,
@@ -334,4 +346,5 @@ _READERS: Final[dict[int, Callable[[Reader], Command]]] = {
     7: lambda reader: SetDelayOffsets(read_delays(reader)),
     8: lambda _: FinishImport(),
     **ACCESS_READERS,
+    16: lambda reader: SetFeatureLevel(reader.number_up_to(FEATURE_LEVEL, "feature level", 1)),
 }

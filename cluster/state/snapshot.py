@@ -3,7 +3,7 @@
 | field | encoding (`cluster.state.compact_bytes`) |
 | --- | --- |
 | magic | 4 bytes, `DLBS` |
-| version | a number: 3; 2 while access control was never used, for older programs; 1 is read, too |
+| version | a number: 4; 3 while the feature level is 0, and 2 if access control was never used, for older programs; 1 is read, too |
 | number of changes of topics | a number |
 | topics, in order of their names | a count; each as in a command |
 | groups, in order of their names | a count; each as in a command |
@@ -11,6 +11,7 @@
 | offsets of delay levels | as in a command |
 | whether old state was imported | a number: 1 if it was; from version 2 on |
 | access control | `cluster.state.access_state.write_access`; from version 3 on |
+| feature level | a number; from version 4 on |
 
 The storage of a snapshot checks that its bytes are unchanged (`dledger.storage.snapshot_file`).
 """
@@ -32,6 +33,7 @@ from cluster.state.commands import (
     write_topic_offsets,
 )
 from cluster.state.compact_bytes import Reader, Writer
+from cluster.state.features import FEATURE_LEVEL
 from cluster.state.offsets import CommittedOffsets, FrozenOffsets
 
 if TYPE_CHECKING:
@@ -41,7 +43,8 @@ if TYPE_CHECKING:
     from cluster.state.access_state import AccessContent
 
 _MAGIC: Final = b"DLBS"
-_VERSION: Final = 3
+_VERSION: Final = 4
+_VERSION_WITHOUT_FEATURES: Final = 3
 _VERSION_WITHOUT_ACCESS: Final = 2
 _VERSION_WITHOUT_IMPORT: Final = 1
 _CHUNK_SIZE_BYTES: Final = 64 << 10
@@ -58,6 +61,7 @@ class Content:
         topics_version: number of changes of topics.
         is_imported: whether the state of the old store was imported.
         access: users, roles, tokens and keys.
+        feature_level: of the group (`cluster.state.features`).
     """
 
     topics: dict[str, TopicConfig] = field(default_factory=dict)
@@ -66,6 +70,7 @@ class Content:
     topics_version: int = 0
     is_imported: bool = False
     access: AccessState = field(default_factory=AccessState)
+    feature_level: int = 0
 
     def frozen(self) -> FrozenContent:
         """Return a copy that later changes do not affect; the (immutable) values are shared."""
@@ -76,6 +81,7 @@ class Content:
             self.topics_version,
             self.is_imported,
             self.access.content(),
+            self.feature_level,
         )
 
 
@@ -89,6 +95,7 @@ class FrozenContent:
     topics_version: int
     is_imported: bool
     access: AccessContent
+    feature_level: int
 
 
 def encode_snapshot(content: FrozenContent, offsets: FrozenOffsets) -> Iterator[bytes]:
@@ -103,9 +110,10 @@ def encode_snapshot(content: FrozenContent, offsets: FrozenOffsets) -> Iterator[
 
 def _write(writer: Writer, content: FrozenContent, offsets: FrozenOffsets) -> Iterator[None]:
     """Write the state in small steps; yield after each."""
-    # A group without users can return to an older program, which does not read version 3.
-    has_access = content.access.version > 0
-    writer.number(_VERSION if has_access else _VERSION_WITHOUT_ACCESS)
+    # A group that has used neither can return to an older program, which does not read them.
+    has_level, has_access = content.feature_level > 0, content.access.version > 0
+    version = _VERSION if has_level else _VERSION_WITHOUT_FEATURES if has_access else _VERSION_WITHOUT_ACCESS
+    writer.number(version)
     writer.number(content.topics_version)
     writer.number(len(content.topics))
     for _, topic in sorted(content.topics.items()):
@@ -125,8 +133,10 @@ def _write(writer: Writer, content: FrozenContent, offsets: FrozenOffsets) -> It
             yield
     write_delays(writer, content.delay_offsets.items())
     writer.number(content.is_imported)
-    if has_access:
+    if version >= _VERSION_WITHOUT_FEATURES:
         yield from write_access(writer, content.access)
+    if version >= _VERSION:
+        writer.number(content.feature_level)
 
 
 def decode_snapshot_in_pieces(data: bytes) -> Generator[None, None, tuple[Content, CommittedOffsets]]:
@@ -163,7 +173,9 @@ def decode_snapshot_in_pieces(data: bytes) -> Generator[None, None, tuple[Conten
     content.delay_offsets = dict(read_delays(reader))
     if version != _VERSION_WITHOUT_IMPORT:
         content.is_imported = bool(reader.number())
-    if version >= _VERSION:
+    if version >= _VERSION_WITHOUT_FEATURES:
         yield from content.access.loading(reader)
+    if version >= _VERSION:
+        content.feature_level = reader.number_up_to(FEATURE_LEVEL, "feature level", 1)
     reader.end()
     return content, offsets

@@ -33,7 +33,7 @@ from commitlog.record.record import (
 from dledger import native
 from store.errors import IllegalMessage
 from store.model.message_columns import MessageColumns
-from store.model.sys_flag import BORN_HOST_IPV6, HOST_MASK, STORE_HOST_IPV6
+from store.model.sys_flag import BORN_HOST_IPV6, CARRIES_EFFECT, HOST_MASK, STORE_HOST_IPV6
 from store.model.topics import check_topic
 
 if TYPE_CHECKING:
@@ -53,6 +53,9 @@ _INT64: Final = range(-(1 << 63), 1 << 63)
 _KEPT_MAX: Final = 4096
 _PROPERTY_END: Final = b"\x02"
 _CRC_SPACE: Final = bytes(CRC_SIZE)
+# The bits of a sysFlag that are stored as a client sent them, and as a broker's own record has them.
+_CLIENT_BITS: Final = ~(HOST_MASK | CARRIES_EFFECT)
+_BROKER_BITS: Final = ~HOST_MASK
 
 
 class _Topic(NamedTuple):
@@ -158,18 +161,23 @@ class RecordEncoder:
         self._born_hosts: dict[Host, bytes] = {}
 
     def encode_each(
-        self, messages: Sequence[Message], queue_offsets: Sequence[int], store_timestamp: int
+        self,
+        messages: Sequence[Message],
+        queue_offsets: Sequence[int],
+        store_timestamp: int,
+        *,
+        may_carry_effects: bool = False,
     ) -> tuple[list[bytes], list[int]]:
-        """Return `PreparedRecords.encode_each` of messages, and the size of each record.
+        """Return `PreparedRecords.encode_each` of messages, and the size of each record; arguments as of `prepare`.
 
         Raises:
             IllegalMessage: see `prepare`.
         """
-        if isinstance(messages, MessageColumns):
+        if isinstance(messages, MessageColumns) and not may_carry_effects:
             found = self._encode_columns(messages, queue_offsets, store_timestamp)
             if found is not None:
                 return found
-        prepared = self.prepare(messages)
+        prepared = self.prepare(messages, may_carry_effects=may_carry_effects)
         return prepared.encode_each(queue_offsets, store_timestamp), prepared.sizes
 
     def _encode_columns(
@@ -191,8 +199,13 @@ class RecordEncoder:
             self._max_message_size,
         )
 
-    def prepare(self, messages: Sequence[Message]) -> PreparedRecords:
+    def prepare(self, messages: Sequence[Message], *, may_carry_effects: bool = False) -> PreparedRecords:
         """Check `messages` and encode everything that does not depend on their position.
+
+        Args:
+            messages: of a client, or of the broker.
+            may_carry_effects: they are the broker's own: the mark of an effect (`commitlog.record.effects`) is stored;
+                otherwise it is removed.
 
         Raises:
             IllegalMessage: a message cannot be stored; the error has its fault. No message is prepared.
@@ -204,6 +217,7 @@ class RecordEncoder:
         topics, born_hosts, checksum, mask = self._topics, self._born_hosts, crc32, CRC_MASK
         size_max, has_property_crc = self._max_message_size, self._has_property_crc
         store_host, store_host_flag = self._store_host, self._store_host_flag
+        kept_bits = _BROKER_BITS if may_carry_effects else _CLIENT_BITS
         add_parts, add_size, add_timestamp_position = parts.extend, sizes.append, timestamp_positions.append
         for message in messages:
             topic, body, queue_id, properties, flag, sys_flag, born_timestamp, born_host, reconsumes, prepared = message
@@ -228,7 +242,7 @@ class RecordEncoder:
                     flag,
                     0,
                     0,
-                    sys_flag & ~HOST_MASK | host_flags,
+                    sys_flag & kept_bits | host_flags,
                     born_timestamp,
                     host,
                     0,

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from commitlog.record.effects import EFFECT_MARK_AT
 from commitlog.record.encoder import RecordEncoder
 from commitlog.record.record import PHYSICAL_OFFSET_POSITION, SYS_FLAG_POSITION, BadRecord, Record, decode
 from dledger.entries.format.codec import SystemEntry, decode_membership
@@ -60,6 +61,7 @@ class MessageEntryCodec:
         {(ENTRY_NOOP, 0), *((ENTRY_NORMAL, channel) for channel in SYSTEM_CHANNELS)}
     )
     applied_channel = STATE_CHANNEL
+    effect_at = EFFECT_MARK_AT
     # The low byte of the sysFlag, which contains the transaction type.
     marker_at = SYS_FLAG_POSITION + 3
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     Row = tuple[int, int, int, int, int, int, int, int, int]
 
 # Of the functions' arguments and results; the same number is in kernels.c.
-VERSION: Final = 7
+VERSION: Final = 8
 VARIABLE: Final = "DLEDGER_NATIVE"
 
 

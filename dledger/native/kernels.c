@@ -4,7 +4,7 @@
 
 #include "kernels.h"
 
-#define VERSION 7
+#define VERSION 8
 
 static PyMethodDef methods[] = {
     {"encode_entries", (PyCFunction)(void (*)(void))encode_entries, METH_FASTCALL, NULL},

@@ -21,6 +21,7 @@
 /* Bits of the system flag. */
 #define BORN_HOST_IPV6 0x10
 #define STORE_HOST_IPV6 0x20
+#define CARRIES_EFFECT 0x40400000
 
 #define JAVA_FACTOR 31
 

@@ -142,7 +142,7 @@ record_of(const Columns *columns, Py_ssize_t row)
     put_u32(at + 16, (uint32_t)number[FLAG]);
     put_u64(at + 20, (uint64_t)number[QUEUE_OFFSET]);
     put_u64(at + 28, 0);
-    put_u32(at + 36, ((uint32_t)number[SYS_FLAG] & ~(uint32_t)(BORN_HOST_IPV6 | STORE_HOST_IPV6)) | hosts);
+    put_u32(at + 36, ((uint32_t)number[SYS_FLAG] & ~(uint32_t)(BORN_HOST_IPV6 | STORE_HOST_IPV6 | CARRIES_EFFECT)) | hosts);
     put_u64(at + 40, (uint64_t)number[BORN_TIMESTAMP]);
     at += BORN_HOST_AT;
     memcpy(at, columns->born_host, (size_t)columns->born_host_size);

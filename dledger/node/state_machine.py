@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
-from dledger.entries.format.entry import ENTRY_NORMAL, Entry
+from dledger.entries.format.codec import is_applied
 from dledger.errors import DLedgerError
 from dledger.storage.snapshot_store import SnapshotDamaged, SnapshotGone, SnapshotStore
 from dledger.types import NO_INDEX, NO_TERM, SnapshotInfo
@@ -23,6 +23,7 @@ from store.errors import DiskFull, StoreError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from dledger.entries.format.entry import Entry
     from dledger.entries.store import EntryStore
 
 # Entries that are read and applied in one step; no other work of the node runs during it.
@@ -134,12 +135,11 @@ class Applier:
             self._applied_index, self._applied_term = span.last_index, span.term
 
     def _read(self, first_index: int, last_index: int) -> list[Entry]:
-        """Return the entries for the machine; if it receives only those of one channel, the others are not read."""
-        channel = self._log.codec.applied_channel
-        if channel:
-            return self._log.read_channel(first_index, last_index, channel)
+        """Return the entries for the machine; if it receives only some kinds, the others are not read."""
+        if self._log.codec.applied_channel:
+            return self._log.read_applied(first_index, last_index)
         entries = self._log.read_entries(first_index, last_index)
-        return [entry for entry in entries if entry.magic == ENTRY_NORMAL and not entry.channel]
+        return [entry for entry in entries if is_applied(self._log.codec, entry)]
 
     def _apply(self, entries: Sequence[Entry]) -> None:
         if not entries:

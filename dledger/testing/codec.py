@@ -28,6 +28,7 @@ class ChannelEntryCodec:
 
     kinds: frozenset[tuple[int, int]] = frozenset({(ENTRY_NORMAL, _NO_OP_CHANNEL), (ENTRY_NORMAL, _MEMBERSHIP_CHANNEL)})
     applied_channel = 0
+    effect_at = -1
     # The "t" of the frame.
     marker_at = 3
 

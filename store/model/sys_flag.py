@@ -10,8 +10,9 @@
 | 6 | 0x40 | the client must unwrap the inner batch |
 | 7 | 0x80 | the body is an inner batch |
 | 8 to 10 | 0x100, 0x200, 0x300 | compressed with LZ4, Zstandard, zlib; 0 is zlib too |
+| 22, 30 | 0x40400000 | the record carries an effect on broker state (`commitlog.record.effects`); not RocketMQ's |
 
-The table contains all bits of RocketMQ, including unused ones.
+The table contains all bits of RocketMQ, including unused ones, which ignores those that it does not know.
 
 Source: RocketMQ `MessageSysFlag`, `CompressionType`.
 """
@@ -34,6 +35,7 @@ NEED_UNWRAP: Final = 0x40
 INNER_BATCH: Final = 0x80
 COMPRESSION_SHIFT: Final = 8
 COMPRESSION_MASK: Final = 0x700
+CARRIES_EFFECT: Final = 0x4040_0000
 
 # PREPARED and ROLLBACK have this bit; none and COMMIT do not.
 _NOT_QUEUED: Final = TRANSACTION_PREPARED_TYPE

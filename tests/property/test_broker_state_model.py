@@ -26,6 +26,7 @@ from cluster.state.commands import (
     QueueOffset,
     ResetOffsets,
     SetDelayOffsets,
+    SetFeatureLevel,
     SetGroup,
     SetTopic,
     decode_command,
@@ -105,6 +106,7 @@ COMMANDS = st.one_of(
     st.builds(CommitOffsets, GROUPS, QUEUE_OFFSETS),
     st.builds(ResetOffsets, GROUPS, QUEUE_OFFSETS),
     st.builds(SetDelayOffsets, DELAYS),
+    st.just(SetFeatureLevel(1)),
 )
 RUNS = st.lists(COMMANDS, max_size=40)
 ACCESS_RUNS = st.lists(ACCESS_COMMANDS, max_size=25).map(lambda commands: [ADMINISTRATOR, *commands])

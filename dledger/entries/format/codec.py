@@ -14,9 +14,9 @@ A log whose bodies have a record format has its own codec (`commitlog.record.sys
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from dledger.entries.format.entry import ENTRY_CONFIG_CHANGE, ENTRY_NOOP
+from dledger.entries.format.entry import ENTRY_CONFIG_CHANGE, ENTRY_NOOP, ENTRY_NORMAL
 from dledger.storage.membership_codec import (
     MembershipUnreadable,
     membership_from_object,
@@ -26,7 +26,12 @@ from dledger.storage.membership_codec import (
 from store.fs.foreign_json import foreign_json
 
 if TYPE_CHECKING:
+    from dledger.entries.format.entry import Entry
     from dledger.types import Membership
+
+
+# The bit of both bytes at `EntryCodec.effect_at`.
+EFFECT_MARK: Final = 0x40
 
 
 class SystemEntry(NamedTuple):
@@ -77,6 +82,11 @@ class EntryCodec(EntryChecks, Protocol):
         """The channel of the entries (magic 1) that are passed to a state machine."""
         ...
 
+    @property
+    def effect_at(self) -> int:
+        """Offset of two body bytes; clients' entries with bit 0x40 in both are passed to a state machine, too. -1: none."""
+        ...
+
     def no_op(self) -> SystemEntry:
         """Return the no-op with which a leader begins its term."""
         ...
@@ -99,6 +109,7 @@ class RawEntryCodec:
 
     kinds: frozenset[tuple[int, int]] = frozenset({(ENTRY_NOOP, 0), (ENTRY_CONFIG_CHANGE, 0)})
     applied_channel = 0
+    effect_at = -1
     marker_at = -1
 
     def no_op(self) -> SystemEntry:
@@ -120,6 +131,19 @@ class RawEntryCodec:
 
 
 RAW_ENTRY_CODEC: EntryCodec = RawEntryCodec()
+
+
+def is_applied(codec: EntryCodec, entry: Entry) -> bool:
+    """Return whether a state machine receives an entry: of the applied channel, or of a client with an effect."""
+    if entry.magic != ENTRY_NORMAL:
+        return False
+    if entry.channel:
+        return entry.channel == codec.applied_channel
+    effect_at = codec.effect_at
+    has_effect = 0 <= effect_at < len(entry.body) - 1 and bool(
+        entry.body[effect_at] & entry.body[effect_at + 1] & EFFECT_MARK
+    )
+    return has_effect or not codec.applied_channel
 
 
 def decode_membership(body: bytes, where: str) -> Membership:

@@ -16,16 +16,21 @@ from cluster.state.commands import (
     QueueOffset,
     ResetOffsets,
     SetDelayOffsets,
+    SetFeatureLevel,
     SetGroup,
     SetTopic,
     encode_command,
 )
 from cluster.state.compact_bytes import Reader, Unreadable, Writer
+from cluster.state.features import FEATURE_LEVEL
 from cluster.state.verdicts import Applied, CommandVerdict, CommitOutcome
 from cluster.v1 import broker_pb2
+from commitlog.record.effects import with_effect
+from commitlog.record.encoder import RecordEncoder
 from commitlog.record.system_records import STATE_CHANNEL, MessageEntryCodec, system_body
 from dledger.entries.format.entry import Entry
 from store.errors import IllegalMessage
+from store.model.message import LOOPBACK, Message
 
 if TYPE_CHECKING:
     from dledger.node.state_machine import StateMachine
@@ -181,6 +186,64 @@ def test_delay_progress_only_grows() -> None:
     assert state.delay_offsets == {3: 42, 4: 8}
 
 
+def copy_of(index: int, effect: str, *, is_marked: bool = True) -> Entry:
+    """Return the entry of a message record with an effect."""
+    message = with_effect(Message("orders", b"x"), b"KEYS\x01k\x02", effect)
+    body = RecordEncoder(LOOPBACK).prepare([message], may_carry_effects=is_marked).encode_each([0], 1)[0]
+    return Entry(index, 1, 0, 1, 0, 0, 0, body)
+
+
+def test_copies_of_delayed_messages_move_their_level_on() -> None:
+    state = BrokerState(command_of=system_body)
+    state.apply_command(SetFeatureLevel(1))
+    codec = MessageEntryCodec(clock=lambda: 1)
+    skipped = Entry(2, 1, 0, 1, STATE_CHANNEL, 0, 0, codec.record(encode_command(SetDelayOffsets(((3, 9),)))))
+
+    results = state.apply([copy_of(0, "d:3:7"), copy_of(1, "d:4:0"), skipped, copy_of(3, "d:3:9")])
+
+    assert [result.verdict for result in results] == [CommandVerdict.CHANGED] * 4
+    assert state.delay_offsets == {3: 10, 4: 1}
+    assert state.unfit_effects_count == 0
+
+
+def test_effect_that_does_not_fit_the_state_is_counted_and_changes_nothing() -> None:
+    state = state_with(SetFeatureLevel(1), SetDelayOffsets(((3, 8),)))
+
+    result = state.apply([copy_of(0, "d:3:7")])
+
+    assert result == [Applied(CommandVerdict.UNCHANGED)]
+    assert (state.delay_offsets, state.unfit_effects_count) == ({3: 8}, 1)
+
+
+def test_effects_below_their_feature_level_are_those_of_clients_and_ignored() -> None:
+    state = state_with()
+
+    assert state.apply([copy_of(0, "d:3:7"), copy_of(1, "anything")]) == [Applied(CommandVerdict.UNCHANGED)] * 2
+
+    assert (state.delay_offsets, state.unfit_effects_count) == ({}, 0)
+
+
+@pytest.mark.parametrize(
+    "effect",
+    ["", "d", "d:3", "d:0:1", "d:19:1", "d:3:-1", "d:3:07", "d:3:9223372036854775808", "d:3:1:1", "e:3:1", "d:٣:1"],
+)
+def test_effect_of_a_newer_version_stops_the_node(effect: str) -> None:
+    with pytest.raises(Unreadable, match="effect"):
+        state_with(SetFeatureLevel(1)).apply([copy_of(0, effect)])
+
+
+def test_feature_level_only_grows_and_is_in_snapshots_that_older_programs_refuse() -> None:
+    state = state_with(SetFeatureLevel(1))
+
+    assert state.apply_command(SetFeatureLevel(1)).verdict is CommandVerdict.UNCHANGED
+    loaded = BrokerState()
+    loaded.snapshot_load(b"".join(state.snapshot_save()))
+
+    assert (loaded.feature_level, loaded.topics) == (1, state.topics)
+    assert b"".join(loaded.snapshot_save())[:5] == b"DLBS\x04"
+    assert b"".join(state_with().snapshot_save())[:5] == b"DLBS\x02"
+
+
 def test_everything_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     state = state_with(commit(1), commit(1, queue_id=4))
     for name, value in (("TOPICS_MAX", 1), ("GROUPS_MAX", 1), ("OFFSETS_MAX", 2)):
@@ -227,6 +290,8 @@ BAD = [
     SetDelayOffsets(((0, 1),)),
     SetDelayOffsets(((19, 1),)),
     SetDelayOffsets(((3, 1), (3, 2))),
+    SetFeatureLevel(0),
+    SetFeatureLevel(FEATURE_LEVEL + 1),
 ]
 
 
@@ -248,13 +313,26 @@ def test_invalid_commands_are_neither_encoded_nor_applied(command) -> None:
         b"",
         b"\x01",
         b"\x02\x01",
-        b"\x01\x10",
+        b"\x01\x11",
+        b"\x01\x10\x00",
+        b"\x01\x10\x7f",
         b"\x01\x00",
         b"\x01\x02\x05ab",
         b"\x01\x02\x02\xff\xfe",
         b"\x01\x02\x01ab",
     ],
-    ids=["nothing", "no kind", "version", "newer kind", "kind 0", "cut", "no UTF-8", "more after it"],
+    ids=[
+        "nothing",
+        "no kind",
+        "version",
+        "newer kind",
+        "feature level 0",
+        "newer feature level",
+        "kind 0",
+        "cut",
+        "no UTF-8",
+        "more after it",
+    ],
 )
 def test_bytes_without_a_command_of_this_version_stop_the_node(body: bytes) -> None:
     with pytest.raises(Unreadable, match="at byte"):

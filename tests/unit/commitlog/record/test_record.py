@@ -96,7 +96,7 @@ def test_records_are_decoded_as_they_were_encoded(
     assert (record.store_timestamp, record.store_host) == (store_timestamp, store_host)
     assert (record.body_view, record.body_size) == (message.body, len(message.body))
     host_bits = (16 if len(message.born_host.address) > 4 else 0) | (32 if len(store_host.address) > 4 else 0)
-    assert record.sys_flag == message.sys_flag & ~0x30 | host_bits
+    assert record.sys_flag == message.sys_flag & ~0x4040_0030 | host_bits
     assert record.magic == (MAGIC_V1 if len(message.topic.encode()) <= 127 else MAGIC_V2)
     expected = message._replace(sys_flag=record.sys_flag)
     # A property CRC of the message is left out, as in RocketMQ; the encoder's own is added.

@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from commitlog.record.effects import effect_of, with_effect
 from commitlog.record.encoder import RecordEncoder
 from commitlog.record.record import decode
 from commitlog.record.scan import Stop, scan
@@ -182,6 +183,31 @@ def test_clients_may_not_put_to_the_system_topic():
         check_topic(DLEDGER_TOPIC)
 
 
+def effect_body(effect):
+    encoder = RecordEncoder(LOOPBACK, check_topic=lambda _: None)
+    message = with_effect(Message("T", b"hello"), b"KEYS\x01k\x02", effect)
+    return encoder.prepare([message], may_carry_effects=True).encode_each([0], NOW)[0]
+
+
+def test_records_with_effects_are_read_with_the_commands(codec, tmp_path):
+    store = EntryStore.open(OsFiles(), str(tmp_path), EntryStoreConfig(1 << 20, 32 * 64), codec)
+    for index in range(40):
+        if index == 20:
+            store.append([codec.record(b"\1command")], index, 1, channel=STATE_CHANNEL, stamp_at=STAMP_AT)
+        else:
+            body = (
+                effect_body(f"d:1:{index}") if index % 4 == 0 or index in {5, 6} else client_body(sys_flag=0x40000000)
+            )
+            store.append([body], index, 1, stamp_at=STAMP_AT)
+
+    found = store.read_applied(0, 39)
+    few = store.read_applied(3, 9)
+
+    assert [entry.index for entry in found] == [0, 4, 5, 6, 8, 12, 16, 20, 24, 28, 32, 36]
+    assert [effect_of(entry.body) for entry in few] == ["d:1:4", "d:1:5", "d:1:6", "d:1:8"]
+    assert all(decode(memoryview(entry.body), 0).topic == "T" for entry in few)
+
+
 def test_entries_of_a_channel_are_read_without_the_others(codec, tmp_path):
     store = EntryStore.open(OsFiles(), str(tmp_path), EntryStoreConfig(1 << 20, 32 * 8), codec)
     expected = {}
@@ -192,9 +218,9 @@ def test_entries_of_a_channel_are_read_without_the_others(codec, tmp_path):
         else:
             store.append([client_body()], index, 1, stamp_at=STAMP_AT)
 
-    assert {e.index: system_body(e.body) for e in store.read_channel(0, 39, STATE_CHANNEL)} == expected
-    assert [e.index for e in store.read_channel(4, 16, STATE_CHANNEL)] == [10]
-    assert store.read_channel(0, 2, STATE_CHANNEL) == []
+    assert {e.index: system_body(e.body) for e in store.read_applied(0, 39)} == expected
+    assert [e.index for e in store.read_applied(4, 16)] == [10]
+    assert store.read_applied(0, 2) == []
     file = next((tmp_path / "data").iterdir())
     position = store.position_of(10) + 48 + 90
     with file.open("r+b") as damaged:
@@ -202,20 +228,25 @@ def test_entries_of_a_channel_are_read_without_the_others(codec, tmp_path):
         damaged.write(b"\xff")
     for first, last in ((0, 39), (8, 12)):
         with pytest.raises(CorruptData):
-            store.read_channel(first, last, STATE_CHANNEL)
+            store.read_applied(first, last)
 
 
 @pytest.mark.parametrize(("first", "last"), [(0, 39), (8, 12)])
-def test_changed_bit_of_channel_or_index_hides_no_command(codec, first, last):
-    """No checksum covers either; a replica that skips a command has a different state from then on."""
+def test_changed_bit_of_channel_or_index_hides_no_command_and_no_effect(codec, first, last):
+    """No checksum covers either, and no checksum is read where a record has no mark; a replica that skips a command has a different state from then on."""
     disk = SimDisk(Random(7), FaultCounts())
     store = EntryStore.open(SimFiles(disk, Random(7), FaultCounts()), "/n0", EntryStoreConfig(1 << 20, 32 * 64), codec)
     for index in range(40):
         body, channel = (codec.record(b"\1%d" % index), STATE_CHANNEL) if index % 7 == 3 else (client_body(), 0)
+        body = effect_body("d:1:2") if index == 9 else body
         store.append([body], index, 1, channel=channel, stamp_at=STAMP_AT)
-    expected = store.read_channel(first, last, STATE_CHANNEL)
+    expected = store.read_applied(first, last)
+    assert {9, 10} <= {entry.index for entry in expected}
     entry, unit = store.position_of(10), 10 * 32
     places = [("data", entry + 32 + bit // 8, bit % 8) for bit in range(32)]
+    places += [
+        ("data", store.position_of(9) + at, bit) for at in (32, 33, 34, 35, 48 + 36, 48 + 37) for bit in range(8)
+    ]
     places += [("index", unit + 4 + bit // 8, bit % 8) for bit in range(28 * 8)]
 
     for folder, position, bit in places:
@@ -223,8 +254,8 @@ def test_changed_bit_of_channel_or_index_hides_no_command(codec, first, last):
         content = disk.lookup(f"/n0/{folder}/{0:020d}").cache
         content[position] ^= 1 << bit
         with suppress(CorruptData):
-            assert store.read_channel(first, last, STATE_CHANNEL) == expected, (folder, position, bit)
+            assert store.read_applied(first, last) == expected, (folder, position, bit)
         content[position] ^= 1 << bit
 
-    assert store.read_channel(first, last, STATE_CHANNEL) == expected
+    assert store.read_applied(first, last) == expected
     store.abandon()

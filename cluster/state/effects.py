@@ -1,0 +1,51 @@
+"""The effects of message records on broker state, and their text in the records (`commitlog.record.effects`).
+
+| effect | text | changes |
+| --- | --- | --- |
+| `DelayDelivered` | `d:<level>:<unit>` | the unit of the delay level was copied to its topic: the level continues after it |
+
+A message cannot be refused when it is applied. So the leader decides what it writes from the applied state and from
+what it has proposed since; an effect that does not fit the state changes nothing, and is counted as a defect.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from cluster.state.compact_bytes import Unreadable
+from store.model.topics import DELAY_LEVELS_MS
+
+_DELAY: Final = "d"
+_UNIT_END: Final = 1 << 63
+
+
+class DelayDelivered(NamedTuple):
+    """The record is the copy of a delayed message.
+
+    Attributes:
+        level: delay level, from 1.
+        unit: offset of the delayed message in the queue of its level.
+    """
+
+    level: int
+    unit: int
+
+
+def encode_effect(effect: DelayDelivered) -> str:
+    """Return the text of an effect."""
+    return f"{_DELAY}:{effect.level}:{effect.unit}"
+
+
+def decode_effect(text: str) -> DelayDelivered:
+    """Return the effect of a text.
+
+    Raises:
+        cluster.state.compact_bytes.Unreadable: it is none, or one of a newer version. The node must stop.
+    """
+    kind, *numbers = text.split(":")
+    if kind == _DELAY and len(numbers) == 2 and all(number.isdecimal() and number.isascii() for number in numbers):
+        level, unit = (int(number[:20]) for number in numbers)
+        effect = DelayDelivered(level, unit)
+        if 1 <= level <= len(DELAY_LEVELS_MS) and unit < _UNIT_END and encode_effect(effect) == text:
+            return effect
+    raise Unreadable("the effect of a record", 0, "one of the kinds d", repr(text[:80]))

@@ -1,0 +1,59 @@
+"""Effects: changes of broker state that a message record carries.
+
+Two entries of one proposal are not atomic: a change of leader may commit the first and lose the second. So where a
+message changes the state of the broker (the copy of a delayed message, for example, ends the wait of the original), the
+record itself says so, and every replica changes its state when it applies the entry.
+
+| part of the record | content |
+| --- | --- |
+| sysFlag | `CARRIES_EFFECT` is set: how replicas find such records without decoding the others. It has two bits, so that one that changed on a disk hides no effect |
+| last property | `__EFFECT`, with the effect as text (`cluster.state.effects`) |
+
+Brokers alone set the mark, and remove it from what clients send; without it the property has no meaning. RocketMQ reads
+such a record as an ordinary message: it ignores the bit, and has no such property.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from commitlog.record.properties import RawProperties
+from commitlog.record.record import SYS_FLAG_POSITION
+from store.model.message import Message
+from store.model.sys_flag import CARRIES_EFFECT
+
+EFFECT_NAME: Final = "__EFFECT"
+# Position in a record of the two bytes of the sysFlag that have the mark (`dledger.entries.format.codec.EFFECT_MARK`).
+EFFECT_MARK_AT: Final = SYS_FLAG_POSITION
+_HEAD: Final = f"{EFFECT_NAME}\x01".encode()
+_PROPERTY = re.compile(rb"(?:\A|(?<=\x02))__EFFECT\x01[^\x02]*(?:\x02|\Z)")
+_END: Final = b"\x02"
+
+
+def with_effect(message: Message, raw: bytes, effect: str) -> Message:
+    """Return a message that carries an effect.
+
+    Args:
+        message: without it.
+        raw: its properties, encoded; an effect among them is that of an earlier record, and is removed.
+        effect: text without 0x01 and 0x02.
+    """
+    kept = without_effect(raw)
+    if kept and not kept.endswith(_END):
+        kept += _END
+    properties = RawProperties(b"%b%b%b\x02" % (kept, _HEAD, effect.encode()))
+    return message._replace(properties=properties, sys_flag=message.sys_flag | CARRIES_EFFECT)
+
+
+def without_effect(raw: bytes) -> bytes:
+    """Return encoded properties without an effect."""
+    return _PROPERTY.sub(b"", raw) if _HEAD in raw else raw
+
+
+def effect_of(record: bytes) -> str | None:
+    """Return the effect of an encoded record with the mark; None if it has no such property at its end."""
+    begin = record.rfind(_HEAD)
+    if begin < 0 or record.find(_END, begin) != len(record) - 1:
+        return None
+    return record[begin + len(_HEAD) : -1].decode("utf-8", "replace")
