@@ -340,6 +340,8 @@ def _node_of(bench: Bench) -> Iterator[str]:
         "client_address": client,
         "metrics_address": metrics,
         "store_base_dir": folder / "store",
+        # No node has made this store, so it has no identity.
+        "is_adopting": "true",
         "mapped_file_size_for_entry_data": SAMPLE_FILE_SIZE,
         "mapped_file_size_for_entry_index": SAMPLE_INDEX_FILE_SIZE,
     }
