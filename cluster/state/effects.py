@@ -2,7 +2,7 @@
 
 | effect | text | changes |
 | --- | --- | --- |
-| `DelayDelivered` | `d:<level>:<unit>` | the unit of the delay level was copied to its topic: the level continues after it |
+| `DelayDelivered` | `d:<level>:<unit>` | the unit of the delay level was copied to its topic; the next one is due |
 
 A message cannot be refused when it is applied. So the leader decides what it writes from the applied state and from
 what it has proposed since; an effect that does not fit the state changes nothing, and is counted as a defect.

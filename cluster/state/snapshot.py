@@ -3,7 +3,7 @@
 | field | encoding (`cluster.state.compact_bytes`) |
 | --- | --- |
 | magic | 4 bytes, `DLBS` |
-| version | a number: 4; 3 while the feature level is 0, and 2 if access control was never used, for older programs; 1 is read, too |
+| version | a number: 4; for older programs 3 or (no access control) 2 at feature level 0; 1 is read, too |
 | number of changes of topics | a number |
 | topics, in order of their names | a count; each as in a command |
 | groups, in order of their names | a count; each as in a command |

@@ -6,22 +6,25 @@ record itself says so, and every replica changes its state when it applies the e
 
 | part of the record | content |
 | --- | --- |
-| sysFlag | `CARRIES_EFFECT` is set: how replicas find such records without decoding the others. It has two bits, so that one that changed on a disk hides no effect |
+| sysFlag | both bits of `CARRIES_EFFECT`: how replicas find such records without decoding the others |
 | last property | `__EFFECT`, with the effect as text (`cluster.state.effects`) |
 
-Brokers alone set the mark, and remove it from what clients send; without it the property has no meaning. RocketMQ reads
+The mark has two bits in two bytes, so that one which changed on a disk hides no effect: the record is read, and its
+checksum is wrong. Brokers alone set the mark, and remove it from what clients send; without it the property has no meaning. RocketMQ reads
 such a record as an ordinary message: it ignores the bit, and has no such property.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from commitlog.record.properties import RawProperties
 from commitlog.record.record import SYS_FLAG_POSITION
-from store.model.message import Message
 from store.model.sys_flag import CARRIES_EFFECT
+
+if TYPE_CHECKING:
+    from store.model.message import Message
 
 EFFECT_NAME: Final = "__EFFECT"
 # Position in a record of the two bytes of the sysFlag that have the mark (`dledger.entries.format.codec.EFFECT_MARK`).

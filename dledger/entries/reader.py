@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dledger.entries.errors import EntryNotFound
-from dledger.entries.format.entry import CHANNEL_OFFSET, HEADER, HEADER_SIZE, Entry, decode
 from dledger.entries.format.codec import EFFECT_MARK
+from dledger.entries.format.entry import CHANNEL_OFFSET, HEADER, HEADER_SIZE, Entry, decode
 from dledger.entries.format.walk import MARKER, MARKER_MASK, WalkState, describe_fault, walk
 from store.errors import CorruptData
 

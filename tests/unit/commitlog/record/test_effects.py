@@ -55,7 +55,10 @@ def test_mark_in_what_a_client_sends_is_removed(sys_flag):
     columns = MessageColumns(
         *("T", [b"x"], [b"__EFFECT\x01d:1:5\x02"], RawProperties),
         **dict.fromkeys(("queue_ids", "flags", "born_timestamps", "reconsume_times"), 0),
-        **{"sys_flags": sys_flag, "born_host": LOOPBACK, "unique_keys": [b""], "key_hashes": [0]},
+        sys_flags=sys_flag,
+        born_host=LOOPBACK,
+        unique_keys=[b""],
+        key_hashes=[0],
     )
 
     one = decode(memoryview(encoded(message, may_carry_effects=False)), 0)
