@@ -7,7 +7,8 @@ Answers to invalid input (`cluster.protocol.errors` has the code and the certain
 | no bodies, too many, too large; lists that do not fit    | ILLEGAL_MESSAGE      | message_columns |
 | a body, properties or a field beyond what a record holds | ILLEGAL_MESSAGE      | record encoder |
 | an invalid topic name | ILLEGAL_MESSAGE      | store.model.topics   |
-| DELAY, TIMER_…, TRAN_MSG; sys_flag of a prepared message | UNSUPPORTED          | delivery_options|
+| TIMER_…, TRAN_MSG; sys_flag of a prepared message | UNSUPPORTED          | delivery.put_options |
+| DELAY, below the feature level of effects | UNSUPPORTED | broker_core |
 | node does not lead, or is not ready (checked first) | NOT_LEADER, LEADER_NOT_READY | replica |
 | unknown topic                                            | UNKNOWN_TOPIC        | broker_core    |
 | a topic without permission to write, or of the system    | TOPIC_NOT_WRITABLE   | broker_core    |
@@ -28,9 +29,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypedDict
 from cluster.api.answers import DONE, refusal
 from cluster.api.message_columns import encode_host, messages_of
 from cluster.broker.core import BrokerCore, wall_clock_ms
-from cluster.broker.delivery_options import check_delivery
+from cluster.delivery.diversion import diverted
+from cluster.delivery.put_options import requested_levels
 from cluster.protocol.errors import Reason, RequestFailed, failure_of, reason_of_put
 from cluster.protocol.request_bounds import BROKER_BOUNDS
+from cluster.state.features import WITH_EFFECTS
 from cluster.v1 import broker_pb2 as pb
 from dledger.errors import DLedgerError, Overloaded, RepeatLater
 from dledger.service.call_gate import holder
@@ -47,7 +50,7 @@ if TYPE_CHECKING:
 
     from cluster.protocol.topic_config import TopicConfig
     from store.model.commit_log import Place
-    from store.model.message import Host
+    from store.model.message import Host, Message
 
 _STATUS_TO_WIRE: Final = {status: pb.PutStatus.Value(f"PUT_STATUS_{status.name}") for status in PutStatus}
 _OK: Final = _STATUS_TO_WIRE[PutStatus.PUT_OK]
@@ -109,8 +112,12 @@ class PutCalls:
                 return asyncio.ensure_future(self._create_and_put(new_topic, born_host, request))
             self._check(topic or core.known_topic(request.topic), request)
             properties = list(request.properties)
-            check_delivery(properties, request.sys_flags)
-            messages, size_bytes = messages_of(request, properties, born_host, wall_clock_ms())
+            levels = requested_levels(properties, request.sys_flags)
+            columns, size_bytes = messages_of(request, properties, born_host, wall_clock_ms())
+            messages: Sequence[Message] = columns
+            if levels is not None:
+                core.check_feature(WITH_EFFECTS, "delayed messages")
+                messages = diverted(columns, levels)
             amount = max(size_bytes, len(messages) * self._message_bytes_min)
             if not self._pending.take(name, amount):
                 raise self._overloaded(name)

@@ -128,6 +128,19 @@ class BrokerCore:
             self.on_topics_changed()
         return applied
 
+    def check_feature(self, level: int, what: str) -> None:
+        """Raise unless the group has a feature level.
+
+        Raises:
+            RequestFailed: UNSUPPORTED.
+        """
+        if self.replica.state.feature_level < level:
+            raise RequestFailed(
+                Reason.UNSUPPORTED,
+                f"{what} need all members of the group to run a version with them: start each of them with it; a "
+                "member that is down must have been up once since this leader's process began",
+            )
+
     # ------------------------------------------------------------------------------------------- topics and groups
 
     def known_topic(self, name: str) -> TopicConfig:

@@ -55,6 +55,30 @@ TABLE: Final = (
     Row("dledger_broker_flush_latency_seconds", MetricKind.HISTOGRAM, "Duration of one sync of a plain log."),
     Row("dledger_broker_dispatch_behind_bytes", MetricKind.GAUGE, "Bytes of the log that are not dispatched yet."),
     Row("dledger_broker_dispatched_messages", MetricKind.COUNTER, "Messages dispatched."),
+    Row(
+        "dledger_broker_delayed_delivered", MetricKind.COUNTER, "Delayed messages copied to their topics, by this node."
+    ),
+    Row(
+        "dledger_broker_delayed_not_delivered",
+        MetricKind.COUNTER,
+        "Delayed messages that could not be copied, by reason; they stay in the queue of their level.",
+        "reason",
+    ),
+    Row(
+        "dledger_broker_delayed_lateness_seconds",
+        MetricKind.HISTOGRAM,
+        "Time from when a delayed message was due to the put of its copy.",
+    ),
+    Row(
+        "dledger_broker_feature_level",
+        MetricKind.GAUGE,
+        "Feature level of the group: the kinds of entries that it may write.",
+    ),
+    Row(
+        "dledger_broker_unfit_effects",
+        MetricKind.COUNTER,
+        "Effects of records that did not fit the broker state and changed nothing; each is a defect.",
+    ),
     Row("dledger_broker_long_polls", MetricKind.GAUGE, "Readers waiting for a message."),
     Row("dledger_broker_subscribe_streams", MetricKind.GAUGE, "Open Subscribe streams."),
     Row("dledger_broker_group_members", MetricKind.GAUGE, "Consumers that are members of a group."),
@@ -78,6 +102,7 @@ TABLE: Final = (
 )
 
 _LATENCY_BOUNDS_S: Final = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.5)
+_MS_PER_S: Final = 1_000
 _COUNT_BOUNDS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 
 
@@ -99,6 +124,8 @@ class BrokerGauges:
     not_ready_bytes: float = 0
     divided_offset: float = -1
     audit_oldest_record_age_seconds: dict[str, float] = field(default_factory=dict)
+    feature_level: float = 0
+    unfit_effects: float = 0
 
 
 @dataclass(slots=True)
@@ -114,6 +141,8 @@ class _Counts:
     skipped_messages: dict[str, int] = field(default_factory=dict)
     refusals: dict[str, int] = field(default_factory=dict)
     quota_refused: int = 0
+    delayed_delivered: int = 0
+    delayed_not_delivered: dict[str, int] = field(default_factory=dict)
     # Replaced by the dictionaries of the audit log, which have every kind from the start.
     audit_records: dict[str, int] = field(default_factory=dict)
     audit_lost: dict[str, int] = field(default_factory=dict)
@@ -125,7 +154,7 @@ class BrokerMetrics:
 
     Attributes:
         counts: the counters, to which callers add.
-        put_latency_s, put_batch_messages, flush_latency_s: histograms, which callers observe.
+        put_latency_s, put_batch_messages, flush_latency_s, delayed_lateness_s: histograms, which callers observe.
     """
 
     def __init__(self, registry: CollectorRegistry | None, broker: str, self_id: str) -> None:
@@ -135,6 +164,7 @@ class BrokerMetrics:
         self.put_latency_s = Histogram(_LATENCY_BOUNDS_S)
         self.put_batch_messages = Histogram(_COUNT_BOUNDS)
         self.flush_latency_s = Histogram(_LATENCY_BOUNDS_S)
+        self.delayed_lateness_s = Histogram(_LATENCY_BOUNDS_S)
         if registry is not None:
             registry.register(self)
 
@@ -163,6 +193,17 @@ class BrokerMetrics:
         """Count a request that was refused."""
         refusals = self.counts.refusals
         refusals[reason] = refusals.get(reason, 0) + 1
+
+    def count_delayed(self, lateness_ms: list[int]) -> None:
+        """Count delivered messages with their lateness."""
+        self.counts.delayed_delivered += len(lateness_ms)
+        for each in lateness_ms:
+            self.delayed_lateness_s.observe(each / _MS_PER_S)
+
+    def count_not_delivered(self, reason: str) -> None:
+        """Count a delayed message that cannot be delivered."""
+        found = self.counts.delayed_not_delivered
+        found[reason] = found.get(reason, 0) + 1
 
     def count_quota_refused(self) -> None:
         """Count a request above a quota."""

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.state.broker_state import BrokerState
+from cluster.state.commands import SetFeatureLevel
+from cluster.state.features import FEATURE_LEVEL
 from cluster.state.rocketmq_config import import_config
 from cluster.state.verdicts import Applied, CommandVerdict
 from commitlog.conversion.old_config import LOCAL_STATE_DIRECTORY
@@ -31,6 +34,8 @@ logger = logging.getLogger(__name__)
 # Under the root of the store; snapshots are numbered consecutively.
 DIRECTORY = LOCAL_STATE_DIRECTORY
 _NO_TERM = 0
+# The most of the log that a start reads for effects: some 0.1 s.
+_EFFECTS_BYTES_MAX = 64 << 20
 
 
 def load_state(files: Files, root: str) -> BrokerState | None:
@@ -66,6 +71,19 @@ def check_state(files: Files, root: str) -> None:
         import_config(Path(root))
 
 
+def _import(state: BrokerState, root: str) -> None:
+    """Import RocketMQ's files, once: from then on only snapshots are read.
+
+    Raises:
+        cluster.state.rocketmq_config.UnreadableConfig: one cannot be read.
+    """
+    imported = import_config(Path(root))
+    for note in imported.notes:
+        logger.warning("imported %s", note)
+    for command in imported.commands():
+        state.apply_command(command)
+
+
 class LocalState:
     """The state and its snapshots. Created by `open`, inside the running loop.
 
@@ -87,6 +105,8 @@ class LocalState:
         self._is_saving = False
         # Whether the last save failed: the state has changes that no snapshot has.
         self._is_unsaved = False
+        # The effects offset in the newest snapshot whose save has begun.
+        self._saved_offset = state.effects_offset
 
     @classmethod
     def open(cls, files: Files, root: str) -> LocalState:
@@ -106,17 +126,19 @@ class LocalState:
         if snapshots.damaged:
             raise snapshots.damaged[0]
         state, latest = BrokerState(), snapshots.latest()
+        number = 0
         if latest is not None:
             state.snapshot_load(snapshots.load(latest))
-            return cls(state, snapshots, latest.index)
-        imported = import_config(Path(root))
-        for note in imported.notes:
-            logger.warning("imported %s", note)
-        for command in imported.commands():
-            state.apply_command(command)
-        # From now on only snapshots are read; RocketMQ's files are imported once.
-        snapshots.save(0, _NO_TERM, b"".join(state.snapshot_save()))
-        return cls(state, snapshots, 0)
+            number = latest.index
+            if state.feature_level == FEATURE_LEVEL:
+                return cls(state, snapshots, number)
+            # Saved before the first effect, so that an older program refuses the state instead of missing effects.
+            number += 1
+        else:
+            _import(state, root)
+        state.apply_command(SetFeatureLevel(FEATURE_LEVEL))
+        snapshots.save(number, _NO_TERM, b"".join(state.snapshot_save()))
+        return cls(state, snapshots, number)
 
     @property
     def failure(self) -> asyncio.Future[Exception]:
@@ -143,8 +165,13 @@ class LocalState:
                 raise RequestFailed(Reason.DISK_FULL, text, certainty=Certainty.UNKNOWN) from error
         return applied
 
-    def _save_next(self) -> None:
-        if self._is_saving or not self._waiting:
+    def save_effects(self) -> None:
+        """Save the state if a start would have to read too much of the log for the effects that it lacks."""
+        if self.state.effects_offset - self._saved_offset >= _EFFECTS_BYTES_MAX:
+            self._save_next(is_due=True)
+
+    def _save_next(self, *, is_due: bool = False) -> None:
+        if self._is_saving or not (self._waiting or is_due):
             return
         if self._failure.done():
             self._end_all(self._waiting, self._failure.result())
@@ -154,6 +181,7 @@ class LocalState:
         self._number += 1
         # Encoded in the thread: with a hundred thousand topics that takes a large part of a second.
         number, content = self._number, self.state.snapshot_save()
+        self._saved_offset = self.state.effects_offset
 
         def finished(error: Exception | None) -> None:
             self._is_saving = False
@@ -178,6 +206,10 @@ class LocalState:
                 saved.set_exception(error)
 
     async def stop(self) -> None:
-        """Wait until the running save has ended."""
+        """Wait until the running save has ended, and save effects that no snapshot has."""
         await self._thread.stop()
+        if self.state.effects_offset > self._saved_offset and not self._failure.done():
+            # On a full disk the next start reads them from the log.
+            with suppress(DiskFull):
+                self._snapshots.save(self._number + 1, _NO_TERM, b"".join(self.state.snapshot_save()))
         self._snapshots.close()

@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cluster.replica.replicated_state import ReplicatedState
 from cluster.replica.state_import import OldState, find_old_state
 from cluster.state.broker_state import BrokerState
+from cluster.state.features import FEATURE_LEVEL
 from commitlog.conversion.base_log import BaseLog
 from commitlog.conversion.divide import Divided, LogDirectories, divide_log, was_written_by_java
 from commitlog.conversion.origin import load_origin
@@ -140,7 +141,7 @@ def open_replica(
         divided = divide_log(watched, places, codec, last_exit_of(watched, root))
         base = _open_base_log(watched, places, divided.divide, on_failure)
         node = Node(
-            config.node,
+            replace(config.node, feature_level=FEATURE_LEVEL),
             metrics,
             node_files,
             codec=codec,

@@ -80,6 +80,21 @@ class Puts(Protocol):
         """
         ...
 
+    def begin_own_put(self, messages: Sequence[Message]) -> asyncio.Future[PutOutcome]:
+        """Put the broker's own messages, with the effects that they carry; see `MessageStore.put_own`, and `begin_put`.
+
+        When the future has the outcome APPENDED, the effects are applied.
+        """
+        ...
+
+    async def decide_own_puts(self) -> None:
+        """Wait until all earlier own puts are in the log, their effects applied, or certainly never will be.
+
+        Raises:
+            as `Replica.change`: it is not known, as long as this node leads in the same term.
+        """
+        ...
+
 
 class Replica(Protocol):
     """The messages and the broker state of one node."""

@@ -22,11 +22,12 @@ from typing import TYPE_CHECKING, Final, Self
 
 from cluster.protocol.errors import Reason, RequestFailed, failure_of_code
 from cluster.protocol.route_table import BrokerNode
+from cluster.replica.feature_level import FeatureLevelRaise
 from cluster.replica.opening import OpenedReplica, ReplicatedConfig, open_replica
 from cluster.replica.port import NO_DIVIDE, Puts, ReadMode, ReplicaStatus
 from cluster.replica.replicated_background import ReplicatedLogTasks
 from cluster.replica.state_import import StateImport
-from cluster.state.commands import Command, encode_command
+from cluster.state.commands import Command, SetFeatureLevel, encode_command
 from cluster.state.verdicts import Applied
 from commitlog.record.system_records import STAMP_AT, STATE_CHANNEL
 from commitlog.replicated.leadership import Leadership, Readiness
@@ -45,12 +46,13 @@ if TYPE_CHECKING:
     from store.access.message_store import MessageStore
     from store.dispatch.catch_up import Progress
     from store.fs.ports import Files
-    from store.model.commit_log import PutOutcome
+    from store.model.commit_log import PendingPut, PutOutcome
     from store.model.message import Host, Message
 
 __all__ = ["ReplicatedConfig", "ReplicatedReplica"]
 
 _CHANGING: Final = "pending puts must be decided first; retry shortly"
+_RAISING: Final = "the leader is raising the feature level of the group"
 _IMPORTING: Final = "the leader is importing the topics and groups of the old store"
 
 logger = logging.getLogger(__name__)
@@ -101,6 +103,9 @@ class ReplicatedReplica:
         self._background.failure.add_done_callback(self._part_failed)
         self._import = StateImport(
             parts.old_state, parts.state, self._propose, self._import_ended, config.node.max_pending_requests_num
+        )
+        self._feature_raise = FeatureLevelRaise(
+            lambda: parts.node.feature_level, parts.state, self._propose, self._status_checked
         )
         # The status that was reported to listeners.
         self._last_status = self.status()
@@ -156,6 +161,7 @@ class ReplicatedReplica:
         self._is_stopping = True
         lifecycle, is_clean = self.parts.lifecycle, False
         self._import.stop()
+        self._feature_raise.stop()
         self._status_checked()
         await self._background.end()
         try:
@@ -258,7 +264,8 @@ class ReplicatedReplica:
 
     @property
     def _is_ready(self) -> bool:
-        return self._leadership.is_ready and not self._is_stopping and not self._import.is_due
+        is_changing = self._import.is_due or self._feature_raise.is_running
+        return self._leadership.is_ready and not self._is_stopping and not is_changing
 
     def nodes(self) -> tuple[BrokerNode, ...]:
         """Return all nodes whose gRPC addresses are known, this one included."""
@@ -275,6 +282,8 @@ class ReplicatedReplica:
         """Notify listeners of a changed status; readers then check whether they are still served."""
         if self._leadership.is_ready and not self._is_stopping:
             self._import.begin()
+            if not self._import.is_due:
+                self._feature_raise.begin()
         status = self.status()
         before, self._last_status = self._last_status, status
         if status == before:
@@ -292,6 +301,8 @@ class ReplicatedReplica:
             return "the node is stopping"
         if readiness.is_ready and self._import.is_due:
             return _IMPORTING
+        if readiness.is_ready and self._feature_raise.is_running:
+            return _RAISING
         return self.store.stop_reason or readiness.reason
 
     # ------------------------------------------------------------------------------------------------------- messages
@@ -310,8 +321,23 @@ class ReplicatedReplica:
         Raises:
             store.errors.IllegalMessage: nothing was put.
         """
+        return self._outcome_of(self.store.put_many(messages))
+
+    def begin_own_put(self, messages: Sequence[Message]) -> asyncio.Future[PutOutcome]:
+        """Append the broker's own messages, with their effects; see `begin_put`."""
+        return self._outcome_of(self.store.put_own(messages))
+
+    async def decide_own_puts(self) -> None:
+        """Commit a later entry of the same term: then all earlier ones are committed and applied.
+
+        Raises:
+            RequestFailed: see `change`.
+        """
+        await self._propose(SetFeatureLevel(max(self.state.feature_level, 1)))
+
+    def _outcome_of(self, pending: PendingPut) -> asyncio.Future[PutOutcome]:
+        """Return a future of the outcome of a put."""
         future: asyncio.Future[PutOutcome] = self._loop.create_future()
-        pending = self.store.put_many(messages)
 
         def end(outcome: PutOutcome) -> None:
             if not future.done():

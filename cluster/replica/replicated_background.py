@@ -8,7 +8,7 @@ the node's retention has deleted files, queues and index follow, some queues in 
 from __future__ import annotations
 
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cluster.replica.loaded_queues import LoadedQueues
 from store.maintenance.background import STEP_S, BackgroundTasks, LogTasks
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from store.access.message_store import MessageStore
     from store.maintenance.lifecycle import DerivedLifecycle
     from store.model.config import MessageStoreConfig
+
+
+_LEVELS_MS: Final = 1_000
 
 
 class ReplicatedLogTasks:
@@ -63,6 +66,7 @@ class ReplicatedLogTasks:
                 self._bring_snapshot_forward,
                 is_due_at_start=True,
             ),
+            PeriodicJob("comparing the feature levels of the members", _LEVELS_MS, lambda _now_ms: self._on_check()),
         )
         # If the store fails, the node must stop, too: it must not acknowledge messages that cannot be read here.
         tasks = LogTasks(jobs, self._prepare, self._dispatched, self._is_dispatch_urgent, node.fail)

@@ -14,19 +14,22 @@ from typing import TYPE_CHECKING
 from cluster.protocol.route_table import BrokerNode
 from cluster.replica.local_state import LocalState, check_state
 from cluster.replica.port import NO_DIVIDE, Puts, ReadMode, ReplicaStatus
+from cluster.replica.record_effects import RecordEffects
 from commitlog.plain.store import PlainStore, PlainStoreConfig, open_plain_store
-from store.errors import StoreError
+from store.errors import Certainty, StoreError
 from store.maintenance.service import StoreService
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from cluster.state.broker_state import BrokerState
     from cluster.state.commands import Command
     from cluster.state.verdicts import Applied
     from store.access.message_store import MessageStore
     from store.fs.ports import Files
-    from store.model.message import Host
+    from store.model.commit_log import PutOutcome
+    from store.model.dispatch_batch import DispatchBatch
+    from store.model.message import Host, Message
 
 ROLE = "STANDALONE"
 
@@ -84,6 +87,18 @@ class StandaloneReplica:
             with suppress(StoreError):
                 plain.close()
             raise
+        effects = RecordEffects(plain.log, local.state)
+        try:
+            effects.load(plain.messages.derived.dispatcher.offset)
+        except BaseException:
+            plain.close()
+            raise
+
+        def dispatched(batch: DispatchBatch) -> None:
+            effects.dispatched(batch)
+            local.save_effects()
+
+        plain.messages.derived.dispatcher.listeners.append(dispatched)
         service = StoreService(
             plain.messages,
             plain.log,
@@ -161,8 +176,26 @@ class StandaloneReplica:
         return (BrokerNode(self._config.broker, self._config.address),)
 
     def serving_puts(self) -> Puts:
-        """Return the service; without a group this node always accepts puts, unless its store has stopped."""
-        return self._service
+        """Return this replica; without a group it always accepts puts, unless its store has stopped."""
+        return self
+
+    def begin_put(self, messages: Sequence[Message]) -> asyncio.Future[PutOutcome]:
+        """Put messages; see `StoreService.begin_put`."""
+        return self._service.begin_put(messages)
+
+    def begin_own_put(self, messages: Sequence[Message]) -> asyncio.Future[PutOutcome]:
+        """Put the broker's own messages; their effects are applied when the future has the outcome APPENDED."""
+        return asyncio.ensure_future(self._applied(self._service.begin_own_put(messages)))
+
+    async def _applied(self, put: asyncio.Future[PutOutcome]) -> PutOutcome:
+        outcome = await put
+        if outcome.certainty is Certainty.APPENDED:
+            await self._service.dispatched_to(self._plain.log.end_offset)
+        return outcome
+
+    async def decide_own_puts(self) -> None:
+        """Wait until everything written so far is durable, and its effects are applied."""
+        await self._service.dispatched_to(self._plain.log.written_offset)
 
     async def wait(self, topic: str, queue_id: int, offset: int, time_limit_s: float, tags: str | None) -> bool:
         """Wait until a read from `offset` on may find a message; return False after `time_limit_s`."""

@@ -28,11 +28,12 @@ from cluster.api.gates.call_audit import CallAudit
 from cluster.api.gates.quota_gate import QuotaGate
 from cluster.api.name_servers.links import GrpcNameServer
 from cluster.api.rights import Scope
-from cluster.broker.core import BrokerCore, BrokerOptions
+from cluster.broker.core import BrokerCore, BrokerOptions, wall_clock_ms
 from cluster.broker.leader_contact import LeaderContact
 from cluster.broker.metrics import BrokerGauges, BrokerMetrics
 from cluster.config.audit_settings import AuditSettings
 from cluster.config.port_tls import ProcessTls
+from cluster.delivery.delay_levels import DelayDelivery
 from cluster.nameserver.registration import Registrar
 from cluster.process.metrics_page import metrics_page
 from cluster.process.serving import GRACE_S, print_ready, process_registry, run_process, wait_end
@@ -92,6 +93,7 @@ class Broker:
         audit: takes records of calls; open until the broker has ended. None: nothing is recorded.
         revoked: returns the certificates of callers that are refused now.
         frames: the frame port of the same services, not started; None: there is none.
+        clock_ms: the wall clock, by which delayed messages are due; milliseconds since 1970.
     """
 
     def __init__(
@@ -109,8 +111,10 @@ class Broker:
         audit: AuditLog | None = None,
         revoked: CurrentRevoked = nothing_revoked,
         frames: FramePort | None = None,
+        clock_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
         self._replica = replica
+        self._clock_ms = clock_ms
         self._audit = audit
         self._frames = frames
         self._address = address
@@ -173,6 +177,10 @@ class Broker:
             if self._first_user is not None:
                 creating = asyncio.create_task(create_first_user(self.core, self._first_user))
                 stack.push_async_callback(end_tasks, [creating])
+            delivery = DelayDelivery(
+                self._replica, self._clock_ms, self._metrics.count_delayed, self._metrics.count_not_delivered
+            )
+            stack.push_async_callback(end_tasks, [asyncio.create_task(delivery.run())])
             services = [self._service.served(), self._access_service.served(), *self._beside]
             overloaded = partial(self._metrics.count_refusal, Reason.OVERLOADED.name)
             server = await start_grpc_server(
@@ -228,6 +236,8 @@ class Broker:
             serving_puts=status.is_serving_puts,
             not_ready_bytes=status.behind_bytes,
             divided_offset=self._replica.divided_offset,
+            feature_level=state.feature_level,
+            unfit_effects=state.unfit_effects_count,
             audit_oldest_record_age_seconds={} if self._audit is None else self._audit.ages_s(),
         )
 

@@ -112,6 +112,11 @@ class BrokerState:
         return self._content.feature_level
 
     @property
+    def effects_offset(self) -> int:
+        """The log offset up to which a standalone broker has applied the effects of records; 0 in a group."""
+        return self._content.effects_offset
+
+    @property
     def is_imported(self) -> bool:
         """Whether the state of the old store was imported (`cluster.replica.state_import`)."""
         return self._content.is_imported
@@ -281,6 +286,10 @@ class BrokerState:
         ahead = {level: offset for level, offset in delays if offset > kept.get(level, -1)}
         kept |= ahead
         return CHANGED if ahead else UNCHANGED
+
+    def effects_applied(self, offset: int) -> None:
+        """Record that the effects of all records before a log offset are applied; only of a standalone broker."""
+        self._content.effects_offset = offset
 
     # ---------------------------------------------------------------------------------------------------- snapshots
 

@@ -12,6 +12,7 @@
 | whether old state was imported | a number: 1 if it was; from version 2 on |
 | access control | `cluster.state.access_state.write_access`; from version 3 on |
 | feature level | a number; from version 4 on |
+| log offset up to which effects are applied | a number; from version 4 on; 0 in a group |
 
 The storage of a snapshot checks that its bytes are unchanged (`dledger.storage.snapshot_file`).
 """
@@ -62,6 +63,8 @@ class Content:
         is_imported: whether the state of the old store was imported.
         access: users, roles, tokens and keys.
         feature_level: of the group (`cluster.state.features`).
+        effects_offset: log offset up to which a standalone broker has applied the effects of records; 0 in a group,
+            where the applied index of the snapshot says so.
     """
 
     topics: dict[str, TopicConfig] = field(default_factory=dict)
@@ -71,6 +74,7 @@ class Content:
     is_imported: bool = False
     access: AccessState = field(default_factory=AccessState)
     feature_level: int = 0
+    effects_offset: int = 0
 
     def frozen(self) -> FrozenContent:
         """Return a copy that later changes do not affect; the (immutable) values are shared."""
@@ -82,6 +86,7 @@ class Content:
             self.is_imported,
             self.access.content(),
             self.feature_level,
+            self.effects_offset,
         )
 
 
@@ -96,6 +101,7 @@ class FrozenContent:
     is_imported: bool
     access: AccessContent
     feature_level: int
+    effects_offset: int
 
 
 def encode_snapshot(content: FrozenContent, offsets: FrozenOffsets) -> Iterator[bytes]:
@@ -137,6 +143,7 @@ def _write(writer: Writer, content: FrozenContent, offsets: FrozenOffsets) -> It
         yield from write_access(writer, content.access)
     if version >= _VERSION:
         writer.number(content.feature_level)
+        writer.number(content.effects_offset)
 
 
 def decode_snapshot_in_pieces(data: bytes) -> Generator[None, None, tuple[Content, CommittedOffsets]]:
@@ -177,5 +184,6 @@ def decode_snapshot_in_pieces(data: bytes) -> Generator[None, None, tuple[Conten
         yield from content.access.loading(reader)
     if version >= _VERSION:
         content.feature_level = reader.number_up_to(FEATURE_LEVEL, "feature level", 1)
+        content.effects_offset = reader.number()
     reader.end()
     return content, offsets

@@ -194,11 +194,13 @@ class PlainCommitLog(PlainLogReader):
 
     # ------------------------------------------------------------------------------------------------- appending
 
-    def append(self, messages: Sequence[Message], queue_offsets: Sequence[int]) -> PendingPut:
+    def append(
+        self, messages: Sequence[Message], queue_offsets: Sequence[int], *, may_carry_effects: bool = False
+    ) -> PendingPut:
         """Append one or more messages, all or none, with the queue offsets that the store has assigned."""
         if self._failure is not None:
             raise self._failure
-        prepared = self._encoder.prepare(messages)
+        prepared = self._encoder.prepare(messages, may_carry_effects=may_carry_effects)
         size = prepared.total_size
         begin = self._make_space(size)
         store_timestamp = max(self._clock(), self._last_store_timestamp)

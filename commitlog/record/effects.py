@@ -10,8 +10,8 @@ record itself says so, and every replica changes its state when it applies the e
 | last property | `__EFFECT`, with the effect as text (`cluster.state.effects`) |
 
 The mark has two bits in two bytes, so that one which changed on a disk hides no effect: the record is read, and its
-checksum is wrong. Brokers alone set the mark, and remove it from what clients send; without it the property has no meaning. RocketMQ reads
-such a record as an ordinary message: it ignores the bit, and has no such property.
+checksum is wrong. Brokers alone set it, and remove it from what clients send; without it the property has no meaning.
+RocketMQ reads such a record as an ordinary message: it ignores the bits, and has no such property.
 """
 
 from __future__ import annotations
@@ -19,11 +19,16 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from commitlog.record.properties import RawProperties
 from commitlog.record.record import SYS_FLAG_POSITION
 from store.model.sys_flag import CARRIES_EFFECT
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from store.model.dispatch_batch import DispatchBatch
     from store.model.message import Message
 
 EFFECT_NAME: Final = "__EFFECT"
@@ -32,6 +37,7 @@ EFFECT_MARK_AT: Final = SYS_FLAG_POSITION
 _HEAD: Final = f"{EFFECT_NAME}\x01".encode()
 _PROPERTY = re.compile(rb"(?:\A|(?<=\x02))__EFFECT\x01[^\x02]*(?:\x02|\Z)")
 _END: Final = b"\x02"
+_MARK: Final = 0x40
 
 
 def with_effect(message: Message, raw: bytes, effect: str) -> Message:
@@ -60,3 +66,20 @@ def effect_of(record: bytes) -> str | None:
     if begin < 0 or record.find(_END, begin) != len(record) - 1:
         return None
     return record[begin + len(_HEAD) : -1].decode("utf-8", "replace")
+
+
+def effects_of(data: memoryview, batch: DispatchBatch) -> Iterator[str | None]:
+    """Yield the effects of dispatched records; None for one with the mark and without an effect.
+
+    Args:
+        data: the bytes of the log from `batch.begin_offset` to `batch.next_offset`.
+        batch: the records.
+    """
+    if not len(batch):
+        return
+    begins = batch.physical_offsets - batch.begin_offset
+    content = np.frombuffer(data, np.uint8)
+    marks = content[begins + EFFECT_MARK_AT] & content[begins + (EFFECT_MARK_AT + 1)] & _MARK
+    for row in np.flatnonzero(marks).tolist():
+        begin = int(begins[row])
+        yield effect_of(bytes(data[begin : begin + int(batch.sizes[row])]))

@@ -46,6 +46,13 @@ def scheduled_tags_code(level: str | None, store_timestamp: int, code: int, leve
 
     RocketMQ treats a record whose DELAY is not a number as corrupt, and stops; here it has no delay.
     """
-    if level is None or not _LEVEL.fullmatch(level) or not 0 < int(level) <= _LEVEL_MAX:
-        return code
-    return delivery_time(store_timestamp, int(level), levels_ms)
+    number = delay_level(level)
+    return delivery_time(store_timestamp, number, levels_ms) if number else code
+
+
+def delay_level(text: str | None) -> int:
+    """Return the delay level in a DELAY property, which may be above the last level; 0: there is none."""
+    if text is None or not _LEVEL.fullmatch(text):
+        return 0
+    level = int(text)
+    return level if 0 < level <= _LEVEL_MAX else 0

@@ -180,7 +180,9 @@ class DLedgerCommitLog:
 
     # ------------------------------------------------------------------------------------------------- appending
 
-    def append(self, messages: Sequence[Message], queue_offsets: Sequence[int]) -> PendingPut:
+    def append(
+        self, messages: Sequence[Message], queue_offsets: Sequence[int], *, may_carry_effects: bool = False
+    ) -> PendingPut:
         """Propose one or more messages, all or none; the returned future resolves when they are committed, or fail.
 
         Raises:
@@ -188,7 +190,9 @@ class DLedgerCommitLog:
         """
         # Timestamps never decrease along the log, whatever the clock of an earlier leader was.
         timestamp = max(self._clock(), self._appended_timestamp, self.last_store_timestamp)
-        records, sizes = self._encoder.encode_each(messages, queue_offsets, timestamp)
+        records, sizes = self._encoder.encode_each(
+            messages, queue_offsets, timestamp, may_carry_effects=may_carry_effects
+        )
         largest = max(sizes)
         if largest > self._entries.max_body_bytes:
             raise IllegalMessage("record", f"at most {self._entries.max_body_bytes} bytes", f"{largest}")

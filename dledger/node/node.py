@@ -381,6 +381,14 @@ class Node:
         """Return the known client addresses of members, by id; only while the node runs."""
         return self._leadership.client_addresses()
 
+    @property
+    def feature_level(self) -> int:
+        """The lowest feature level of all members: the kinds of entries that they know; 0 while one has not greeted.
+
+        A member that was down keeps the level of its last greeting to this process. Only while the node runs.
+        """
+        return self._view.feature_level
+
     def status(self) -> NodeStatus:
         """Return the status of the node; only while it runs."""
         return self._view.status()

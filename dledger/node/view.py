@@ -70,6 +70,11 @@ class NodeView:
         return raft.state.log.term_at(applied_index) == raft.term
 
     @property
+    def feature_level(self) -> int:
+        """The lowest feature level of all members, as they greeted; 0 while one has not greeted."""
+        return min(map(self._transport.feature_level_of, (member.id for member in self._raft.membership.members)))
+
+    @property
     def snapshot(self) -> SnapshotInfo | None:
         """The newest good snapshot of the state machine that the core knows."""
         return self._raft.snapshot

@@ -93,6 +93,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self.is_dialled = dialled is not None
         self.client_address = ""
         self.peer_address = ""
+        self.feature_level = 0
         self.host = ""
         # From the accepted greeting to the end, once: messages are sent and delivered only meanwhile.
         self.is_open = False
@@ -250,6 +251,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self.is_proven = self._handshake.proves_group(hello)
         self._named_group_id = hello.group_id
         self.client_address, self.peer_address = hello.client_address, hello.peer_address
+        self.feature_level = hello.feature_level
         if hello.is_bootstrap:
             self._hand_over()
             return

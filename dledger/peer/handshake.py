@@ -99,6 +99,7 @@ class Handshake:
         self._cluster_digest = config.cluster_digest()
         self._client_address = str(config.client_address)
         self._peer_address = str(config.self_address)
+        self._feature_level = config.feature_level
 
     def hello(self, peer_id: str, *, is_bulk: bool, is_bootstrap: bool = False) -> Hello:
         """Return the greeting for the dialled peer `peer_id`."""
@@ -140,6 +141,7 @@ class Handshake:
             peer_address=self._peer_address,
             is_bootstrap=is_bootstrap,
             origin=b"" if self._origin is None else self._origin.hello_bytes,
+            feature_level=self._feature_level,
         )
         if self._peer_directories is None or not names_group:
             return hello

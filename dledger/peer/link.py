@@ -30,6 +30,7 @@ class PeerLink:
         host: from which a non-member connected; that of `address` otherwise.
         last_message_at: when its last message arrived, in seconds of the event loop's clock.
         client_address: of its LogService; empty until it has sent it.
+        feature_level: of its program, from its last greeting; 0 until it has greeted.
         is_reported_unreachable: it was reported to the listener that messages to it are dropped.
     """
 
@@ -39,6 +40,7 @@ class PeerLink:
         self.host = host or address.host
         self.last_message_at = last_message_at
         self.client_address = ""
+        self.feature_level = 0
         self.is_reported_unreachable = False
         # By `slot_of`: at most one connection of each kind. A replaced one is closed; its end then changes no slot.
         self._slots: list[PeerConnection | None] = [None] * 4

@@ -225,6 +225,13 @@ class PeerTransport:
         link = self._links.get(node_id)
         return link.client_address if link else ""
 
+    def feature_level_of(self, node_id: str) -> int:
+        """Return the feature level of a node's program, also of this one's; 0 until a peer has greeted."""
+        if node_id == self._config.self_id:
+            return self._config.feature_level
+        link = self._links.get(node_id)
+        return link.feature_level if link else 0
+
     def is_connected_to(self, peer: str) -> bool:
         """Return whether both connections that this node dials to `peer` are open."""
         link = self._links.get(peer)
@@ -266,7 +273,7 @@ class PeerTransport:
             connection.close(DLedgerError(f"{peer_id}, which proved that it is of this group, is connected already"))
             return
         link.last_message_at = self._loop.time()
-        link.client_address = connection.client_address
+        link.client_address, link.feature_level = connection.client_address, connection.feature_level
         link.put(connection)
         self._failures.forget(peer_id)
         logger.info("peer_connected peer=%s dialled=%s bulk=%s", peer_id, connection.is_dialled, connection.is_bulk)

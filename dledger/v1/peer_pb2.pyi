@@ -130,6 +130,7 @@ class Hello(_message.Message):
     DIRECTORY_ID_FIELD_NUMBER: _builtins.int
     STARTS_FIELD_NUMBER: _builtins.int
     LIVES_FIELD_NUMBER: _builtins.int
+    FEATURE_LEVEL_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
     group: _builtins.str
     self_id: _builtins.str
@@ -161,6 +162,8 @@ class Hello(_message.Message):
     sent with group_id.
     """
     starts: _builtins.int
+    feature_level: _builtins.int
+    """The kinds of entries that the sender's program knows, as a level; older programs send none."""
     @_builtins.property
     def lives(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
@@ -182,10 +185,11 @@ class Hello(_message.Message):
         directory_id: _builtins.int = ...,
         starts: _builtins.int = ...,
         lives: _abc.Iterable[_builtins.int] | None = ...,
+        feature_level: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_address", b"client_address", "cluster_digest", b"cluster_digest", "code", b"code", "directory_id", b"directory_id", "group", b"group", "group_id", b"group_id", "is_bootstrap", b"is_bootstrap", "is_bulk", b"is_bulk", "lives", b"lives", "message", b"message", "origin", b"origin", "peer_address", b"peer_address", "peer_id", b"peer_id", "protocol_version", b"protocol_version", "self_id", b"self_id", "starts", b"starts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_address", b"client_address", "cluster_digest", b"cluster_digest", "code", b"code", "directory_id", b"directory_id", "feature_level", b"feature_level", "group", b"group", "group_id", b"group_id", "is_bootstrap", b"is_bootstrap", "is_bulk", b"is_bulk", "lives", b"lives", "message", b"message", "origin", b"origin", "peer_address", b"peer_address", "peer_id", b"peer_id", "protocol_version", b"protocol_version", "self_id", b"self_id", "starts", b"starts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

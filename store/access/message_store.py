@@ -122,16 +122,33 @@ class MessageStore:
             IllegalMessage: nothing was put; the error has the number of the message and the reason.
             StorageFailed: the messages may have been put; the store has stopped.
         """
-        if self._stop_reason or self._refusal:
-            detail = self._stop_reason or self._refusal
-            return PendingPut(PutOutcome(PutStatus.SERVICE_NOT_AVAILABLE, Certainty.NOT_APPENDED, (), detail))
+        refused = self._refused_put()
+        if refused is not None:
+            return refused
         _check_put(messages)
         return self._append(messages) if self._dedupe is None else self._dedupe.put(messages, self._append)
 
-    def _append(self, messages: Sequence[Message]) -> PendingPut:
+    def put_own(self, messages: Sequence[Message]) -> PendingPut:
+        """Put the broker's own messages as `put_many` does, with the effects that they carry, and although they repeat.
+
+        A copy of a message has the key of the original; if the dedupe window removed it, its effect would be missing.
+        """
+        refused = self._refused_put()
+        if refused is not None:
+            return refused
+        _check_put(messages)
+        return self._append(messages, may_carry_effects=True)
+
+    def _refused_put(self) -> PendingPut | None:
+        detail = self._stop_reason or self._refusal
+        if not detail:
+            return None
+        return PendingPut(PutOutcome(PutStatus.SERVICE_NOT_AVAILABLE, Certainty.NOT_APPENDED, (), detail))
+
+    def _append(self, messages: Sequence[Message], *, may_carry_effects: bool = False) -> PendingPut:
         offsets = self._offsets.take(messages)
         try:
-            pending = self._log.append(messages, offsets)
+            pending = self._log.append(messages, offsets, may_carry_effects=may_carry_effects)
         except IllegalMessage:
             self._offsets.take_back(messages, offsets)
             raise

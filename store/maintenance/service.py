@@ -142,13 +142,22 @@ class StoreService:
             store.errors.IllegalMessage: nothing was put.
             store.errors.StorageFailed: the messages may have been put; the store has stopped.
         """
+        return self._begin(messages, self.store.put_many)
+
+    def begin_own_put(self, messages: Sequence[Message]) -> asyncio.Future[PutOutcome]:
+        """Put the broker's own messages, as `MessageStore.put_own`; otherwise as `begin_put`."""
+        return self._begin(messages, self.store.put_own)
+
+    def _begin(
+        self, messages: Sequence[Message], put: Callable[[Sequence[Message]], PendingPut]
+    ) -> asyncio.Future[PutOutcome]:
         future: asyncio.Future[PutOutcome] = self._loop.create_future()
         if self._pending_count >= self._config.pending_puts_max:
             detail = f"{self._pending_count} puts wait for the disk; retry later"
             future.set_result(PutOutcome(PutStatus.OS_PAGE_CACHE_BUSY, Certainty.NOT_APPENDED, (), detail))
             return future
         try:
-            pending = self.store.put_many(messages)
+            pending = put(messages)
         except StorageFailed as error:
             self.background.fail(error)
             raise

@@ -201,8 +201,15 @@ class CommitLog(Protocol):
         """
         ...
 
-    def append(self, messages: Sequence[Message], queue_offsets: Sequence[int]) -> PendingPut:
+    def append(
+        self, messages: Sequence[Message], queue_offsets: Sequence[int], *, may_carry_effects: bool = False
+    ) -> PendingPut:
         """Append messages in order, all or none, with the queue offsets that the store has assigned.
+
+        Args:
+            messages: to be stored.
+            queue_offsets: of each.
+            may_carry_effects: they are the broker's own: marks of effects are stored. Those of clients are removed.
 
         Raises:
             store.errors.IllegalMessage: nothing was appended; the error has the number of the message and the reason.

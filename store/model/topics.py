@@ -21,6 +21,10 @@ LMQ_PREFIX: Final = "%LMQ%"
 # Represents all topics that a put would create: a broker with that setting registers it.
 AUTO_CREATE_TOPIC: Final = "TBW102"
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+# Properties of a message in a topic of the broker: where it belongs; and those of messages for a time.
+REAL_TOPIC: Final = "REAL_TOPIC"
+REAL_QUEUE_ID: Final = "REAL_QID"
+TIMER_PREFIX: Final = "TIMER_"
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"

@@ -84,7 +84,7 @@ class EntryCodec(EntryChecks, Protocol):
 
     @property
     def effect_at(self) -> int:
-        """Offset of two body bytes; clients' entries with bit 0x40 in both are passed to a state machine, too. -1: none."""
+        """Offset of two body bytes, -1: none. A state machine also receives clients' entries with bit 0x40 in both."""
         ...
 
     def no_op(self) -> SystemEntry:

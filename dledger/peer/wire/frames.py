@@ -89,6 +89,7 @@ class Hello:
         origin: the store that the sender's log continues (`dledger.peer.origin`).
         group_id: of the sender's group; 0 if it is withheld, or not known yet.
         directory_id, starts, lives: of the sender's directory (`dledger.storage.identity`); sent with `group_id`.
+        feature_level: `NodeConfig.feature_level` of the sender; 0 from older programs.
     """
 
     group: str
@@ -107,6 +108,7 @@ class Hello:
     directory_id: int = 0
     starts: int = 0
     lives: tuple[int, ...] = ()
+    feature_level: int = 0
 
 
 def encode_hello(hello: Hello) -> bytes:
@@ -130,6 +132,7 @@ def encode_hello(hello: Hello) -> bytes:
                 directory_id=hello.directory_id,
                 starts=hello.starts,
                 lives=hello.lives,
+                feature_level=hello.feature_level,
             )
         ),
         payload_size=0,
@@ -182,6 +185,7 @@ def decode_hello(control: bytes, payload: bytes) -> Hello:
         directory_id=hello.directory_id,
         starts=hello.starts,
         lives=tuple(hello.lives),
+        feature_level=hello.feature_level,
     )
 
 

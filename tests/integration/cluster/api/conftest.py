@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from cluster.broker.core import BrokerOptions
+from cluster.broker.core import BrokerOptions, wall_clock_ms
 from cluster.local.node import choose_ports
 from cluster.replica.standalone import StandaloneConfig, StandaloneReplica
 from cluster.server.broker import Broker
@@ -48,6 +48,8 @@ class Shop:
         self.replica_kind = StandaloneReplica
         self.first_user: Any = None
         self.audit: Any = None
+        # Added to the clock by which delayed messages are due.
+        self.clock_ahead_ms = 0
 
     @asynccontextmanager
     async def open(self, **options: Any) -> AsyncIterator[Any]:
@@ -77,6 +79,7 @@ class Shop:
                     first_user=self.first_user,
                     audit=self.audit,
                     frames=self.frames,
+                    clock_ms=lambda: wall_clock_ms() + self.clock_ahead_ms,
                 ) as broker,
                 grpc.aio.insecure_channel(str(address)) as channel,
             ):

@@ -52,9 +52,10 @@ def test_property_that_only_ends_with_the_name_is_kept():
 @pytest.mark.parametrize("sys_flag", [CARRIES_EFFECT, 0x4000_0000, 0x0040_0000, CARRIES_EFFECT | 0x1])
 def test_mark_in_what_a_client_sends_is_removed(sys_flag):
     message = Message("T", b"x", 0, RawProperties(b"__EFFECT\x01d:1:5\x02"), sys_flag=sys_flag)
+    numbers = dict.fromkeys(("queue_ids", "flags", "born_timestamps", "reconsume_times"), 0)
     columns = MessageColumns(
         *("T", [b"x"], [b"__EFFECT\x01d:1:5\x02"], RawProperties),
-        **dict.fromkeys(("queue_ids", "flags", "born_timestamps", "reconsume_times"), 0),
+        **numbers,
         sys_flags=sys_flag,
         born_host=LOOPBACK,
         unique_keys=[b""],

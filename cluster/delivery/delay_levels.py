@@ -1,0 +1,243 @@
+"""Delivers delayed messages: copies those that are due from the queues of the delay levels to their topics.
+
+One task on each node; only the leader's works, and one put of it is pending at a time. The queues and the offset of
+each level are all that it needs, and both are derived from the log:
+
+1. choose the units that are due, from the level's offset on (`cluster.delivery.due`);
+2. put their copies, each of which moves the offset of its level on when it is applied (`cluster.state.effects`);
+3. where units cannot be delivered after the last copy, pass over them by a command.
+
+So a copy and the progress of its level are one entry: no change of leader can separate them. While the outcome of a put
+is not known nothing is chosen: a later entry is committed first, after which it is in the state, or certainly never
+will be. The task sleeps until the next unit is due, dispatch reports new ones, or the status of the node changes.
+
+Source: RocketMQ `ScheduleMessageService`, which notes the offsets in a file every ten seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, cast
+
+from cluster.delivery.copies import Obstacle, delayed_copy
+from cluster.delivery.due import due_of
+from cluster.protocol.errors import RequestFailed, reason_of_put
+from cluster.state.commands import SetDelayOffsets
+from cluster.state.features import WITH_EFFECTS
+from dledger.errors import DLedgerError
+from store.errors import Certainty, IllegalMessage, StoreError
+from store.model.message import QueueKey
+from store.model.topics import DELAY_LEVELS_MS, SCHEDULE_TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from cluster.replica.port import Replica
+    from commitlog.record.record import Record
+    from store.model.dispatch_batch import DispatchBatch
+    from store.model.message import Message
+    from store.queues.consume_queue import ConsumeQueue
+
+# Copies of one put, which are read and encoded in one iteration of the loop; and the bytes of their records.
+BATCH_MAX: Final = 256
+_BATCH_BYTES_MAX: Final = 1 << 20
+# Units that are looked at together for what is due.
+_LOOK_MAX: Final = 4_096
+# After a failure: its cause may persist, for example a full disk.
+_PAUSE_S: Final = 0.1
+# The longest sleep while a unit waits: the wall clock may be set meanwhile.
+_SLEEP_MAX_S: Final = 1.0
+_MS_PER_S: Final = 1_000
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Chosen:
+    """What is due.
+
+    Attributes:
+        copies: to be put, in the order of each level.
+        places: level and unit of each.
+        lateness_ms: of each.
+        passed: the offset after the last unit, for each level whose last units cannot be delivered.
+        next_ms: when the next unit is due; None: none waits.
+    """
+
+    copies: list[Message] = field(default_factory=list)
+    places: list[tuple[int, int]] = field(default_factory=list)
+    lateness_ms: list[int] = field(default_factory=list)
+    passed: dict[int, int] = field(default_factory=dict)
+    next_ms: int | None = None
+
+    def is_next(self, time_ms: int | None) -> None:
+        """Record when the next unit of a level is due."""
+        if time_ms is not None and (self.next_ms is None or time_ms < self.next_ms):
+            self.next_ms = time_ms
+
+
+class DelayDelivery:
+    """The delivery on one node. Must be created inside the running loop.
+
+    Args:
+        replica: the node's.
+        clock_ms: the wall clock, milliseconds since 1970.
+        on_delivered: called with the lateness of each delivered message in milliseconds.
+        on_obstacle: called with the reason for each message that could not be delivered.
+    """
+
+    def __init__(
+        self,
+        replica: Replica,
+        clock_ms: Callable[[], int],
+        on_delivered: Callable[[list[int]], None],
+        on_obstacle: Callable[[Obstacle], None],
+    ) -> None:
+        self._replica = replica
+        self._clock_ms = clock_ms
+        self._on_delivered = on_delivered
+        self._on_obstacle = on_obstacle
+        self._woken = asyncio.Event()
+        # A put of this process may still become an entry of the log.
+        self._is_undecided = False
+        # The level that is chosen first; it moves on, so that no level waits for another one with many messages.
+        self._first_level = 0
+        # 1 after a batch was refused: the message that cannot be stored is found by itself.
+        self._batch_max = BATCH_MAX
+        replica.when_status_changes(self._woken.set)
+        replica.store.derived.dispatcher.listeners.append(self._dispatched)
+
+    def _dispatched(self, batch: DispatchBatch) -> None:
+        if any(key.topic == SCHEDULE_TOPIC for key in batch.queues):
+            self._woken.set()
+
+    async def run(self) -> None:
+        """Deliver until cancelled."""
+        while True:
+            self._woken.clear()
+            try:
+                sleep_s = await self._deliver_due()
+            except (RequestFailed, StoreError, DLedgerError) as error:
+                logger.warning("delivery_interrupted error=%r", str(error))
+                await asyncio.sleep(_PAUSE_S)
+                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(sleep_s):
+                    await self._woken.wait()
+
+    async def _deliver_due(self) -> float | None:
+        """Deliver all that is due; return the seconds until the next unit is; None: none waits, or this node may not.
+
+        Raises:
+            RequestFailed, StoreError, DLedgerError: it continues later.
+        """
+        replica = self._replica
+        while replica.status().is_serving_puts and replica.state.feature_level >= WITH_EFFECTS:
+            if self._is_undecided:
+                await replica.serving_puts().decide_own_puts()
+                self._is_undecided = False
+                continue
+            chosen = self._choose()
+            if chosen.copies and not await self._put(chosen):
+                continue
+            if chosen.passed:
+                await replica.change(SetDelayOffsets(tuple(sorted(chosen.passed.items()))))
+            if not chosen.copies and not chosen.passed:
+                return self._sleep_s(chosen.next_ms)
+        return None
+
+    def _sleep_s(self, next_ms: int | None) -> float | None:
+        if next_ms is None:
+            return None
+        return min(max(next_ms - self._now_ms(), 1) / _MS_PER_S, _SLEEP_MAX_S)
+
+    def _now_ms(self) -> int:
+        """Return the time, which is never before that of a stored message."""
+        return max(self._clock_ms(), self._replica.store.log.last_store_timestamp)
+
+    # ------------------------------------------------------------------------------------------------------ choosing
+
+    def _choose(self) -> _Chosen:
+        chosen, now_ms, count = _Chosen(), self._now_ms(), len(DELAY_LEVELS_MS)
+        queues = self._replica.store.derived.queues
+        for step in range(count):
+            level = (self._first_level + step) % count + 1
+            queue = queues.get(QueueKey(SCHEDULE_TOPIC, level - 1))
+            if queue is not None and len(chosen.copies) < self._batch_max:
+                self._choose_of(level, queue, now_ms, chosen)
+        self._first_level = (self._first_level + 1) % count
+        return chosen
+
+    def _choose_of(self, level: int, queue: ConsumeQueue, now_ms: int, chosen: _Chosen) -> None:
+        """Choose the due units of one level."""
+        offset = max(self._replica.state.delay_offsets.get(level, 0), queue.min_offset)
+        times_ms = queue.units(offset, _LOOK_MAX).tags_codes
+        due = due_of(times_ms, now_ms, DELAY_LEVELS_MS[level - 1])
+        chosen.is_next(due.next_ms)
+        if not due.units_count:
+            return
+        count_max = min(due.units_count, self._batch_max - len(chosen.copies))
+        found = self._replica.store.get(SCHEDULE_TOPIC, level - 1, offset, count_max, _BATCH_BYTES_MAX)
+        end, next_unit, topics = (
+            min(found.next_begin_offset, offset + due.units_count),
+            offset,
+            self._replica.state.topics,
+        )
+        for record in cast("Sequence[Record]", found.messages):
+            unit = record.queue_offset
+            if unit >= end:
+                break
+            self._are_unreadable(level, next_unit, unit)
+            copy = delayed_copy(record, level, unit, topics)
+            if isinstance(copy, Obstacle):
+                self._is_not_delivered(level, unit, copy)
+                chosen.passed[level] = unit + 1
+            else:
+                chosen.passed.pop(level, None)
+                chosen.copies.append(copy)
+                chosen.places.append((level, unit))
+                chosen.lateness_ms.append(max(now_ms - int(times_ms[unit - offset]), 0))
+            next_unit = unit + 1
+        if next_unit < end:
+            self._are_unreadable(level, next_unit, end)
+            chosen.passed[level] = end
+
+    def _are_unreadable(self, level: int, begin: int, end: int) -> None:
+        """Report units whose records cannot be read, or are deleted."""
+        for unit in range(begin, end):
+            self._is_not_delivered(level, unit, Obstacle.UNREADABLE)
+
+    def _is_not_delivered(self, level: int, unit: int, obstacle: Obstacle) -> None:
+        logger.error("delayed_message_not_delivered level=%d unit=%d reason=%s", level, unit, obstacle.value)
+        self._on_obstacle(obstacle)
+
+    # ------------------------------------------------------------------------------------------------------- putting
+
+    async def _put(self, chosen: _Chosen) -> bool:
+        """Put the copies; return False if one of them cannot be stored: it will be found by itself, and passed over.
+
+        Raises:
+            RequestFailed, StoreError: they are not put, or it is not known.
+        """
+        # Also if this task is cancelled, or the put raises.
+        self._is_undecided = True
+        try:
+            put = self._replica.serving_puts().begin_own_put(chosen.copies)
+        except IllegalMessage:
+            self._is_undecided = False
+            if len(chosen.copies) == 1:
+                (level, unit) = chosen.places[0]
+                self._is_not_delivered(level, unit, Obstacle.ILLEGAL)
+                await self._replica.change(SetDelayOffsets(((level, unit + 1),)))
+            self._batch_max = 1
+            return False
+        outcome = await put
+        self._is_undecided = outcome.certainty is Certainty.UNKNOWN
+        if outcome.certainty is not Certainty.APPENDED:
+            raise RequestFailed(reason_of_put(outcome.status), outcome.detail, certainty=outcome.certainty)
+        self._batch_max = BATCH_MAX
+        self._on_delivered(chosen.lateness_ms)
+        return True
