@@ -105,8 +105,6 @@ class NodeConfig:
             0.05 above it (at most 0.95) appends are refused.
         enable_disk_force_clean: False: files younger than `file_reserved_hours` are never deleted.
         raft: timings and limits of the consensus core.
-        feature_level: the kinds of entries that the state machine's program knows, as a level; the other members learn
-            it (`Node.feature_level`).
     """
 
     group: str
@@ -132,7 +130,6 @@ class NodeConfig:
     disk_space_ratio_to_force_clean: float = 0.85
     enable_disk_force_clean: bool = True
     raft: RaftConfig = field(default_factory=RaftConfig)
-    feature_level: int = 0
 
     @property
     def self_address(self) -> Address:

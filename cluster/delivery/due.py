@@ -29,7 +29,7 @@ class Due(NamedTuple):
 
 
 def due_of(times_ms: Int64s, now_ms: int, delay_ms: int) -> Due:
-    """Return what is due.
+    """Return the due part of a queue.
 
     Args:
         times_ms: delivery times of consecutive units.

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cluster.replica.replicated_state import ReplicatedState
@@ -122,7 +122,7 @@ def open_replica(
         return int(clocks().wall_s * _MS_PER_S)
 
     path, places, state = config.path, config.places, BrokerState(system_body)
-    origin = load_origin(files, places)
+    origin, codec = load_origin(files, places), MessageEntryCodec(now_ms, config.log.store_host)
 
     def queue_ends() -> QueueEnds:
         return messages.derived.queue_ends()
@@ -132,7 +132,6 @@ def open_replica(
         return min(messages.derived.durable_offset, machine.retention_offset(node.snapshot))
 
     machine = ReplicatedState(state, queue_ends=queue_ends, applied_index=lambda: node.applied_index)
-    codec = MessageEntryCodec(now_ms, config.log.store_host)
     with ExitStack() as on_failure:
         root = StoreRoot.open(files, path, os.getpid())
         on_failure.callback(root.close, is_clean=False)
@@ -141,7 +140,7 @@ def open_replica(
         divided = divide_log(watched, places, codec, last_exit_of(watched, root))
         base = _open_base_log(watched, places, divided.divide, on_failure)
         node = Node(
-            replace(config.node, feature_level=FEATURE_LEVEL),
+            config.node,
             metrics,
             node_files,
             codec=codec,
@@ -150,6 +149,7 @@ def open_replica(
             keep_from=lambda: log.retention_floor(retention.archive.lowered(needed_from(), log.begin_offset)),
             trace=trace,
             peer_security=config.peer_security,
+            feature_level=FEATURE_LEVEL,
         )
         entries = node.open()
         on_failure.callback(node.abandon)

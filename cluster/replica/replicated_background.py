@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from store.model.config import MessageStoreConfig
 
 
-_LEVELS_MS: Final = 1_000
+_LEVELS_INTERVAL_S: Final = 1
 
 
 class ReplicatedLogTasks:
@@ -66,7 +66,11 @@ class ReplicatedLogTasks:
                 self._bring_snapshot_forward,
                 is_due_at_start=True,
             ),
-            PeriodicJob("comparing the feature levels of the members", _LEVELS_MS, lambda _now_ms: self._on_check()),
+            PeriodicJob(
+                "comparing the feature levels of the members",
+                _LEVELS_INTERVAL_S * 1_000,
+                lambda _now_ms: self._on_check(),
+            ),
         )
         # If the store fails, the node must stop, too: it must not acknowledge messages that cannot be read here.
         tasks = LogTasks(jobs, self._prepare, self._dispatched, self._is_dispatch_urgent, node.fail)

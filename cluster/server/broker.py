@@ -113,13 +113,9 @@ class Broker:
         frames: FramePort | None = None,
         clock_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
-        self._replica = replica
-        self._clock_ms = clock_ms
-        self._audit = audit
-        self._frames = frames
-        self._address = address
-        self._beside = beside
-        self._security = security
+        self._replica, self._clock_ms = replica, clock_ms
+        self._audit, self._frames = audit, frames
+        self._address, self._beside, self._security = address, beside, security
         self._metrics = BrokerMetrics(registry, options.broker, options.self_id)
         replica.when_flushed(self._metrics.flush_latency_s.observe)
         self.core = BrokerCore(replica, options, self._metrics)

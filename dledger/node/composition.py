@@ -66,6 +66,7 @@ class NodeSetup:
     trace: Trace | None
     host: NodeHost
     peer_security: PeerSecurity
+    feature_level: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +112,7 @@ def compose(setup: NodeSetup, opened: NodeFiles, waiters: Waiters) -> NodeParts:
     config, metrics, host, store, now_s = setup.config, setup.metrics, setup.host, opened.store, setup.host.now_s
     worker = host.new_worker(f"storage-{config.self_id}")
     event_batches = EventBatches(metrics, waiters, store, now_s=now_s)
-    transport = PeerTransport(
-        config, event_batches, setup.origin, opened.peer_directories, random=host.random, security=setup.peer_security
-    )
+    transport = _transport_of(setup, opened, event_batches)
     group = NodeGroup(
         config,
         peers=transport,
@@ -161,6 +160,15 @@ def compose(setup: NodeSetup, opened: NodeFiles, waiters: Waiters) -> NodeParts:
         view=view,
         worker=worker,
         jobs=_jobs_of(config, driver, retention, Checkpoints(store, raft, worker, on_failed=event_batches.on_failed)),
+    )
+
+
+def _transport_of(setup: NodeSetup, opened: NodeFiles, event_batches: EventBatches) -> PeerTransport:
+    return PeerTransport(
+        *(setup.config, event_batches, setup.origin, opened.peer_directories),
+        random=setup.host.random,
+        security=setup.peer_security,
+        feature_level=setup.feature_level,
     )
 
 

@@ -69,6 +69,8 @@ class Node:
         trace: receives a line of JSON for every event of the core (`dledger.driver.trace`).
         host: clocks, random numbers and threads; a simulation passes its own.
         peer_security: how connections with other nodes are secured.
+        feature_level: the kinds of entries that the program of the state machine knows, as a level; all members learn
+            it, so that a leader appends newer kinds only when every member knows them.
 
     Attributes:
         config, metrics: the arguments.
@@ -93,6 +95,7 @@ class Node:
         trace: Trace | None = None,
         host: NodeHost | None = None,
         peer_security: PeerSecurity = PLAIN_PEERS,
+        feature_level: int = 0,
     ) -> None:
         check_frame_sizes(config.raft)
         self.config = config
@@ -108,6 +111,7 @@ class Node:
             trace,
             host or NodeHost(),
             peer_security,
+            feature_level,
         )
         # Set from `open` or `start` to `stop` or `abandon`.
         self._opened: NodeFiles | None = None

@@ -80,6 +80,7 @@ class Handshake:
             connections are accepted.
         peer_directories: this node's group and directory, and those of its peers; None: none is sent or compared.
         security: how connections are secured.
+        feature_level: of this node's program; see `dledger.node.node.Node`.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class Handshake:
         origin: Origin | None,
         peer_directories: PeerDirectories | None = None,
         security: PeerSecurity = PLAIN_PEERS,
+        feature_level: int = 0,
     ) -> None:
         self.security = security
         self._peer_directories = peer_directories
@@ -99,7 +101,7 @@ class Handshake:
         self._cluster_digest = config.cluster_digest()
         self._client_address = str(config.client_address)
         self._peer_address = str(config.self_address)
-        self._feature_level = config.feature_level
+        self._feature_level = feature_level
 
     def hello(self, peer_id: str, *, is_bulk: bool, is_bootstrap: bool = False) -> Hello:
         """Return the greeting for the dialled peer `peer_id`."""

@@ -99,6 +99,7 @@ class PeerTransport:
         random: seeds the jitter of dialers.
         peer_directories: this node's group and directory, and those of its peers; None: none is sent or compared.
         security: how connections are secured.
+        feature_level: of this node's program; see `dledger.node.node.Node`.
 
     Attributes:
         dropped_messages_count: messages that were not sent because their peer was not connected, or read too slowly.
@@ -113,12 +114,14 @@ class PeerTransport:
         *,
         random: Random,
         security: PeerSecurity = PLAIN_PEERS,
+        feature_level: int = 0,
     ) -> None:
         self.dropped_messages_count = 0
         self._config = config
         self._listener = listener
         self._security = security
-        self._handshake = Handshake(config, self._has_place_for, origin, peer_directories, security)
+        self._feature_level = feature_level
+        self._handshake = Handshake(config, self._has_place_for, origin, peer_directories, security, feature_level)
         self._origin = origin
         self._random = random
         # A dictionary for its order, like everything that is iterated here: the order of a set differs between
@@ -228,7 +231,7 @@ class PeerTransport:
     def feature_level_of(self, node_id: str) -> int:
         """Return the feature level of a node's program, also of this one's; 0 until a peer has greeted."""
         if node_id == self._config.self_id:
-            return self._config.feature_level
+            return self._feature_level
         link = self._links.get(node_id)
         return link.feature_level if link else 0
 

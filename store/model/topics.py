@@ -62,6 +62,10 @@ DELAY_LEVELS_MS: Final = (
     *(minutes * _MINUTE for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30)),
     *(hours * _HOUR for hours in (1, 2)),
 )
+# The same in the syntax of RocketMQ's `messageDelayLevel`.
+DELAY_LEVEL_NAMES: Final = tuple(
+    ["1s", "5s", "10s", "30s", "1m", "2m", "3m", "4m", "5m", "6m", "7m", "8m", "9m", "10m", "20m", "30m", "1h", "2h"]
+)
 
 
 def is_retry_topic(topic: str) -> bool:

@@ -24,6 +24,8 @@ from cluster.cli.messages.produce_input import (
     parse_headers,
 )
 from dledger.allocator import keep_large_blocks
+from store.model.message import DELAY
+from store.model.topics import DELAY_LEVEL_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -59,6 +61,10 @@ _QueueKey = Annotated[
     str,
     typer.Option("--queue-key", metavar="TEXT", help="Choose the queue by a hash of this text."),
 ]
+_Delay = Annotated[
+    str,
+    typer.Option("--delay", metavar="TIME", help="Deliver each message after this time: 1s, 5s, 10s, 30s, 1m … 2h."),
+]
 _ByKey = Annotated[bool, typer.Option("--by-key", help="Choose the queue of each message by a hash of its keys.")]
 
 
@@ -77,6 +83,7 @@ def produce(
     queue: _Queue = -1,
     queue_key: _QueueKey = "",
     by_key: _ByKey = False,
+    delay: _Delay = "",
 ) -> None:
     r"""Send files or standard input to a topic.
 
@@ -92,6 +99,7 @@ def produce(
         echo 'order 17' | dledger produce orders --tag paid --key o-17
         printf 'o-17:paid\no-18:sent\n' | dledger produce orders -K : --by-key
         dledger produce orders -i jsonl orders.jsonl --header source=import
+        echo 'remind me' | dledger produce reminders --delay 10m
         dledger produce photos -i file *.jpg
         dledger produce access access.log --name-servers 10.0.0.5:9876,10.0.0.6:9876
     """
@@ -102,7 +110,8 @@ def produce(
     keep_large_blocks()
     put_count, begin_s = 0, time.monotonic()
     with targets_of(context, broker, name_servers) as targets:
-        defaults = Defaults(tag, key, parse_headers(headers or ()), queue_key or None, key_separator, by_key)
+        common = parse_headers(headers or ()) | _delay_property(delay)
+        defaults = Defaults(tag, key, common, queue_key or None, key_separator, by_key)
         sending = _Sending(topic, targets.queues(topic, is_write=True), None if queue < 0 else queue)
         try:
             for batch in _batches(files or [], kind, defaults):
@@ -111,6 +120,15 @@ def produce(
             seconds = max(time.monotonic() - begin_s, 1e-9)
             what = "message" if put_count == 1 else "messages"
             notes.print(f"{put_count} {what} put, {put_count / seconds:,.0f}/s", highlight=False)
+
+
+def _delay_property(delay: str) -> dict[str, str]:
+    """Return the property of messages with a delay; none without one."""
+    if not delay:
+        return {}
+    if delay not in DELAY_LEVEL_NAMES:
+        fail(f"--delay: expected one of {' '.join(DELAY_LEVEL_NAMES)}, found {delay!r}", EXIT_USAGE)
+    return {DELAY: str(DELAY_LEVEL_NAMES.index(delay) + 1)}
 
 
 def _batches(files: Sequence[Path], kind: Input, defaults: Defaults) -> Iterator[list[Outgoing]]:

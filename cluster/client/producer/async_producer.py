@@ -86,6 +86,7 @@ class AsyncProducer:
         queue_key: str | None = None,
         queue_id: int | None = None,
         properties: Mapping[str, str] | None = None,
+        delay_level: int = 0,
         deadline_s: float | None = None,
     ) -> MessageAppended:
         """Send one message; return its offsets once it is committed.
@@ -98,13 +99,15 @@ class AsyncProducer:
             queue_key: messages with the same key go to the same queue, in order; None: round robin.
             queue_id: a certain queue, of any broker that has it; overrides `queue_key`.
             properties: further names and values.
+            delay_level: consumers get it after the delay of this level, 1 (1 s) to 18 (2 h); 0: at once. Then the
+                returned offset is that in the queue of the level.
             deadline_s: time limit in seconds, retries included; None: the producer's option.
 
         Raises:
             MessageNotAppended: it was not stored and never will be; send it again once the cause is fixed.
             MessageAppendUnknown: it may have been stored.
         """
-        message = OutgoingMessage(topic, body, tags, keys, properties or {})
+        message = OutgoingMessage(topic, body, tags, keys, properties or {}, delay_level=delay_level)
         places = await self._send((message,), queue_key, queue_id, deadline_s)
         return places[0]
 

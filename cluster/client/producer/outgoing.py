@@ -11,8 +11,8 @@ from cluster.client.producer.body_compression import compressed_body
 from cluster.client.producer.unique_keys import UniqueKeys
 from commitlog.record.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, encode_properties
 from store.errors import IllegalMessage
-from store.model.message import KEYS, NO_PROPERTIES, TAGS, UNIQUE_KEY
-from store.model.topics import check_topic
+from store.model.message import DELAY, KEYS, NO_PROPERTIES, TAGS, UNIQUE_KEY
+from store.model.topics import DELAY_LEVELS_MS, check_topic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,6 +36,8 @@ class OutgoingMessage(NamedTuple):
         properties: further names and values. A UNIQ_KEY among them is kept, so that a message whose outcome was unknown
             can be sent again and deduplicated.
         flag: free for the client's use; 32 bits, signed.
+        delay_level: consumers get it after the delay of this level, 1 (1 s) to 18 (2 h), of
+            `store.model.topics.DELAY_LEVELS_MS`; 0: at once.
     """
 
     topic: str
@@ -44,6 +46,7 @@ class OutgoingMessage(NamedTuple):
     keys: str | Sequence[str] = ()
     properties: Mapping[str, str] = NO_PROPERTIES
     flag: int = 0
+    delay_level: int = 0
 
 
 class OutgoingEncoder:
@@ -81,13 +84,15 @@ class OutgoingEncoder:
         return SendItem(topic, encoded, tuple(unique_keys), deadline, sequence, self._loop.create_future())
 
     def _encode(self, message: OutgoingMessage, new_key: str, now_ms: int) -> tuple[str, Encoded]:
-        _, body, tags, keys, more, flag = message
+        _, body, tags, keys, more, flag, delay_level = message
         if not isinstance(body, bytes):
             raise TypeError(f"expected a body of bytes, found {type(body).__name__}")
         if len(body) > BODY_SIZE_MAX:
             raise IllegalMessage("body", f"at most {BODY_SIZE_MAX} bytes", f"{len(body)}")
         unique_key, properties = new_key, (_NEW_KEY_NAME + new_key + PROPERTY_SEPARATOR).encode()
-        if tags or keys or more:
+        if not 0 <= delay_level <= len(DELAY_LEVELS_MS):
+            raise IllegalMessage("delay_level", f"0 to {len(DELAY_LEVELS_MS)}", str(delay_level))
+        if tags or keys or more or delay_level:
             unique_key = more.get(UNIQUE_KEY) or new_key
             named = {UNIQUE_KEY: unique_key}
             if tags:
@@ -95,6 +100,8 @@ class OutgoingEncoder:
             if keys:
                 named[KEYS] = keys if isinstance(keys, str) else " ".join(keys)
             named |= more
+            if delay_level:
+                named[DELAY] = str(delay_level)
             properties = encode_properties(named)
         sys_flag = 0
         if self._compression is not None and len(body) > self._compress_above_bytes:

@@ -89,7 +89,7 @@ class Hello:
         origin: the store that the sender's log continues (`dledger.peer.origin`).
         group_id: of the sender's group; 0 if it is withheld, or not known yet.
         directory_id, starts, lives: of the sender's directory (`dledger.storage.identity`); sent with `group_id`.
-        feature_level: `NodeConfig.feature_level` of the sender; 0 from older programs.
+        feature_level: of the sender's program (`dledger.node.node.Node`); 0 from older programs.
     """
 
     group: str

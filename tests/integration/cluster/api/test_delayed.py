@@ -25,7 +25,7 @@ def delayed(level, *more):
 
 
 async def bodies_of(shop, count, queue_id=0, topic=TOPIC):
-    """Return the bodies of a queue, once it has so many."""
+    """Return the bodies of a queue after it has `count` messages."""
 
     await until(lambda: shop.replica.store.max_offset(topic, queue_id) >= count)
     return list((await shop.get(topic=topic, queue_id=queue_id, max_messages=32)).columns.bodies)

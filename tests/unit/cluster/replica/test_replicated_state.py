@@ -19,7 +19,7 @@ from store.model.queue_ends import QueueEnds
 
 def command(index, name):
     body = encode_command(SetTopic(TopicConfig(name, 4, 4)))
-    return Entry(index, 1, index * 100, 1, 0, 0, 0, body)
+    return Entry(index, 1, index * 100, 1, 4, 0, 0, body)
 
 
 class Machine:

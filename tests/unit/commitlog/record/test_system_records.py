@@ -232,7 +232,7 @@ def test_entries_of_a_channel_are_read_without_the_others(codec, tmp_path):
 
 
 @pytest.mark.parametrize(("first", "last"), [(0, 39), (8, 12)])
-def test_changed_bit_of_channel_or_index_hides_no_command_and_no_effect(codec, first, last):
+def test_changed_bit_of_channel_or_index_hides_no_command(codec, first, last):
     """No checksum covers either, and none is read where a record has no mark; a replica that skips one diverges."""
     disk = SimDisk(Random(7), FaultCounts())
     store = EntryStore.open(SimFiles(disk, Random(7), FaultCounts()), "/n0", EntryStoreConfig(1 << 20, 32 * 64), codec)
