@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.state.broker_state import BrokerState
-from cluster.state.commands import SetFeatureLevel
+from cluster.state.commands import OFFSET_MAX, SetFeatureLevel
 from cluster.state.features import FEATURE_LEVEL
-from cluster.state.rocketmq_config import import_config
+from cluster.state.rocketmq_config import delays_within_queues, import_config
 from cluster.state.verdicts import Applied, CommandVerdict
 from commitlog.conversion.old_config import LOCAL_STATE_DIRECTORY
 from dledger.storage.snapshot_store import SnapshotStore
@@ -26,6 +26,8 @@ from store.errors import Certainty, DiskFull, StoreError
 from store.fs.storage_thread import StorageThread
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cluster.state.commands import Command
     from store.fs.ports import Files
 
@@ -71,7 +73,7 @@ def check_state(files: Files, root: str) -> None:
         import_config(Path(root))
 
 
-def _import(state: BrokerState, root: str) -> None:
+def _import(state: BrokerState, root: str, max_offset: Callable[[str, int], int]) -> None:
     """Import RocketMQ's files, once: from then on only snapshots are read.
 
     Raises:
@@ -81,7 +83,7 @@ def _import(state: BrokerState, root: str) -> None:
     for note in imported.notes:
         logger.warning("imported %s", note)
     for command in imported.commands():
-        state.apply_command(command)
+        state.apply_command(delays_within_queues(command, max_offset))
 
 
 class LocalState:
@@ -109,8 +111,15 @@ class LocalState:
         self._saved_offset = state.effects_offset
 
     @classmethod
-    def open(cls, files: Files, root: str) -> LocalState:
+    def open(
+        cls, files: Files, root: str, max_offset: Callable[[str, int], int] = lambda _topic, _queue_id: OFFSET_MAX
+    ) -> LocalState:
         """Load the newest snapshot in the store `root`, or import RocketMQ's configuration if there is none.
+
+        Args:
+            files: the file system.
+            root: of the store.
+            max_offset: returns the end of a queue.
 
         Raises:
             cluster.state.rocketmq_config.UnreadableConfig: RocketMQ's configuration cannot be imported.
@@ -135,7 +144,7 @@ class LocalState:
             # Saved before the first effect, so that an older program refuses the state instead of missing effects.
             number += 1
         else:
-            _import(state, root)
+            _import(state, root, max_offset)
         state.apply_command(SetFeatureLevel(FEATURE_LEVEL))
         snapshots.save(number, _NO_TERM, b"".join(state.snapshot_save()))
         return cls(state, snapshots, number)

@@ -127,8 +127,7 @@ def open_replica(
     def queue_ends() -> QueueEnds:
         return messages.derived.queue_ends()
 
-    def needed_from() -> int:
-        """Return the offset from which the log is needed, by queues and index or by a peer's state."""
+    def needed_from() -> int:  # by queues and index, or by a peer's state
         return min(messages.derived.durable_offset, machine.retention_offset(node.snapshot))
 
     machine = ReplicatedState(state, queue_ends=queue_ends, applied_index=lambda: node.applied_index)
@@ -158,6 +157,7 @@ def open_replica(
         log.drop_stranded_files()
         messages = MessageStore.open(watched, path, log, config.store, root.last, on_progress)
         on_failure.callback(messages.close)
+        old_state = old_state.completed(log, divided.divide, messages.max_offset)
         retention = StoreRetention(messages, log, watched, path, config.store, clocks, needed_from, _in_steps)
         lifecycle = DerivedLifecycle(messages, root, retention)
         lifecycle.save_checkpoint()

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cluster.replica.local_state import load_state
+from cluster.replica.record_effects import RecordEffects
 from cluster.state.commands import (
     OFFSETS_PER_COMMAND_MAX,
     Command,
@@ -27,7 +28,7 @@ from cluster.state.commands import (
     SetTopic,
 )
 from cluster.state.compact_bytes import Unreadable
-from cluster.state.rocketmq_config import UnreadableConfig, import_config
+from cluster.state.rocketmq_config import UnreadableConfig, delays_within_queues, import_config
 from cluster.state.verdicts import Applied, CommandVerdict
 from dledger.errors import DLedgerError
 from dledger.storage.snapshot_store import SnapshotDamaged
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
     from cluster.state.broker_state import BrokerState
     from store.fs.ports import Files
+    from store.model.commit_log import CommitLog
 
 logger = logging.getLogger(__name__)
 
@@ -57,11 +59,30 @@ class OldState:
         commands: the commands that create the same state in a group.
         notes: notes for the operator, one sentence each.
         error: why it cannot be read; raised only on the node that has to import it.
+        local: the state of a standalone broker, from which the commands are; None: there was none.
     """
 
     commands: tuple[Command, ...] = ()
     notes: tuple[str, ...] = ()
     error: SnapshotDamaged | Unreadable | UnreadableConfig | None = None
+    local: BrokerState | None = None
+
+    def completed(self, log: CommitLog, end_offset: int, max_offset: Callable[[str, int], int]) -> OldState:
+        """Return the state with what the open store says about delay levels.
+
+        Args:
+            log: of the store. A standalone broker that crashed may have copied messages after its last snapshot.
+            end_offset: of the old store in the log.
+            max_offset: returns the end of a queue.
+
+        Raises:
+            cluster.state.compact_bytes.Unreadable: an effect is one of a newer version.
+        """
+        commands = self.commands
+        if self.local is not None:
+            RecordEffects(log, self.local).load(end_offset)
+            commands = tuple(map(_without_overwrite, _commands_of(self.local)))
+        return replace(self, commands=tuple(delays_within_queues(command, max_offset) for command in commands))
 
 
 def find_old_state(files: Files, root: str) -> OldState:
@@ -73,7 +94,7 @@ def find_old_state(files: Files, root: str) -> OldState:
     try:
         local = load_state(files, root)
         if local is not None:
-            return OldState(tuple(map(_without_overwrite, _commands_of(local))))
+            return OldState(tuple(map(_without_overwrite, _commands_of(local))), local=local)
         found = import_config(Path(root))
     except (SnapshotDamaged, Unreadable, UnreadableConfig) as error:
         logger.warning("old_state_unreadable error=%r", str(error))

@@ -34,7 +34,7 @@ from cluster.state.commands import (
 )
 from cluster.state.fastjson import NotJson, parse_fastjson
 from store.errors import IllegalMessage, StoreError
-from store.model.topics import is_storable_topic, is_topic_name
+from store.model.topics import SCHEDULE_TOPIC, is_storable_topic, is_topic_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -269,6 +269,18 @@ def _take_offsets(found: ImportedConfig, top: _Value) -> None:
             row = QueueOffset(topic, _whole(value, queue), offset)
             value.checked(ResetOffsets(group, (row,)))
             found.offsets.setdefault(group, []).append(row)
+
+
+def delays_within_queues(command: Command, max_offset: Callable[[str, int], int]) -> Command:
+    """Return an imported command with no delay offset after the end of its queue.
+
+    RocketMQ writes the file every ten seconds, whatever became of the queues. The level would wait until its queue has
+    as many units, and pass over them (apache/rocketmq#1869).
+    """
+    if not isinstance(command, SetDelayOffsets):
+        return command
+    offsets = ((level, min(offset, max_offset(SCHEDULE_TOPIC, level - 1))) for level, offset in command.offsets)
+    return SetDelayOffsets(tuple(offsets))
 
 
 def _take_delays(found: ImportedConfig, top: _Value) -> None:

@@ -63,8 +63,25 @@ DELAY_LEVELS_MS: Final = (
     *(hours * _HOUR for hours in (1, 2)),
 )
 # The same in the syntax of RocketMQ's `messageDelayLevel`.
-DELAY_LEVEL_NAMES: Final = tuple(
-    ["1s", "5s", "10s", "30s", "1m", "2m", "3m", "4m", "5m", "6m", "7m", "8m", "9m", "10m", "20m", "30m", "1h", "2h"]
+DELAY_LEVEL_NAMES: Final = (
+    "1s",
+    "5s",
+    "10s",
+    "30s",
+    "1m",
+    "2m",
+    "3m",
+    "4m",
+    "5m",
+    "6m",
+    "7m",
+    "8m",
+    "9m",
+    "10m",
+    "20m",
+    "30m",
+    "1h",
+    "2h",
 )
 
 
