@@ -193,6 +193,21 @@ def test_retry_of_a_put_is_recognised_and_delivered_once(shop):
     run(scenario)
 
 
+def test_message_with_the_key_of_another_one_is_delivered_too(shop):
+    """If the dedupe window took the copy for a repeated put, the level would never move on."""
+
+    async def scenario():
+        async with shop.open():
+            key = b"UNIQ_KEY\x01A1\x02"
+            await shop.put(b"at once", properties=[key])
+            await shop.put(b"later", properties=[delayed(1, key)])
+            shop.clock_ahead_ms = 1_500
+            assert await bodies_of(shop, 2) == [b"at once", b"later"]
+            assert shop.replica.state.delay_offsets == {1: 1}
+
+    run(scenario)
+
+
 def test_level_has_precedence_over_a_time_and_is_bounded(shop):
     async def scenario():
         async with shop.open():

@@ -1,0 +1,171 @@
+"""Planted bugs of delayed messages: what loses, repeats, brings forward or blocks a delivery."""
+
+import cluster.delivery.delay_levels
+import cluster.state.broker_state
+import commitlog.record.encoder
+from cluster.delivery.delay_levels import DelayDelivery
+from cluster.delivery.due import Due
+from cluster.replica.feature_level import FeatureLevelRaise
+from cluster.replica.record_effects import RecordEffects
+from cluster.replica.state_import import OldState
+from cluster.state.broker_state import BrokerState
+from cluster.state.verdicts import UNCHANGED
+from dledger.peer.transport import PeerTransport
+from store.access.message_store import MessageStore
+from tests.mutants.mutant import Mutant, Tests
+
+STANDALONE = "tests/integration/cluster/api/test_delayed.py::"
+GROUP = "tests/integration/cluster/delivery/test_delays_of_a_group.py::"
+OLD = "tests/integration/cluster/delivery/test_old_delays.py::"
+EFFECTS = "tests/unit/commitlog/record/test_effects.py::"
+STATE = "tests/unit/cluster/state/test_broker_state.py::"
+UNSTEADY = STANDALONE + "test_each_message_is_delivered_once_whatever_becomes_of_the_puts"
+
+
+def units_are_delivered_before_their_time(patch):
+    found = cluster.delivery.delay_levels.due_of
+    patch.setattr(cluster.delivery.delay_levels, "due_of", lambda times, now, delay: found(times, now + delay, delay))
+
+
+def time_too_far_away_blocks_its_level(patch):
+    def due_of(times_ms, now_ms, _delay_ms):
+        count = sum(1 for _ in iter(lambda it=iter(times_ms.tolist()): next(it, now_ms + 1) <= now_ms, False))
+        return Due(count, int(times_ms[count]) if count < len(times_ms) else None)
+
+    patch.setattr(cluster.delivery.delay_levels, "due_of", due_of)
+
+
+def copy_moves_its_level_to_itself(patch):
+    apply = BrokerState._set_delays
+    patch.setattr(BrokerState, "_set_delays", lambda self, delays: apply(self, [(x, max(u - 1, 0)) for x, u in delays]))
+
+
+def unknown_outcome_counts_as_refused(patch):
+    put = DelayDelivery._put
+
+    async def forgets(self, chosen):
+        try:
+            return await put(self, chosen)
+        finally:
+            self._is_undecided = False
+
+    patch.setattr(DelayDelivery, "_put", forgets)
+
+
+def copy_with_the_key_of_an_earlier_message_is_left_out(patch):
+    patch.setattr(MessageStore, "put_own", MessageStore.put_many)
+
+
+def effects_of_clients_are_applied(patch):
+    patch.setattr(cluster.state.broker_state, "WITH_EFFECTS", 0)
+
+
+def mark_of_a_client_is_stored(patch):
+    patch.setattr(commitlog.record.encoder, "_CLIENT_BITS", commitlog.record.encoder._BROKER_BITS)
+
+
+def level_is_raised_before_the_last_member_knows_it(patch):
+    known = PeerTransport.feature_level_of
+    patch.setattr(PeerTransport, "feature_level_of", lambda self, node_id: known(self, node_id) or 1)
+
+
+def level_is_never_raised(patch):
+    patch.setattr(FeatureLevelRaise, "begin", lambda self: None)
+
+
+def effects_after_the_snapshot_are_forgotten(patch):
+    patch.setattr(RecordEffects, "load", lambda self, end: self._state.effects_applied(end))
+
+
+def old_offset_after_its_queue_is_kept(patch):
+    patch.setattr(OldState, "completed", lambda self, *_: self)
+
+
+def message_that_cannot_be_delivered_blocks_its_level(patch):
+    async def change(_command):
+        return UNCHANGED
+
+    chosen = DelayDelivery._choose
+
+    def choose(self):
+        found = chosen(self)
+        found.passed.clear()
+        return found
+
+    patch.setattr(DelayDelivery, "_choose", choose)
+
+
+MUTANTS = [
+    Mutant(
+        "delayed message is delivered too early",
+        "not before its time",
+        units_are_delivered_before_their_time,
+        Tests(STANDALONE + "test_message_appears_in_its_queue_after_its_delay_and_not_before"),
+    ),
+    Mutant(
+        "delivery time too far away blocks its level",
+        "no message blocks others",
+        time_too_far_away_blocks_its_level,
+        Tests("tests/unit/cluster/delivery/test_due.py::test_time_beyond_the_delay_is_due"),
+    ),
+    Mutant(
+        "copy moves its level to itself",
+        "delivered once",
+        copy_moves_its_level_to_itself,
+        Tests(STATE + "test_copies_of_delayed_messages_move_their_level_on"),
+    ),
+    Mutant(
+        "unknown outcome of a copy counts as refused",
+        "delivered once",
+        unknown_outcome_counts_as_refused,
+        Tests(UNSTEADY),
+    ),
+    Mutant(
+        "copy with the key of an earlier message is left out",
+        "delivered once",
+        copy_with_the_key_of_an_earlier_message_is_left_out,
+        Tests(STANDALONE + "test_message_with_the_key_of_another_one_is_delivered_too"),
+    ),
+    Mutant(
+        "effects that clients stored are applied",
+        "clients have no effects",
+        effects_of_clients_are_applied,
+        Tests(STATE + "test_effects_below_their_feature_level_are_those_of_clients_and_ignored"),
+    ),
+    Mutant(
+        "mark of an effect is stored for a client",
+        "clients have no effects",
+        mark_of_a_client_is_stored,
+        Tests(EFFECTS + "test_mark_in_what_a_client_sends_is_removed"),
+    ),
+    Mutant(
+        "feature level is raised before the last member knows it",
+        "versions work together",
+        level_is_raised_before_the_last_member_knows_it,
+        Tests(GROUP + "test_level_is_raised_only_when_the_last_member_knows_it"),
+    ),
+    Mutant(
+        "feature level is never raised",
+        "versions work together",
+        level_is_never_raised,
+        Tests(GROUP + "test_level_is_raised_only_when_the_last_member_knows_it"),
+    ),
+    Mutant(
+        "effects after the snapshot are forgotten",
+        "delivered once",
+        effects_after_the_snapshot_are_forgotten,
+        Tests(STANDALONE + "test_effects_after_the_last_snapshot_are_read_from_the_log"),
+    ),
+    Mutant(
+        "delay offset after the end of its queue is kept",
+        "no message blocks others",
+        old_offset_after_its_queue_is_kept,
+        Tests(OLD + "test_offset_after_the_end_of_its_queue_does_not_stop_the_level"),
+    ),
+    Mutant(
+        "message that cannot be delivered blocks its level",
+        "no message blocks others",
+        message_that_cannot_be_delivered_blocks_its_level,
+        Tests(STANDALONE + "test_message_of_a_deleted_topic_is_passed_over_and_counted"),
+    ),
+]
