@@ -185,7 +185,9 @@ def _try_rows(
     if not len(begins):
         dtype = ENTRY_FIELDS if has_headers else _FIELDS
         return RecordRows(np.empty(0, dtype), *([begins] * 6)), np.ones(0, np.bool_)
-    is_good: Bools = ends - begins >= RECORD_SIZE_MIN
+    # A damaged place may be anywhere, also before the buffer, where NumPy would count from its end.
+    is_good: Bools = (begins >= (HEADER_SIZE if has_headers else 0)) & (ends <= len(data))
+    is_good &= ends - begins >= RECORD_SIZE_MIN
     if not is_good.all():
         return None, is_good
     if has_headers:

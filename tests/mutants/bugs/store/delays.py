@@ -1,5 +1,7 @@
 """Planted bugs of delayed messages: what loses, repeats, brings forward or blocks a delivery."""
 
+import numpy as np
+
 import cluster.delivery.delay_levels
 import cluster.state.broker_state
 import commitlog.record.encoder
@@ -9,7 +11,6 @@ from cluster.replica.feature_level import FeatureLevelRaise
 from cluster.replica.record_effects import RecordEffects
 from cluster.replica.state_import import OldState
 from cluster.state.broker_state import BrokerState
-from cluster.state.verdicts import UNCHANGED
 from dledger.peer.transport import PeerTransport
 from store.access.message_store import MessageStore
 from tests.mutants.mutant import Mutant, Tests
@@ -29,8 +30,8 @@ def units_are_delivered_before_their_time(patch):
 
 def time_too_far_away_blocks_its_level(patch):
     def due_of(times_ms, now_ms, _delay_ms):
-        count = sum(1 for _ in iter(lambda it=iter(times_ms.tolist()): next(it, now_ms + 1) <= now_ms, False))
-        return Due(count, int(times_ms[count]) if count < len(times_ms) else None)
+        waiting = np.flatnonzero(times_ms > now_ms)
+        return Due(int(waiting[0]), int(times_ms[waiting[0]])) if len(waiting) else Due(len(times_ms), None)
 
     patch.setattr(cluster.delivery.delay_levels, "due_of", due_of)
 
@@ -82,9 +83,6 @@ def old_offset_after_its_queue_is_kept(patch):
 
 
 def message_that_cannot_be_delivered_blocks_its_level(patch):
-    async def change(_command):
-        return UNCHANGED
-
     chosen = DelayDelivery._choose
 
     def choose(self):
@@ -97,75 +95,63 @@ def message_that_cannot_be_delivered_blocks_its_level(patch):
 
 MUTANTS = [
     Mutant(
-        "delayed message is delivered too early",
-        "not before its time",
         units_are_delivered_before_their_time,
+        "not before its time",
         Tests(STANDALONE + "test_message_appears_in_its_queue_after_its_delay_and_not_before"),
     ),
     Mutant(
-        "delivery time too far away blocks its level",
-        "no message blocks others",
         time_too_far_away_blocks_its_level,
+        "no message blocks others",
         Tests("tests/unit/cluster/delivery/test_due.py::test_time_beyond_the_delay_is_due"),
     ),
     Mutant(
-        "copy moves its level to itself",
-        "delivered once",
         copy_moves_its_level_to_itself,
+        "delivered once",
         Tests(STATE + "test_copies_of_delayed_messages_move_their_level_on"),
     ),
     Mutant(
-        "unknown outcome of a copy counts as refused",
-        "delivered once",
         unknown_outcome_counts_as_refused,
+        "delivered once",
         Tests(UNSTEADY),
     ),
     Mutant(
-        "copy with the key of an earlier message is left out",
-        "delivered once",
         copy_with_the_key_of_an_earlier_message_is_left_out,
+        "delivered once",
         Tests(STANDALONE + "test_message_with_the_key_of_another_one_is_delivered_too"),
     ),
     Mutant(
-        "effects that clients stored are applied",
-        "clients have no effects",
         effects_of_clients_are_applied,
+        "clients have no effects",
         Tests(STATE + "test_effects_below_their_feature_level_are_those_of_clients_and_ignored"),
     ),
     Mutant(
-        "mark of an effect is stored for a client",
-        "clients have no effects",
         mark_of_a_client_is_stored,
+        "clients have no effects",
         Tests(EFFECTS + "test_mark_in_what_a_client_sends_is_removed"),
     ),
     Mutant(
-        "feature level is raised before the last member knows it",
-        "versions work together",
         level_is_raised_before_the_last_member_knows_it,
-        Tests(GROUP + "test_level_is_raised_only_when_the_last_member_knows_it"),
-    ),
-    Mutant(
-        "feature level is never raised",
         "versions work together",
-        level_is_never_raised,
         Tests(GROUP + "test_level_is_raised_only_when_the_last_member_knows_it"),
     ),
     Mutant(
-        "effects after the snapshot are forgotten",
-        "delivered once",
+        level_is_never_raised,
+        "versions work together",
+        Tests(GROUP + "test_level_is_raised_only_when_the_last_member_knows_it"),
+    ),
+    Mutant(
         effects_after_the_snapshot_are_forgotten,
+        "delivered once",
         Tests(STANDALONE + "test_effects_after_the_last_snapshot_are_read_from_the_log"),
     ),
     Mutant(
-        "delay offset after the end of its queue is kept",
-        "no message blocks others",
         old_offset_after_its_queue_is_kept,
+        "no message blocks others",
         Tests(OLD + "test_offset_after_the_end_of_its_queue_does_not_stop_the_level"),
     ),
     Mutant(
-        "message that cannot be delivered blocks its level",
-        "no message blocks others",
         message_that_cannot_be_delivered_blocks_its_level,
+        "no message blocks others",
         Tests(STANDALONE + "test_message_of_a_deleted_topic_is_passed_over_and_counted"),
     ),
 ]
