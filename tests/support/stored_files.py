@@ -20,7 +20,9 @@ from commitlog.offline.reader import StoreReader
 from commitlog.offline.rebuild import Layout, Rebuild
 from commitlog.offline.verify import StoreParts, Verification
 from commitlog.record.compression import uncompressed_body
-from commitlog.record.system_records import STATE_CHANNEL, is_system_record, system_body
+from commitlog.record.system_records import MessageEntryCodec, is_system_record, system_body
+from dledger.entries.format.codec import is_applied
+from dledger.entries.format.entry import ENTRY_NORMAL, Entry
 from dledger.storage.snapshot_store import SnapshotStore
 from store.fs.linux.files import OsFiles
 from store.fs.read_only_files import ReadOnlyFiles
@@ -84,20 +86,17 @@ class StoredFiles:
         return dict(found)
 
     def state(self, last_index=None):
-        """Return the broker state after the commands of the log up to an entry (inclusive)."""
-        state = BrokerState(system_body)
-        for index, _, channel, body in self.entries:
-            if channel == STATE_CHANNEL and (last_index is None or index <= last_index):
-                state.apply([_Entry(body)])
+        """Return the broker state after the commands and effects of the log up to an entry (inclusive)."""
+        state, codec = BrokerState(system_body), MessageEntryCodec(lambda: 0)
+        for index, term, channel, body in self.entries:
+            entry = Entry(index, term, 0, ENTRY_NORMAL, channel, 0, 0, body)
+            if is_applied(codec, entry) and (last_index is None or index <= last_index):
+                state.apply([entry])
         return state
 
     def topics(self):
         """Return the topics that commands in the log create."""
         return self.state().topics
-
-
-class _Entry(NamedTuple):
-    body: bytes
 
 
 def check_states(replicas):
