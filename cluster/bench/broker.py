@@ -17,6 +17,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from cluster.bench.cluster import NODE_OPTIONS
+from cluster.bench.delays import delivered_per_second, lateness_p99_ms
 from cluster.bench.group_queues import PATIENT, WRITE_INTERVAL_MS, p99_ratio
 from cluster.bench.store import BenchTarget, Figure
 from cluster.client.consumer.consumer import Consumer
@@ -41,6 +42,8 @@ TARGETS = {
     "batch100x16": BenchTarget("messages/s", 85_000),
     "tail": BenchTarget("ms, p50", 3, is_less_better=True),
     "catch-up": BenchTarget("messages/s", 60_000),
+    "delays": BenchTarget("messages/s", 20_000),
+    "delay-late": BenchTarget("ms, p99", 50, is_less_better=True),
     "put-many": BenchTarget("p99 of 8 queues = 1", 2, is_less_better=True),
     "failover": BenchTarget("s", 1.5, is_less_better=True),
 }
@@ -69,6 +72,7 @@ class BrokerBench:
         flush: "sync" or "async".
         size_bytes: bytes of bodies in the log before a consumer catches up or the leader is killed.
         queues: number of queues of put-many.
+        delayed: number of delayed messages of delays.
     """
 
     folder: Path
@@ -77,6 +81,7 @@ class BrokerBench:
     flush: str
     size_bytes: int
     queues: int
+    delayed: int = 100_000
 
     @property
     def title(self) -> str:
@@ -106,8 +111,8 @@ class BrokerBench:
         with self._own_broker() as cluster, asyncio.Runner(loop_factory=new_event_loop) as runner:
             if part in _CALLERS:
                 return runner.run(self._send(cluster.endpoints, *_CALLERS[part]))
-            if part == "tail":
-                return runner.run(self._tail(cluster.endpoints))
+            if part in ("tail", "delays", "delay-late"):
+                return runner.run(self._deliver(part, cluster))
             count = runner.run(self._fill(cluster.endpoints))
             if part == "catch-up":
                 return runner.run(_catch_up(cluster.endpoints, count))
@@ -163,6 +168,13 @@ class BrokerBench:
 
             await asyncio.gather(*(fill() for _ in range(_FILL_CALLERS)))
         return count
+
+    async def _deliver(self, part: str, cluster: LocalCluster) -> float:
+        if part == "delays":
+            return await delivered_per_second(cluster, self.body_size_bytes, self.delayed)
+        if part == "delay-late":
+            return await lateness_p99_ms(cluster.endpoints, self.body_size_bytes, self.seconds)
+        return await self._tail(cluster.endpoints)
 
     async def _tail(self, endpoints: str) -> float:
         """Return the median latency from the send call of a message to its delivery to a consumer, in ms."""

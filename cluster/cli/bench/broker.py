@@ -20,7 +20,10 @@ from cluster.cli.bench.output import (
 from cluster.cli.common import fail, notes
 from dledger.allocator import keep_large_blocks
 
-_PARTS = ("send1", "send64", "batch100", "batch100x16", "tail", "catch-up", "put-many", "failover")
+_PARTS = (
+    *("send1", "send64", "batch100", "batch100x16", "tail", "catch-up"),
+    *("delays", "delay-late", "put-many", "failover"),
+)
 
 
 def bench_broker(
@@ -44,6 +47,7 @@ def bench_broker(
     json_file: JsonFile = None,
     *,
     queues: Annotated[int, typer.Option("--queues", min=8, metavar="N", help="Queues of put-many.")] = 10_000,
+    delayed: Annotated[int, typer.Option("--delayed", min=200, metavar="N", help="Messages of delays.")] = 100_000,
 ) -> None:
     """Measure a broker of three nodes through its clients.
 
@@ -56,6 +60,9 @@ def bench_broker(
 
     put-many is the 99th percentile latency of puts to --queues in turn, 500 a second, as a multiple of that of 8 queues
     on the same nodes. It is measured for at least 20 seconds, after a warm-up of the same length.
+
+    delays is the rate at which a broker delivers --delayed messages that became due while it was stopped. delay-late
+    is the 99th percentile of the time from when a delayed message is due to its receipt, at 1,000 a second.
 
     Examples:
         dledger bench-broker
@@ -71,7 +78,7 @@ def bench_broker(
     chosen = chosen_parts(parts, _PARTS, "part")
     check_flush(flush)
     keep_large_blocks()
-    plan = BrokerBench(folder, seconds, body_size, flush, size_mib << 20, queues)
+    plan = BrokerBench(folder, seconds, body_size, flush, size_mib << 20, queues, delayed)
     try:
         with notes.status("") as line:
             figures = plan.measure(chosen, runs, line.update)

@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 import cluster.bench.broker
+import cluster.bench.delays
 import cluster.bench.group_queues
 from cluster.bench.broker import TARGETS, BrokerBench
 from cluster.cli.app import app
@@ -24,6 +25,8 @@ def test_every_part_is_measured_and_no_files_are_left(tmp_path, monkeypatch):
         "2",
         "--queues",
         "24",
+        "--delayed",
+        "400",
         "--folder",
         str(tmp_path),
         "--json",
@@ -49,6 +52,10 @@ def test_every_part_is_measured_and_no_files_are_left(tmp_path, monkeypatch):
 
         monkeypatch.setattr(BrokerBench, "_own_broker", shared_broker)
         monkeypatch.setattr(cluster.bench.broker, "_WARM_UP_S", 0.2)
+        monkeypatch.setattr(cluster.bench.delays, "_WARM_UP_S", 1.2)
+        monkeypatch.setattr(cluster.bench.delays, "_BACKLOG_LEVEL", 1)
+        monkeypatch.setattr(cluster.bench.delays, "_BACKLOG_DELAY_S", 1.0)
+        monkeypatch.setattr(cluster.bench.delays, "_POLL_MESSAGES", 50)
         monkeypatch.setattr(cluster.bench.group_queues, "MEASURED_S_MIN", 0.2)
         result = CliRunner().invoke(app, ["bench-broker", *options])
 
