@@ -139,6 +139,7 @@ _ROWS: Final[dict[str, dict[str, AuditedMethod]]] = {
         "ListGroups": _READ,
         "Route": _READ,
         "Status": _READ,
+        "DelayLevels": _READ,
     },
     "cluster.v1.AccessService": {
         "StartLogin": _LOGIN,

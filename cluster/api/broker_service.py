@@ -16,6 +16,7 @@ from urllib.parse import unquote
 import grpc.aio
 
 from cluster.api.answers import answered, refusal
+from cluster.api.delay_calls import DelayCalls
 from cluster.api.group_calls import GroupCalls
 from cluster.api.log_calls import LogCalls
 from cluster.api.put_calls import PutCalls
@@ -61,6 +62,7 @@ class BrokerService(broker_pb2_grpc.BrokerServiceServicer):
         self._reads = ReadCalls(core)
         self._queries = QueryCalls(core)
         self._log = LogCalls(core)
+        self._delays = DelayCalls(core)
         self.groups = GroupCalls(core)
         self.topics = TopicCalls(core, self.groups.members)
 
@@ -188,6 +190,10 @@ class BrokerService(broker_pb2_grpc.BrokerServiceServicer):
         )
         response.frame_address = self._frame_address
         return response
+
+    async def DelayLevels(self, request: pb.DelayLevelsRequest, context: Context) -> pb.DelayLevelsResponse:
+        """Return what waits in the queues of the delay levels."""
+        return await answered(self._core, pb.DelayLevelsResponse, self._delays.levels(request), is_read=True)
 
     async def Status(self, request: pb.BrokerStatusRequest, context: Context) -> pb.BrokerStatusResponse:
         """Return the state of this node's message store."""

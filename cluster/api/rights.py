@@ -270,6 +270,7 @@ _BROKER: Final = {
     "ListGroups": _rights(_list_groups),
     "Route": _rights(_route),
     "Status": _on_cluster(_GET),
+    "DelayLevels": _on_cluster(_GET),
 }
 _NAME_SERVER: Final = {
     "Register": _NODE,

@@ -43,6 +43,7 @@ _PLACES: Final = {
     "export": "cluster.cli.store.messages:export",
     "topic": "cluster.cli.messages.topics:topic_app",
     "group": "cluster.cli.messages.groups:group_app",
+    "delay": "cluster.cli.messages.delays:delay_app",
     "query": "cluster.cli.messages.query:query_app",
     "members": "cluster.cli.nodes.members:members_app",
     "brokers": "cluster.cli.messages.brokers:brokers_app",

@@ -1923,6 +1923,85 @@ class ListGroupsResponse(_message.Message):
 Global___ListGroupsResponse: _TypeAlias = ListGroupsResponse  # noqa: Y015
 
 @_typing.final
+class DelayLevelsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DelayLevelsRequest: _TypeAlias = DelayLevelsRequest  # noqa: Y015
+
+@_typing.final
+class DelayLevelsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ANSWER_FIELD_NUMBER: _builtins.int
+    FEATURE_LEVEL_FIELD_NUMBER: _builtins.int
+    LEVELS_FIELD_NUMBER: _builtins.int
+    feature_level: _builtins.int
+    """Of the group; below 1 delayed messages are refused."""
+    @_builtins.property
+    def answer(self) -> _answer_pb2.Answer: ...
+    @_builtins.property
+    def levels(self) -> _containers.RepeatedCompositeFieldContainer[Global___DelayLevel]:
+        """All levels, in order."""
+
+    def __init__(
+        self,
+        *,
+        answer: _answer_pb2.Answer | None = ...,
+        feature_level: _builtins.int = ...,
+        levels: _abc.Iterable[Global___DelayLevel] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "feature_level", b"feature_level", "levels", b"levels"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DelayLevelsResponse: _TypeAlias = DelayLevelsResponse  # noqa: Y015
+
+@_typing.final
+class DelayLevel(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEVEL_FIELD_NUMBER: _builtins.int
+    DELAY_MS_FIELD_NUMBER: _builtins.int
+    DELIVERED_OFFSET_FIELD_NUMBER: _builtins.int
+    MAX_OFFSET_FIELD_NUMBER: _builtins.int
+    NEXT_DUE_MS_FIELD_NUMBER: _builtins.int
+    level: _builtins.int
+    """From 1."""
+    delay_ms: _builtins.int
+    delivered_offset: _builtins.int
+    """The messages from this offset of the level's queue (level - 1 of SCHEDULE_TOPIC_XXXX) on wait, up to `max_offset`."""
+    max_offset: _builtins.int
+    next_due_ms: _builtins.int
+    """When the next one is due, milliseconds since 1970; -1: none waits."""
+    def __init__(
+        self,
+        *,
+        level: _builtins.int = ...,
+        delay_ms: _builtins.int = ...,
+        delivered_offset: _builtins.int = ...,
+        max_offset: _builtins.int = ...,
+        next_due_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delay_ms", b"delay_ms", "delivered_offset", b"delivered_offset", "level", b"level", "max_offset", b"max_offset", "next_due_ms", b"next_due_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DelayLevel: _TypeAlias = DelayLevel  # noqa: Y015
+
+@_typing.final
 class BrokerStatusRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

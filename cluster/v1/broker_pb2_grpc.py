@@ -160,6 +160,11 @@ class BrokerServiceStub:
                 request_serializer=cluster_dot_v1_dot_broker__pb2.BrokerStatusRequest.SerializeToString,
                 response_deserializer=cluster_dot_v1_dot_broker__pb2.BrokerStatusResponse.FromString,
                 _registered_method=True)
+        self.DelayLevels = channel.unary_unary(
+                '/cluster.v1.BrokerService/DelayLevels',
+                request_serializer=cluster_dot_v1_dot_broker__pb2.DelayLevelsRequest.SerializeToString,
+                response_deserializer=cluster_dot_v1_dot_broker__pb2.DelayLevelsResponse.FromString,
+                _registered_method=True)
 
 
 class BrokerServiceServicer:
@@ -353,6 +358,13 @@ class BrokerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DelayLevels(self, request, context):
+        """What waits in the queues of the delay levels; the leader answers.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_BrokerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -480,6 +492,11 @@ def add_BrokerServiceServicer_to_server(servicer, server):
                     servicer.Status,
                     request_deserializer=cluster_dot_v1_dot_broker__pb2.BrokerStatusRequest.FromString,
                     response_serializer=cluster_dot_v1_dot_broker__pb2.BrokerStatusResponse.SerializeToString,
+            ),
+            'DelayLevels': grpc.unary_unary_rpc_method_handler(
+                    servicer.DelayLevels,
+                    request_deserializer=cluster_dot_v1_dot_broker__pb2.DelayLevelsRequest.FromString,
+                    response_serializer=cluster_dot_v1_dot_broker__pb2.DelayLevelsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1157,6 +1174,33 @@ class BrokerService:
             '/cluster.v1.BrokerService/Status',
             cluster_dot_v1_dot_broker__pb2.BrokerStatusRequest.SerializeToString,
             cluster_dot_v1_dot_broker__pb2.BrokerStatusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DelayLevels(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cluster.v1.BrokerService/DelayLevels',
+            cluster_dot_v1_dot_broker__pb2.DelayLevelsRequest.SerializeToString,
+            cluster_dot_v1_dot_broker__pb2.DelayLevelsResponse.FromString,
             options,
             channel_credentials,
             insecure,

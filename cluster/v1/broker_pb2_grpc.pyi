@@ -118,6 +118,8 @@ class BrokerServiceStub:
     """As NameServer.Route, for this broker alone: for clients with addresses of brokers and no name server."""
     Status: _grpc.UnaryUnaryMultiCallable[_broker_pb2.BrokerStatusRequest, _broker_pb2.BrokerStatusResponse]
     """The state of this node's messages. Served by every node, in every role; for the log: dledger.v1.LogService.Status."""
+    DelayLevels: _grpc.UnaryUnaryMultiCallable[_broker_pb2.DelayLevelsRequest, _broker_pb2.DelayLevelsResponse]
+    """What waits in the queues of the delay levels; the leader answers."""
 
 @_typing.type_check_only
 class BrokerServiceAsyncStub(BrokerServiceStub):
@@ -195,6 +197,8 @@ class BrokerServiceAsyncStub(BrokerServiceStub):
     """As NameServer.Route, for this broker alone: for clients with addresses of brokers and no name server."""
     Status: _aio.UnaryUnaryMultiCallable[_broker_pb2.BrokerStatusRequest, _broker_pb2.BrokerStatusResponse]  # type: ignore[assignment]
     """The state of this node's messages. Served by every node, in every role; for the log: dledger.v1.LogService.Status."""
+    DelayLevels: _aio.UnaryUnaryMultiCallable[_broker_pb2.DelayLevelsRequest, _broker_pb2.DelayLevelsResponse]  # type: ignore[assignment]
+    """What waits in the queues of the delay levels; the leader answers."""
 
 class BrokerServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -419,5 +423,13 @@ class BrokerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_broker_pb2.BrokerStatusResponse, _abc.Awaitable[_broker_pb2.BrokerStatusResponse]]:
         """The state of this node's messages. Served by every node, in every role; for the log: dledger.v1.LogService.Status."""
+
+    @_abc_1.abstractmethod
+    def DelayLevels(
+        self,
+        request: _broker_pb2.DelayLevelsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_broker_pb2.DelayLevelsResponse, _abc.Awaitable[_broker_pb2.DelayLevelsResponse]]:
+        """What waits in the queues of the delay levels; the leader answers."""
 
 def add_BrokerServiceServicer_to_server(servicer: BrokerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -19,7 +19,7 @@ from cluster.v1 import broker_pb2 as pb
 from cluster.v1.broker_pb2_grpc import BrokerServiceStub
 from tests.support.waiting import PATIENCE_S, wait_until
 
-GROUPS_OF_COMMANDS = ("topic", "group", "query")
+GROUPS_OF_COMMANDS = ("topic", "group", "query", "delay")
 # Commands, by name and exit code, that ran as a process already.
 RAN_AS_PROCESSES = set()
 
@@ -117,6 +117,23 @@ def test_messages_are_produced_and_consumed_with_keys_headers_queues_and_templat
     refused = dledger("produce", "files", "-i", "jsonl", text='{"body": "fits"}\nbad\n', code=2)
     assert "standard input, line 2: expected a JSON object" in refused
     assert "1 message put" in refused
+
+
+def test_delayed_messages_are_listed_and_delivered(dledger):
+    dledger("topic", "create", "orders", "--queues", "1")
+    assert dledger("delay", "list", "--json") == ""
+    dledger("produce", "orders", "--delay", "2h", text="much later\n")
+    dledger("produce", "orders", "--delay", "1s", text="soon\n")
+
+    assert dledger("consume", "orders", "--follow", "--limit", "1") == "soon\n"
+
+    first, second = map(json.loads, dledger("delay", "list", "--json").splitlines())
+    assert (first["level"], first["delay"], first["waiting"], first["next_due"], first["delivered"]) == (
+        *(1, "1s", 0, None, 1),
+    )
+    assert (second["level"], second["delay_ms"], second["waiting"], second["delivered"]) == (18, 7_200_000, 1, 0)
+    assert "next due" in dledger("delay", "list")
+    assert "expected one of 1s 5s" in dledger("produce", "orders", "--delay", "3s", text="x\n", code=2)
 
 
 def test_a_group_continues_at_its_offsets_until_it_is_reset(dledger):

@@ -10,6 +10,7 @@ from cluster.delivery import delay_levels
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.replica.standalone import StandaloneReplica
 from cluster.state.commands import DeleteTopic
+from cluster.v1 import broker_pb2 as pb
 from commitlog.record.properties import decode_properties
 from store.errors import Certainty
 from store.model.commit_log import PutOutcome, PutStatus
@@ -106,6 +107,25 @@ def test_effects_after_the_last_snapshot_are_read_from_the_log(shop):
             assert shop.replica.state.delay_offsets == {1: 2}
             await shop.put(b"c")
             assert await bodies_of(shop, 3) == [b"a", b"b", b"c"]
+
+    run(scenario)
+
+
+def test_levels_show_what_waits_and_when_it_is_due(shop):
+    async def scenario():
+        async with shop.open() as stub:
+            await shop.put(b"a", b"b", b"c", properties=[delayed(1), delayed(18), delayed(18)])
+            shop.clock_ahead_ms = 1_500
+            await bodies_of(shop, 1)
+            found = await stub.DelayLevels(pb.DelayLevelsRequest())
+
+            assert (found.answer.code, found.feature_level, len(found.levels)) == (0, 1, 18)
+            stored = shop.replica.store.get(SCHEDULE_TOPIC, 17, 0).messages[0]
+            rows = {each.level: (each.delivered_offset, each.max_offset, each.next_due_ms) for each in found.levels}
+            assert rows.pop(1) == (1, 1, -1)
+            assert rows.pop(18) == (0, 2, stored.store_timestamp + 2 * HOUR_MS)
+            assert set(rows.values()) == {(0, 0, -1)}
+            assert [each.delay_ms for each in found.levels] == list(DELAY_LEVELS_MS)
 
     run(scenario)
 

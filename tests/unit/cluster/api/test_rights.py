@@ -110,6 +110,7 @@ def needs(method: str, request) -> list[str]:
         ("SetGroup", pb.SetGroupRequest(group=pb.Group(name="new")), ["Create on Group:new"]),
         ("DeleteGroup", pb.DeleteGroupRequest(group="g"), ["Delete on Group:g"]),
         ("ListGroups", pb.ListGroupsRequest(), ["List on Cluster:c1"]),
+        ("DelayLevels", pb.DelayLevelsRequest(), ["Get on Cluster:c1"]),
         ("ListGroups", pb.ListGroupsRequest(group="g"), ["Sub or Get or List on Group:g"]),
         (
             "Route",

@@ -1,0 +1,42 @@
+"""DelayLevels: what waits in the queues of the delay levels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cluster.api.answers import DONE
+from cluster.v1 import broker_pb2 as pb
+from store.model.message import QueueKey
+from store.model.topics import DELAY_LEVELS_MS, SCHEDULE_TOPIC
+
+if TYPE_CHECKING:
+    from cluster.broker.core import BrokerCore
+
+
+class DelayCalls:
+    """The calls about delayed messages."""
+
+    def __init__(self, core: BrokerCore) -> None:
+        self._core = core
+
+    async def levels(self, _request: pb.DelayLevelsRequest) -> pb.DelayLevelsResponse:
+        """Return all levels; only the leader's numbers are current.
+
+        Raises:
+            RequestFailed, StoreError, DLedgerError: this node does not lead, or cannot confirm it.
+        """
+        await self._core.check_current()
+        replica = self._core.replica
+        levels = [self._level(number) for number in range(1, len(DELAY_LEVELS_MS) + 1)]
+        return pb.DelayLevelsResponse(answer=DONE, feature_level=replica.state.feature_level, levels=levels)
+
+    def _level(self, number: int) -> pb.DelayLevel:
+        replica = self._core.replica
+        found = pb.DelayLevel(level=number, delay_ms=DELAY_LEVELS_MS[number - 1], next_due_ms=-1)
+        queue = replica.store.derived.queues.get(QueueKey(SCHEDULE_TOPIC, number - 1))
+        if queue is not None:
+            found.delivered_offset = max(replica.state.delay_offsets.get(number, 0), queue.min_offset)
+            found.max_offset = queue.max_offset
+            for _, _, time_ms in queue.unit_tuples(found.delivered_offset, 1):
+                found.next_due_ms = time_ms
+        return found
