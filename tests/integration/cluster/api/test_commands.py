@@ -15,6 +15,8 @@ from cluster import Consumer, Producer
 from cluster.cli.app import app
 from cluster.local.node import choose_ports
 from cluster.protocol.errors import RequestFailed
+from cluster.state.commands import QueueOffset
+from cluster.state.rocketmq_config import import_config
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1.broker_pb2_grpc import BrokerServiceStub
 from tests.support.waiting import PATIENCE_S, wait_until
@@ -134,6 +136,22 @@ def test_delayed_messages_are_listed_and_delivered(dledger):
     assert (second["level"], second["delay_ms"], second["waiting"], second["delivered"]) == (18, 7_200_000, 1, 0)
     assert "next due" in dledger("delay", "list")
     assert "expected one of 1s 5s" in dledger("produce", "orders", "--delay", "3s", text="x\n", code=2)
+
+
+def test_state_is_exported_as_files_of_rocketmq(dledger, tmp_path):
+    dledger("topic", "create", "orders", "--queues", "1")
+    dledger("produce", "orders", text="one\ntwo\n")
+    dledger("consume", "orders", "--group", "billing")
+    dledger("produce", "orders", "--delay", "2h", text="later\n")
+
+    dledger("export-config", str(tmp_path / "config"))
+
+    found = import_config(tmp_path)
+    assert [topic.name for topic in found.topics] == ["orders"]
+    assert [group.name for group in found.groups] == ["billing"]
+    assert found.offsets == {"billing": [QueueOffset("orders", 0, 2)]}
+    assert found.delay_offsets == [(18, 0)]
+    assert "found topics.json" in dledger("export-config", str(tmp_path / "config"), code=2)
 
 
 def test_a_group_continues_at_its_offsets_until_it_is_reset(dledger):
