@@ -192,7 +192,7 @@ class BrokerService(broker_pb2_grpc.BrokerServiceServicer):
         return response
 
     async def DelayLevels(self, request: pb.DelayLevelsRequest, context: Context) -> pb.DelayLevelsResponse:
-        """Return what waits in the queues of the delay levels."""
+        """Return the state of the queues of the delay levels."""
         return await answered(self._core, pb.DelayLevelsResponse, self._delays.levels(request), is_read=True)
 
     async def Status(self, request: pb.BrokerStatusRequest, context: Context) -> pb.BrokerStatusResponse:

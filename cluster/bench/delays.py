@@ -23,6 +23,7 @@ _BACKLOG_LEVEL: Final = 3
 _BACKLOG_DELAY_S: Final = 10.0
 _EVERY_S: Final = 0.001
 _WARM_UP_S: Final = 2.0
+_GRACE_S: Final = 0.5
 _TIME_SIZE: Final = 8
 _BATCH: Final = 200
 _CALLERS: Final = 8
@@ -43,7 +44,9 @@ async def lateness_p99_ms(endpoints: str, body_size_bytes: int, seconds: float) 
                 continue
             measured_from = time.perf_counter() + _WARM_UP_S
             sending = asyncio.create_task(_send_times(producer, padding, measured_from + seconds))
-            while not sending.done():
+            # The last ones are due when the sending has ended.
+            end = measured_from + seconds + _DELAY_NS / 1e9 + _GRACE_S
+            while not sending.done() or time.perf_counter() < end:
                 for message in await consumer.poll(timeout_s=0.1):
                     sent_ns = int.from_bytes(message.body[:_TIME_SIZE], "big")
                     if sent_ns >= measured_from * 1e9:

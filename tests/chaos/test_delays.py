@@ -29,7 +29,7 @@ def group(tmp_path):
 
 
 def delivered_count(group):
-    """Return how many messages are in the queues of the topic, as the leader shows."""
+    """Return the number of messages in the queues of the topic, as the leader shows it."""
     leader, _ = group.leader()
     with grpc.insecure_channel(group.cluster.endpoint_of(leader)) as channel:
         request = pb.OffsetsRequest(topic=TOPIC)

@@ -27,9 +27,9 @@ def export_config(
     broker: Broker = "",
     name_servers: NameServers = "",
 ) -> None:
-    """Write topics, groups, offsets and delay progress as a RocketMQ broker's config folder.
+    """Write a broker's state as the configuration files of RocketMQ.
 
-    For a Java broker that takes over the store: stop the clients, run this command, stop the nodes, and put the files
+    The files have topics, groups, offsets and the progress of delay levels. For a Java broker that takes over the store: stop the clients, run this command, stop the nodes, and put the files
     into the folder `config` of the store. Users, tokens and settings of nodes are not written.
 
     Examples:

@@ -12,7 +12,7 @@ NOW = 1_000_000
 
 
 def due_of(times, delay_ms):
-    """Return what the delivery finds to be due."""
+    """Return the due part of a queue, as the delivery finds it."""
     return delay_levels.due_of(np.array(times, np.int64), NOW, delay_ms)
 
 
