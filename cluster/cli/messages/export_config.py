@@ -27,10 +27,11 @@ def export_config(
     broker: Broker = "",
     name_servers: NameServers = "",
 ) -> None:
-    """Write a broker's state as the configuration files of RocketMQ.
+    """Write a broker's state as files of RocketMQ.
 
-    The files have topics, groups, offsets and the progress of delay levels. For a Java broker that takes over the store: stop the clients, run this command, stop the nodes, and put the files
-    into the folder `config` of the store. Users, tokens and settings of nodes are not written.
+    The files have topics, groups, offsets and the progress of delay levels. For a Java broker that takes over the
+    store: stop the clients, run this command, stop the nodes, and put the files into the folder `config` of the store.
+    Users, tokens and settings of nodes are not written.
 
     Examples:
         dledger export-config /data/store-of-java/config --broker 127.0.0.1:20921
