@@ -164,7 +164,7 @@ class DelayDelivery:
     # ------------------------------------------------------------------------------------------------------ choosing
 
     def _chosen_ahead(self) -> _Chosen | None:
-        """Return what was chosen during the last put, unless it has failed, or another leader has delivered since."""
+        """Return the choice made during the last put; None: that has failed, or another leader has delivered since."""
         chosen, self._ahead = self._ahead, None
         offsets = self._replica.state.delay_offsets
         if chosen is None or not chosen.copies or any(unit < offsets.get(level, 0) for level, unit in chosen.places):

@@ -23,13 +23,11 @@ import numpy as np
 
 from commitlog.record.properties import RawProperties
 from commitlog.record.record import SYS_FLAG_POSITION
-from store.model.sys_flag import CARRIES_EFFECT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from store.model.dispatch_batch import DispatchBatch
-    from store.model.message import Message
 
 EFFECT_NAME: Final = "__EFFECT"
 # Position in a record of the two bytes of the sysFlag that have the mark (`dledger.entries.format.codec.EFFECT_MARK`).
@@ -40,19 +38,13 @@ _END: Final = b"\x02"
 _MARK: Final = 0x40
 
 
-def with_effect(message: Message, raw: bytes, effect: str) -> Message:
-    """Return a message that carries an effect.
+def properties_with_effect(raw: bytes, effect: str) -> RawProperties:
+    """Return the properties of a record that carries an effect; its sysFlag must have `CARRIES_EFFECT`, too.
 
     Args:
-        message: without it.
-        raw: its properties, encoded; an effect among them is that of an earlier record, and is removed.
+        raw: its other properties, encoded; an effect among them is that of an earlier record, and is removed.
         effect: text without 0x01 and 0x02.
     """
-    return message._replace(properties=properties_with_effect(raw, effect), sys_flag=message.sys_flag | CARRIES_EFFECT)
-
-
-def properties_with_effect(raw: bytes, effect: str) -> RawProperties:
-    """Return the properties of a record that carries an effect; arguments as of `with_effect`."""
     kept = without_effect(raw)
     if kept and not kept.endswith(_END):
         kept += _END

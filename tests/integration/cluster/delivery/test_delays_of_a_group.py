@@ -19,6 +19,7 @@ from tests.support.brokers.replicated import configs_in, read_queue, running_gro
 from tests.support.waiting import run, until
 
 pytestmark = pytest.mark.slow
+COUNT = 600
 
 
 def delayed(numbers, level=1):
@@ -77,12 +78,12 @@ def test_each_message_is_delivered_once_while_leaders_change(tmp_path, monkeypat
     async def scenario():
         async with running_group(configs_in(tmp_path)) as group:
             await with_topic(group)
-            for begin in range(0, 300, 100):
+            for begin in range(0, COUNT, 100):
                 await group.put(*delayed(range(begin, begin + 100)))
             async with delivering(group, ahead(group)):
                 progress = 0
                 for _ in range(4):
-                    await until(lambda before=progress: delivered(group) > before)
+                    await until(lambda before=progress: delivered(group) > before or before == COUNT)
                     leader = await group.leader()
                     name = group.name_of(leader)
                     if random.random() < 0.5:
@@ -92,10 +93,10 @@ def test_each_message_is_delivered_once_while_leaders_change(tmp_path, monkeypat
                     else:
                         await leader.node.transfer_leadership(random.choice([n for n in group.open if n != name]))
                     progress = delivered(group)
-                await until(lambda: all(each.state.delay_offsets == {1: 300} for each in group.open.values()))
+                await until(lambda: all(each.state.delay_offsets == {1: COUNT} for each in group.open.values()))
             await group.level()
             for each in group.open.values():
-                assert copies_of(each) == [(number, b"%d" % number) for number in range(300)]
+                assert copies_of(each) == [(number, b"%d" % number) for number in range(COUNT)]
                 assert each.state.unfit_effects_count == 0
 
     run(scenario())

@@ -25,12 +25,12 @@ from cluster.state.compact_bytes import Reader, Unreadable, Writer
 from cluster.state.features import FEATURE_LEVEL
 from cluster.state.verdicts import Applied, CommandVerdict, CommitOutcome
 from cluster.v1 import broker_pb2
-from commitlog.record.effects import with_effect
 from commitlog.record.encoder import RecordEncoder
 from commitlog.record.system_records import STATE_CHANNEL, MessageEntryCodec, system_body
 from dledger.entries.format.entry import Entry
 from store.errors import IllegalMessage
 from store.model.message import LOOPBACK, Message
+from tests.support.effects import with_effect
 
 if TYPE_CHECKING:
     from dledger.node.state_machine import StateMachine

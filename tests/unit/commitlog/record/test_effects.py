@@ -4,13 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commitlog.record.effects import effect_of, with_effect, without_effect
+from commitlog.record.effects import effect_of, without_effect
 from commitlog.record.encoder import RecordEncoder
 from commitlog.record.properties import CRC_NAME, RawProperties, decode_properties
 from commitlog.record.record import decode
 from store.model.message import LOOPBACK, Message
 from store.model.message_columns import MessageColumns
 from store.model.sys_flag import CARRIES_EFFECT
+from tests.support.effects import with_effect
 
 pytestmark = pytest.mark.usefixtures("both_forms")
 TEXT = st.text(st.characters(blacklist_characters="\x01\x02", blacklist_categories=["Cs"]), min_size=1)

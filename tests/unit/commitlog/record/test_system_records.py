@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from commitlog.record.effects import effect_of, with_effect
+from commitlog.record.effects import effect_of
 from commitlog.record.encoder import RecordEncoder
 from commitlog.record.record import decode
 from commitlog.record.scan import Stop, scan
@@ -30,6 +30,7 @@ from store.errors import CorruptData, IllegalMessage
 from store.fs.linux.files import OsFiles
 from store.model.message import LOOPBACK, Message
 from store.model.topics import DLEDGER_TOPIC, check_topic
+from tests.support.effects import with_effect
 
 pytestmark = pytest.mark.usefixtures("both_forms")
 MEMBERSHIP = Membership((Member("n0", "h:1"), Member("n1", "h:2", is_voter=False, incarnation=7)))
