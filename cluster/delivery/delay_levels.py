@@ -64,6 +64,7 @@ class _Chosen:
         copies: to be put, in the order of each level.
         places: level and unit of each.
         lateness_ms: of each.
+        begins: the first unit that was examined, by level.
         passed: the offset after the last unit, for each level whose last units cannot be delivered.
         next_ms: when the next unit is due; None: none waits.
     """
@@ -71,6 +72,7 @@ class _Chosen:
     copies: list[Message] = field(default_factory=list)
     places: list[tuple[int, int]] = field(default_factory=list)
     lateness_ms: list[int] = field(default_factory=list)
+    begins: dict[int, int] = field(default_factory=dict)
     passed: dict[int, int] = field(default_factory=dict)
     next_ms: int | None = None
 
@@ -164,12 +166,15 @@ class DelayDelivery:
     # ------------------------------------------------------------------------------------------------------ choosing
 
     def _chosen_ahead(self) -> _Chosen | None:
-        """Return the choice made during the last put; None: that has failed, or another leader has delivered since."""
+        """Return the choice made during the last put; None: its levels do not begin there.
+
+        Then that put has failed, or another leader has delivered since.
+        """
         chosen, self._ahead = self._ahead, None
-        offsets = self._replica.state.delay_offsets
-        if chosen is None or not chosen.copies or any(unit < offsets.get(level, 0) for level, unit in chosen.places):
+        if chosen is None or not chosen.copies:
             return None
-        return chosen
+        is_next = all(self._offset_of(level) == begin for level, begin in chosen.begins.items())
+        return chosen if is_next else None
 
     def _choose(self, before: _Chosen | None = None) -> _Chosen:
         """Choose what is due, after the units of `before`, which are being put."""
@@ -186,15 +191,21 @@ class DelayDelivery:
 
     def _choose_of(self, level: int, queue: ConsumeQueue, begin: int, now_ms: int, chosen: _Chosen) -> None:
         """Choose the due units of one level, from `begin` on or later."""
-        offset = max(self._replica.state.delay_offsets.get(level, 0), queue.min_offset, begin)
+        offset = max(self._offset_of(level), begin)
         times_ms = queue.units(offset, _LOOK_MAX).tags_codes
         due = due_of(times_ms, now_ms, DELAY_LEVELS_MS[level - 1])
         chosen.is_next(due.next_ms)
         if not due.units_count:
             return
+        chosen.begins[level] = offset
         self._read(level, offset, min(due.units_count, self._batch_max - len(chosen.copies)), chosen)
         due_ms, known = times_ms.tolist(), len(chosen.lateness_ms)
         chosen.lateness_ms += [max(now_ms - due_ms[unit - offset], 0) for _, unit in chosen.places[known:]]
+
+    def _offset_of(self, level: int) -> int:
+        """Return the first unit of a level that is not delivered yet."""
+        min_offset = self._replica.store.min_offset(SCHEDULE_TOPIC, level - 1)
+        return max(self._replica.state.delay_offsets.get(level, 0), min_offset)
 
     def _read(self, level: int, unit: int, count: int, chosen: _Chosen) -> None:
         """Choose `count` units from `unit` on, or fewer; a read of the store returns some 32 at most."""

@@ -12,7 +12,7 @@ from cluster.replica.standalone import StandaloneReplica
 from cluster.state.commands import DeleteTopic
 from cluster.v1 import broker_pb2 as pb
 from commitlog.record.properties import decode_properties
-from store.errors import Certainty
+from store.errors import Certainty, StoreStopped
 from store.model.commit_log import PutOutcome, PutStatus
 from store.model.topics import DELAY_LEVELS_MS, SCHEDULE_TOPIC
 from tests.integration.cluster.api.conftest import TOPIC, run
@@ -249,7 +249,7 @@ class Unsteady(StandaloneReplica):
 
     def begin_own_put(self, messages):
         assert self.undecided is None, "a put was begun while the outcome of another one was unknown"
-        fate = self.random.choice(["done", "refused", "lost", "late", "cut"])
+        fate = self.random.choice(["done", "done", "refused", "lost", "late", "cut", "broken"])
         self.counts[fate] = self.counts.get(fate, 0) + 1
         if fate == "done":
             return super().begin_own_put(messages)
@@ -258,6 +258,8 @@ class Unsteady(StandaloneReplica):
         if fate == "refused":
             return answered(PutOutcome(PutStatus.OS_PAGE_CACHE_BUSY, Certainty.NOT_APPENDED, (), "busy"))
         self.undecided = messages if fate == "late" else []
+        if fate == "broken":
+            return answered(StoreStopped("the answer is lost"))
         return answered(PutOutcome(PutStatus.FLUSH_DISK_TIMEOUT, Certainty.UNKNOWN, (), "too late"))
 
     async def decide_own_puts(self):
@@ -270,8 +272,11 @@ class Unsteady(StandaloneReplica):
 
 
 def answered(outcome):
-    future = asyncio.get_running_loop().create_future()
-    future.set_result(outcome)
+    """Return a future that is resolved later, after the next messages were chosen."""
+    loop = asyncio.get_running_loop()
+    future = loop.create_future()
+    resolve = future.set_exception if isinstance(outcome, Exception) else future.set_result
+    loop.call_later(0.002, resolve, outcome)
     return future
 
 
@@ -295,6 +300,6 @@ def test_each_message_is_delivered_once_whatever_becomes_of_the_puts(shop, monke
             assert sorted(numbers) == list(range(120))
             assert all([n for n in numbers if n % 3 == level] == list(range(level, 120, 3)) for level in range(3))
             assert shop.replica.state.unfit_effects_count == 0
-            assert len(Unsteady.counts) == 5, Unsteady.counts
+            assert len(Unsteady.counts) == 6, Unsteady.counts
 
     run(scenario)

@@ -53,6 +53,14 @@ def unknown_outcome_counts_as_refused(patch):
     patch.setattr(DelayDelivery, "_put", forgets)
 
 
+def choice_during_a_failed_put_is_kept(patch):
+    def chosen_ahead(self):
+        chosen, self._ahead = self._ahead, None
+        return chosen if chosen is not None and chosen.copies else None
+
+    patch.setattr(DelayDelivery, "_chosen_ahead", chosen_ahead)
+
+
 def copy_with_the_key_of_an_earlier_message_is_left_out(patch):
     patch.setattr(MessageStore, "put_own", MessageStore.put_many)
 
@@ -111,6 +119,11 @@ MUTANTS = [
     ),
     Mutant(
         unknown_outcome_counts_as_refused,
+        "delivered once",
+        Tests(UNSTEADY),
+    ),
+    Mutant(
+        choice_during_a_failed_put_is_kept,
         "delivered once",
         Tests(UNSTEADY),
     ),
