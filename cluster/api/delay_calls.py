@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cluster.api.answers import DONE
+from cluster.delivery.delay_levels import first_waiting
 from cluster.v1 import broker_pb2 as pb
 from store.model.message import QueueKey
 from store.model.topics import DELAY_LEVELS_MS, SCHEDULE_TOPIC
@@ -35,7 +36,7 @@ class DelayCalls:
         found = pb.DelayLevel(level=number, delay_ms=DELAY_LEVELS_MS[number - 1], next_due_ms=-1)
         queue = replica.store.derived.queues.get(QueueKey(SCHEDULE_TOPIC, number - 1))
         if queue is not None:
-            found.delivered_offset = max(replica.state.delay_offsets.get(number, 0), queue.min_offset)
+            found.delivered_offset = first_waiting(replica, number)
             found.max_offset = queue.max_offset
             for _, _, time_ms in queue.unit_tuples(found.delivered_offset, 1):
                 found.next_due_ms = time_ms

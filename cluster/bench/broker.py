@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from cluster.bench.cluster import NODE_OPTIONS
 from cluster.bench.delays import delivered_per_second, lateness_p99_ms
 from cluster.bench.group_queues import PATIENT, WRITE_INTERVAL_MS, p99_ratio
+from cluster.bench.sending import TIME_SIZE, fill, send_times
 from cluster.bench.store import BenchTarget, Figure
 from cluster.client.consumer.consumer import Consumer
 from cluster.client.outcomes import AppendUnknown, NotAppended
@@ -31,7 +32,6 @@ from dledger.event_loop import new_event_loop
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-    from cluster.client.producer.async_producer import AsyncProducer
     from cluster.local.cluster import LocalCluster
 
 TOPIC = "bench"
@@ -54,11 +54,9 @@ _NODE_OPTIONS: dict[str, str | int] = {
     "max_wait_ack_time_ms": 20_000,
 }
 _CALLERS = {"send1": (1, 1), "send64": (64, 1), "batch100": (1, 100), "batch100x16": (16, 100)}
-_FILL_CALLERS, _FILL_BATCH = 8, 200
+_FILL_BATCH = 200
 _WARM_UP_S = 1.0
-_TAIL_EVERY_S = 0.001
 _POLL_MESSAGES = 5_000
-_TIME_SIZE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,18 +154,9 @@ class BrokerBench:
 
     async def _fill(self, endpoints: str) -> int:
         """Put messages up to the log size; return their number."""
-        messages, left = self._messages(_FILL_BATCH), -(-self.size_bytes // (self.body_size_bytes * _FILL_BATCH))
-        count = left * _FILL_BATCH
-        async with Producer(endpoints, **PATIENT) as producer:
-
-            async def fill() -> None:
-                nonlocal left
-                while left > 0:
-                    left -= 1
-                    await producer.send_many(messages)
-
-            await asyncio.gather(*(fill() for _ in range(_FILL_CALLERS)))
-        return count
+        times = -(-self.size_bytes // (self.body_size_bytes * _FILL_BATCH))
+        await fill(endpoints, self._messages(_FILL_BATCH), times)
+        return times * _FILL_BATCH
 
     async def _deliver(self, part: str, cluster: LocalCluster) -> float:
         if part == "delays":
@@ -178,7 +167,7 @@ class BrokerBench:
 
     async def _tail(self, endpoints: str) -> float:
         """Return the median latency from the send call of a message to its delivery to a consumer, in ms."""
-        padding = bytes(max(self.body_size_bytes - _TIME_SIZE, 0))
+        padding = bytes(max(self.body_size_bytes - TIME_SIZE, 0))
         waits_ms: list[float] = []
         async with Producer(endpoints, **PATIENT) as producer:
             await producer.send(TOPIC, padding)
@@ -186,10 +175,10 @@ class BrokerBench:
                 while not await consumer.poll():
                     continue
                 measured_from = time.perf_counter() + _WARM_UP_S
-                sending = asyncio.create_task(_send_times(producer, padding, measured_from + self.seconds))
+                sending = asyncio.create_task(send_times(producer, TOPIC, padding, measured_from + self.seconds))
                 while not sending.done():
                     for message in await consumer.poll(timeout_s=0.1):
-                        sent_ns = int.from_bytes(message.body[:_TIME_SIZE], "big")
+                        sent_ns = int.from_bytes(message.body[:TIME_SIZE], "big")
                         if sent_ns >= measured_from * 1e9:
                             waits_ms.append((time.perf_counter_ns() - sent_ns) / 1e6)
                 await sending
@@ -222,17 +211,6 @@ async def _calls_until(end: float, callers: int, call: Callable[[], Awaitable[No
         return count
 
     return sum(await asyncio.gather(*(one() for _ in range(callers))))
-
-
-async def _send_times(producer: AsyncProducer, padding: bytes, end: float) -> None:
-    """Send messages with their send time, 1,000 per second, without waiting for earlier ones."""
-    due = time.perf_counter()
-    while due < end:
-        await asyncio.sleep(max(due - time.perf_counter(), 0))
-        body = time.perf_counter_ns().to_bytes(_TIME_SIZE, "big") + padding
-        producer.submit(OutgoingMessage(TOPIC, body))
-        due += _TAIL_EVERY_S
-    await producer.flush()
 
 
 async def _catch_up(endpoints: str, count: int) -> float:

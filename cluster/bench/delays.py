@@ -7,12 +7,12 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from cluster.bench.group_queues import PATIENT
+from cluster.bench.sending import TIME_SIZE, fill, send_times
 from cluster.client.consumer.consumer import Consumer
 from cluster.client.producer.outgoing import OutgoingMessage
 from cluster.client.producer.producer import Producer
 
 if TYPE_CHECKING:
-    from cluster.client.producer.async_producer import AsyncProducer
     from cluster.local.cluster import LocalCluster
 
 TOPIC: Final = "bench-delays"
@@ -21,12 +21,9 @@ _DELAY_NS: Final = 1_000_000_000
 # Of the backlog: long enough that most are put before the first is due.
 _BACKLOG_LEVEL: Final = 3
 _BACKLOG_DELAY_S: Final = 10.0
-_EVERY_S: Final = 0.001
 _WARM_UP_S: Final = 2.0
 _GRACE_S: Final = 0.5
-_TIME_SIZE: Final = 8
 _BATCH: Final = 200
-_CALLERS: Final = 8
 _POLL_MESSAGES: Final = 5_000
 
 
@@ -35,7 +32,7 @@ async def lateness_p99_ms(endpoints: str, body_size_bytes: int, seconds: float) 
 
     It includes the latency of the put, because a message is due one second after its send call.
     """
-    padding = bytes(max(body_size_bytes - _TIME_SIZE, 0))
+    padding = bytes(max(body_size_bytes - TIME_SIZE, 0))
     late_ms: list[float] = []
     async with Producer(endpoints, **PATIENT) as producer:
         await producer.send(TOPIC, padding)
@@ -43,28 +40,19 @@ async def lateness_p99_ms(endpoints: str, body_size_bytes: int, seconds: float) 
             while not await consumer.poll():
                 continue
             measured_from = time.perf_counter() + _WARM_UP_S
-            sending = asyncio.create_task(_send_times(producer, padding, measured_from + seconds))
+            sending = asyncio.create_task(
+                send_times(producer, TOPIC, padding, measured_from + seconds, delay_level=_LEVEL)
+            )
             # The last ones are due when the sending has ended.
             end = measured_from + seconds + _DELAY_NS / 1e9 + _GRACE_S
             while not sending.done() or time.perf_counter() < end:
                 for message in await consumer.poll(timeout_s=0.1):
-                    sent_ns = int.from_bytes(message.body[:_TIME_SIZE], "big")
+                    sent_ns = int.from_bytes(message.body[:TIME_SIZE], "big")
                     if sent_ns >= measured_from * 1e9:
                         late_ms.append((time.perf_counter_ns() - sent_ns - _DELAY_NS) / 1e6)
             await sending
     late_ms.sort()
     return late_ms[int(0.99 * len(late_ms))]
-
-
-async def _send_times(producer: AsyncProducer, padding: bytes, end: float) -> None:
-    """Send messages with their send time at a steady rate, without waiting for earlier ones."""
-    due = time.perf_counter()
-    while due < end:
-        await asyncio.sleep(max(due - time.perf_counter(), 0))
-        body = time.perf_counter_ns().to_bytes(_TIME_SIZE, "big") + padding
-        producer.submit(OutgoingMessage(TOPIC, body, delay_level=_LEVEL))
-        due += _EVERY_S
-    await producer.flush()
 
 
 async def delivered_per_second(cluster: LocalCluster, body_size_bytes: int, count: int) -> float:
@@ -73,7 +61,8 @@ async def delivered_per_second(cluster: LocalCluster, body_size_bytes: int, coun
     The nodes are stopped while the messages become due, so the rate is not that of the puts. A consumer counts what is
     delivered, from its first to its last poll that finds any.
     """
-    await _fill(cluster.endpoints, body_size_bytes, count)
+    batch = [OutgoingMessage(TOPIC, bytes(body_size_bytes), delay_level=_BACKLOG_LEVEL)] * _BATCH
+    await fill(cluster.endpoints, batch, count // _BATCH)
     await asyncio.to_thread(cluster.stop)
     await asyncio.sleep(_BACKLOG_DELAY_S)
     await asyncio.to_thread(cluster.start)
@@ -85,17 +74,3 @@ async def delivered_per_second(cluster: LocalCluster, body_size_bytes: int, coun
         while first + found < count:
             found += len(await consumer.poll(_POLL_MESSAGES))
         return found / (time.perf_counter() - began)
-
-
-async def _fill(endpoints: str, body_size_bytes: int, count: int) -> None:
-    messages = [OutgoingMessage(TOPIC, bytes(body_size_bytes), delay_level=_BACKLOG_LEVEL)] * _BATCH
-    left = count // _BATCH
-    async with Producer(endpoints, **PATIENT) as producer:
-
-        async def fill() -> None:
-            nonlocal left
-            while left > 0:
-                left -= 1
-                await producer.send_many(messages)
-
-        await asyncio.gather(*(fill() for _ in range(_CALLERS)))

@@ -173,7 +173,7 @@ class DelayDelivery:
         chosen, self._ahead = self._ahead, None
         if chosen is None or not chosen.copies:
             return None
-        is_next = all(self._offset_of(level) == begin for level, begin in chosen.begins.items())
+        is_next = all(first_waiting(self._replica, level) == begin for level, begin in chosen.begins.items())
         return chosen if is_next else None
 
     def _choose(self, before: _Chosen | None = None) -> _Chosen:
@@ -191,7 +191,7 @@ class DelayDelivery:
 
     def _choose_of(self, level: int, queue: ConsumeQueue, begin: int, now_ms: int, chosen: _Chosen) -> None:
         """Choose the due units of one level, from `begin` on or later."""
-        offset = max(self._offset_of(level), begin)
+        offset = max(first_waiting(self._replica, level), begin)
         times_ms = queue.units(offset, _LOOK_MAX).tags_codes
         due = due_of(times_ms, now_ms, DELAY_LEVELS_MS[level - 1])
         chosen.is_next(due.next_ms)
@@ -201,11 +201,6 @@ class DelayDelivery:
         self._read(level, offset, min(due.units_count, self._batch_max - len(chosen.copies)), chosen)
         due_ms, known = times_ms.tolist(), len(chosen.lateness_ms)
         chosen.lateness_ms += [max(now_ms - due_ms[unit - offset], 0) for _, unit in chosen.places[known:]]
-
-    def _offset_of(self, level: int) -> int:
-        """Return the first unit of a level that is not delivered yet."""
-        min_offset = self._replica.store.min_offset(SCHEDULE_TOPIC, level - 1)
-        return max(self._replica.state.delay_offsets.get(level, 0), min_offset)
 
     def _read(self, level: int, unit: int, count: int, chosen: _Chosen) -> None:
         """Choose `count` units from `unit` on, or fewer; a read of the store returns some 32 at most."""
@@ -276,3 +271,9 @@ class DelayDelivery:
         self._batch_max = BATCH_MAX
         self._on_delivered(chosen.lateness_ms)
         return True
+
+
+def first_waiting(replica: Replica, level: int) -> int:
+    """Return the offset of the first unit of a level that is not delivered yet, which may be the end of its queue."""
+    min_offset = replica.store.min_offset(SCHEDULE_TOPIC, level - 1)
+    return max(replica.state.delay_offsets.get(level, 0), min_offset)

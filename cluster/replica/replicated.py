@@ -328,12 +328,12 @@ class ReplicatedReplica:
         return self._outcome_of(self.store.put_own(messages))
 
     async def decide_own_puts(self) -> None:
-        """Commit a later entry of the same term: then all earlier ones are committed and applied.
+        """Commit a later entry of the same term, without an effect: then all earlier ones are committed and applied.
 
         Raises:
             RequestFailed: see `change`.
         """
-        await self._propose(SetFeatureLevel(max(self.state.feature_level, 1)))
+        await self._propose(SetFeatureLevel(self.state.feature_level))
 
     def _outcome_of(self, pending: PendingPut) -> asyncio.Future[PutOutcome]:
         """Return a future of the outcome of a put."""
