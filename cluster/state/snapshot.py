@@ -3,7 +3,7 @@
 | field | encoding (`cluster.state.compact_bytes`) |
 | --- | --- |
 | magic | 4 bytes, `DLBS` |
-| version | a number: 4; for older programs 3 or (no access control) 2 at feature level 0; 1 is read, too |
+| version | a number: 5; without parts 4; for older programs 3 or (no access control) 2 at feature level 0; 1 is read, too |
 | number of changes of topics | a number |
 | topics, in order of their names | a count; each as in a command |
 | groups, in order of their names | a count; each as in a command |
@@ -13,6 +13,7 @@
 | access control | `cluster.state.access_state.write_access`; from version 3 on |
 | feature level | a number; from version 4 on |
 | log offset up to which effects are applied | a number; from version 4 on; 0 in a group |
+| parts that are not empty (`cluster.state.parts`) | a count; number and content of each; from version 5 on |
 
 The storage of a snapshot checks that its bytes are unchanged (`dledger.storage.snapshot_file`).
 """
@@ -42,9 +43,11 @@ if TYPE_CHECKING:
 
     from cluster.protocol.topic_config import GroupConfig, TopicConfig
     from cluster.state.access_state import AccessContent
+    from cluster.state.parts import FrozenPart, StatePart
 
 _MAGIC: Final = b"DLBS"
-_VERSION: Final = 4
+_VERSION: Final = 5
+_VERSION_WITHOUT_PARTS: Final = 4
 _VERSION_WITHOUT_FEATURES: Final = 3
 _VERSION_WITHOUT_ACCESS: Final = 2
 _VERSION_WITHOUT_IMPORT: Final = 1
@@ -76,6 +79,11 @@ class Content:
     feature_level: int = 0
     effects_offset: int = 0
 
+    @property
+    def parts(self) -> dict[int, StatePart]:
+        """The parts by their numbers, in ascending order."""
+        return {}
+
     def frozen(self) -> FrozenContent:
         """Return a copy that later changes do not affect; the (immutable) values are shared."""
         return FrozenContent(
@@ -87,12 +95,13 @@ class Content:
             self.access.content(),
             self.feature_level,
             self.effects_offset,
+            tuple((number, part.frozen()) for number, part in self.parts.items() if not part.is_empty),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class FrozenContent:
-    """An immutable copy of a `Content`, with the same attributes."""
+    """An immutable copy of a `Content`, with the same attributes; of the parts, those that are not empty."""
 
     topics: Mapping[str, TopicConfig]
     groups: Mapping[str, GroupConfig]
@@ -102,6 +111,7 @@ class FrozenContent:
     access: AccessContent
     feature_level: int
     effects_offset: int
+    parts: tuple[tuple[int, FrozenPart], ...]
 
 
 def encode_snapshot(content: FrozenContent, offsets: FrozenOffsets) -> Iterator[bytes]:
@@ -118,7 +128,10 @@ def _write(writer: Writer, content: FrozenContent, offsets: FrozenOffsets) -> It
     """Write the state in small steps; yield after each."""
     # A group that has used neither can return to an older program, which does not read them.
     has_level, has_access = content.feature_level > 0, content.access.version > 0
-    version = _VERSION if has_level else _VERSION_WITHOUT_FEATURES if has_access else _VERSION_WITHOUT_ACCESS
+    if has_level:
+        version = _VERSION if content.parts else _VERSION_WITHOUT_PARTS
+    else:
+        version = _VERSION_WITHOUT_FEATURES if has_access else _VERSION_WITHOUT_ACCESS
     writer.number(version)
     writer.number(content.topics_version)
     writer.number(len(content.topics))
@@ -141,9 +154,14 @@ def _write(writer: Writer, content: FrozenContent, offsets: FrozenOffsets) -> It
     writer.number(content.is_imported)
     if version >= _VERSION_WITHOUT_FEATURES:
         yield from write_access(writer, content.access)
-    if version >= _VERSION:
+    if version >= _VERSION_WITHOUT_PARTS:
         writer.number(content.feature_level)
         writer.number(content.effects_offset)
+    if version >= _VERSION:
+        writer.number(len(content.parts))
+        for number, part in content.parts:
+            writer.number(number)
+            yield from part.write(writer)
 
 
 def decode_snapshot_in_pieces(data: bytes) -> Generator[None, None, tuple[Content, CommittedOffsets]]:
@@ -182,8 +200,20 @@ def decode_snapshot_in_pieces(data: bytes) -> Generator[None, None, tuple[Conten
         content.is_imported = bool(reader.number())
     if version >= _VERSION_WITHOUT_FEATURES:
         yield from content.access.loading(reader)
-    if version >= _VERSION:
+    if version >= _VERSION_WITHOUT_PARTS:
         content.feature_level = reader.number_up_to(FEATURE_LEVEL, "feature level", 1)
         content.effects_offset = reader.number()
+    if version >= _VERSION:
+        yield from _parts_loading(reader, content.parts)
     reader.end()
     return content, offsets
+
+
+def _parts_loading(reader: Reader, parts: Mapping[int, StatePart]) -> Iterator[None]:
+    last = 0
+    for _ in range(reader.count()):
+        number = reader.number()
+        if number <= last or number not in parts:
+            raise reader.fault(f"one of the parts {list(parts)} after part {last}", str(number))
+        yield from parts[number].loading(reader)
+        last = number

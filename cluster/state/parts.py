@@ -1,0 +1,46 @@
+"""The port of a part of broker state that a feature adds: timed messages, transactions, … each in a module of its own.
+
+A snapshot has each part that is not empty, with its number (`cluster.state.snapshot`). So a new part changes neither
+the format nor the modules of other parts, and a group that does not use a feature writes what older programs read.
+
+| number | part |
+| -----: | --- |
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cluster.state.compact_bytes import Reader, Writer
+
+
+class FrozenPart(Protocol):
+    """An immutable copy of a part."""
+
+    def write(self, writer: Writer) -> Iterator[None]:
+        """Write the content in steps of a few milliseconds; in any thread. Equal contents give equal bytes."""
+        ...
+
+
+class StatePart(Protocol):
+    """The state of one feature; only committed commands and effects change it."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the part is as in a new group: a snapshot does not contain it."""
+        ...
+
+    def frozen(self) -> FrozenPart:
+        """Return a copy that later changes do not affect; in a few milliseconds, whatever the size."""
+        ...
+
+    def loading(self, reader: Reader) -> Iterator[None]:
+        """Load what `write` wrote, into an empty part, in steps of a few milliseconds.
+
+        Raises:
+            cluster.state.compact_bytes.Unreadable: it is invalid; the part must not be used.
+        """
+        ...
