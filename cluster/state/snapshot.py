@@ -3,7 +3,7 @@
 | field | encoding (`cluster.state.compact_bytes`) |
 | --- | --- |
 | magic | 4 bytes, `DLBS` |
-| version | a number: 5; without parts 4; for older programs 3 or (no access control) 2 at feature level 0; 1 is read, too |
+| version | a number: 5; without parts 4; at feature level 0: 3 or (no access control) 2; 1 is read, too |
 | number of changes of topics | a number |
 | topics, in order of their names | a count; each as in a command |
 | groups, in order of their names | a count; each as in a command |

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from cluster.cli.common import EXIT_FAILED, fail
 from cluster.cli.rows import show_table
+from cluster.cli.store.broker_queues import content_of, has_delivery_times
 from cluster.cli.store.common import (
     ForceReadOnly,
     FormatOption,
@@ -58,8 +59,9 @@ def queue(
 ) -> None:
     """Print the consume queues of a store, or the units of one queue.
 
+    The queues of the broker itself (delayed messages, transactions, dead letters) are shown with what they contain.
     With --topic and --queue the units of that queue are printed. A unit has the position of its message in the log;
-    `dledger verify` checks that the message exists.
+    `dledger verify` checks that the message exists. Units of delayed messages have the time of delivery.
 
     Examples:
         dledger inspect queue /data/store
@@ -75,7 +77,7 @@ def queue(
         if (topic is not None or queue is not None) and not chosen:
             fail(f"{parts.directory.queues_path} has no such queue; `dledger inspect queue {directory}` lists all")
         if topic is not None and queue is not None:
-            _print(_unit_rows(chosen[0]), style, limit)
+            _print(_unit_rows(chosen[0]), style, limit, _unit_cells)
         else:
             _print((_queue_row(view) for view in chosen), style, limit, _queue_cells)
         _print_findings(parts.findings)
@@ -168,11 +170,14 @@ def _queue_row(view: QueueView) -> Row:
         "maxOffset": view.end,
         "firstPhysicalOffset": None if first is None else first["physicalOffset"],
         "lastPhysicalOffset": None if last is None else last.offset,
+        "content": content_of(view.key),
     }
 
 
 def _unit_rows(view: QueueView) -> Iterator[Row]:
-    return _units(view)
+    if not has_delivery_times(view.key):
+        return _units(view)
+    return (row | {"deliveryTime": _moment(row["tagsCode"])} for row in _units(view))
 
 
 def _units(view: QueueView) -> Iterator[Row]:
@@ -227,6 +232,14 @@ def _queue_cells(row: Row) -> Row:
     names = {"queueId": "queue", "minOffset": "min", "maxOffset": "max"}
     names |= {"firstPhysicalOffset": "first at", "lastPhysicalOffset": "last at"}
     return {names.get(name, name): value for name, value in row.items()}
+
+
+def _unit_cells(row: Row) -> Row:
+    """Return the cells of a row that are shown in a table."""
+    if "deliveryTime" not in row:
+        return row
+    kept = {name: value for name, value in row.items() if name != "tagsCode"}
+    return kept | {"deliveryTime": (row["deliveryTime"] or str(row["tagsCode"])).rstrip("Z")}
 
 
 def _index_cells(row: Row) -> Row:
