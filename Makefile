@@ -76,7 +76,7 @@ export PYTHONDONTWRITEBYTECODE :=
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check lint format type contracts collected proto verify-proto advisories spark waiting computing unit scenarios sim sim-shell sim-long sim-coverage crashpoints bit-flips stalls mutants mutants-blind chaos \
+.PHONY: help setup demo test check lint format type contracts collected proto verify-proto advisories spark waiting computing unit scenarios sim sim-shell sim-brokers sim-long sim-coverage crashpoints bit-flips stalls mutants mutants-blind chaos \
 	fuzz interop bench bench-peers bench-spark bench-shape bench-shape-draw docs wheel wheel-client lock audit \
 	cluster-up cluster-down cluster-status clean distclean
 
@@ -175,6 +175,10 @@ sim: $(READY) ## Simulated runs of three and five nodes with faults of every kin
 
 sim-shell: $(READY) ## Simulated runs of clients, connections and whole nodes with faults; a line for each (SEEDS=500 SEED=1)
 	@$(BIN)/python -m dledger.testing --shell --seed $(SEED) --seeds $(if $(filter file,$(origin SEEDS)),500,$(SEEDS)) --jobs $(WORKERS)
+
+sim-brokers: $(READY) ## Simulated runs of whole brokers with faults, while delayed messages are due (SEEDS=200 SEED=1)
+	@DLEDGER_BROKER_SEED=$(SEED) DLEDGER_BROKER_SEEDS=$(if $(filter file,$(origin SEEDS)),200,$(SEEDS)) \
+		$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests/simulation/test_brokers.py
 
 sim-long: $(READY) ## The same with seeds that were never run, for HOURS=1, or SEEDS=n of them; a line a batch in docs/simulation-ledger.txt
 	@$(BIN)/python -m dledger.testing $(LONG) --seeds 1000 --jobs $(WORKERS) --table --ledger $(LEDGER)

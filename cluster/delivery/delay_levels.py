@@ -67,6 +67,7 @@ class _Chosen:
         begins: the first unit that was examined, by level.
         passed: the offset after the last unit, for each level whose last units cannot be delivered.
         next_ms: when the next unit is due; None: none waits.
+        size_bytes: of the records of the copies.
     """
 
     copies: list[Message] = field(default_factory=list)
@@ -75,6 +76,7 @@ class _Chosen:
     begins: dict[int, int] = field(default_factory=dict)
     passed: dict[int, int] = field(default_factory=dict)
     next_ms: int | None = None
+    size_bytes: int = 0
 
     def is_next(self, time_ms: int | None) -> None:
         """Record when the next unit of a level is due."""
@@ -108,8 +110,11 @@ class DelayDelivery:
         self._is_undecided = False
         # The level that is chosen first; it moves on, so that no level waits for another one with many messages.
         self._first_level = 0
+        limits = replica.put_limits
+        self._messages_max = min(limits.messages_max, BATCH_MAX)
+        self._size_bytes_max = min(limits.size_bytes_max, _BATCH_BYTES_MAX)
         # 1 after a batch was refused: the message that cannot be stored is found by itself.
-        self._batch_max = BATCH_MAX
+        self._batch_max = self._messages_max
         # What follows the pending put, chosen meanwhile.
         self._ahead: _Chosen | None = None
         replica.when_status_changes(self._woken.set)
@@ -205,14 +210,15 @@ class DelayDelivery:
     def _read(self, level: int, unit: int, count: int, chosen: _Chosen) -> None:
         """Choose `count` units from `unit` on, or fewer; a read of the store returns some 32 at most."""
         store, topics, end = self._replica.store, self._replica.state.topics, unit + count
-        size_bytes = 0
-        while unit < end and size_bytes < _BATCH_BYTES_MAX:
-            found = store.get(SCHEDULE_TOPIC, level - 1, unit, end - unit, _BATCH_BYTES_MAX)
+        while unit < end and chosen.size_bytes < self._size_bytes_max:
+            found = store.get(SCHEDULE_TOPIC, level - 1, unit, end - unit, self._size_bytes_max)
             if found.next_begin_offset <= unit:
                 return
             for record in cast("Sequence[Record]", found.messages):
                 if record.queue_offset >= end:
                     break
+                if chosen.copies and chosen.size_bytes + record.size > self._size_bytes_max:
+                    return
                 self._are_unreadable(level, unit, record.queue_offset)
                 unit = record.queue_offset
                 copy = delayed_copy(record, level, unit, topics)
@@ -223,7 +229,7 @@ class DelayDelivery:
                     chosen.passed.pop(level, None)
                     chosen.copies.append(copy)
                     chosen.places.append((level, unit))
-                size_bytes += record.size
+                    chosen.size_bytes += record.size
                 unit += 1
             read_end = min(found.next_begin_offset, end)
             if unit < read_end:
@@ -268,7 +274,7 @@ class DelayDelivery:
         if outcome.certainty is not Certainty.APPENDED:
             self._ahead = None
             raise RequestFailed(reason_of_put(outcome.status), outcome.detail, certainty=outcome.certainty)
-        self._batch_max = BATCH_MAX
+        self._batch_max = self._messages_max
         self._on_delivered(chosen.lateness_ms)
         return True
 

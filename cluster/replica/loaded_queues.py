@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from store.errors import DiskFull
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from cluster.replica.replicated_state import ReplicatedState
     from commitlog.replicated.commit_log import DLedgerCommitLog
@@ -32,9 +32,17 @@ class LoadedQueues:
         derived: owns the queues.
         log: log of the node.
         machine: state machine, which has the loaded queue ends.
+        now_s: a monotonic clock that also advances within an iteration of the event loop.
     """
 
-    def __init__(self, derived: DerivedData, log: DLedgerCommitLog, machine: ReplicatedState) -> None:
+    def __init__(
+        self,
+        derived: DerivedData,
+        log: DLedgerCommitLog,
+        machine: ReplicatedState,
+        now_s: Callable[[], float] = monotonic,
+    ) -> None:
+        self._now_s = now_s
         self._derived = derived
         self._log = log
         self._machine = machine
@@ -46,7 +54,7 @@ class LoadedQueues:
         self._is_restoring = False
 
     def step(self, end_s: float) -> bool:
-        """Work until `end_s` of the monotonic clock, at least one step; return whether dispatch may continue.
+        """Work until `end_s` of the clock, at least one step; return whether dispatch may continue.
 
         It also returns False if units must be flushed first (`ConsumeQueues.is_full`), or a snapshot is being loaded.
 
@@ -80,7 +88,7 @@ class LoadedQueues:
             see `step`.
         """
         assert not self._machine.is_loading
-        while not self._is_restoring and not self.step(monotonic()):
+        while not self._is_restoring and not self.step(self._now_s()):
             continue
 
     def _continue(self, end_s: float) -> bool:
@@ -88,7 +96,7 @@ class LoadedQueues:
         steps, self._steps = self._steps, None
         try:
             for _ in steps or ():
-                if monotonic() >= end_s or self._derived.queues.is_full:
+                if self._now_s() >= end_s or self._derived.queues.is_full:
                     self._steps = steps
                     return False
         except DiskFull:

@@ -38,14 +38,12 @@ from store.maintenance.retention import StoreRetention
 from store.model.config import MessageStoreConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from dledger.config import NodeConfig
     from dledger.driver.trace import Trace
     from dledger.metrics import NodeMetrics
+    from dledger.node.host import NodeHost
     from store.dispatch.catch_up import Progress
     from store.fs.ports import Files
-    from store.fs.retention_rules import ClockReading
     from store.model.queue_ends import QueueEnds
 
 _MS_PER_S: Final = 1000
@@ -109,7 +107,7 @@ def open_replica(
     config: ReplicatedConfig,
     metrics: NodeMetrics,
     trace: Trace | None,
-    clocks: Callable[[], ClockReading],
+    host: NodeHost,
     on_progress: Progress | None,
 ) -> OpenedReplica:
     """Open all parts in the order described above; after an error none stays open.
@@ -119,7 +117,7 @@ def open_replica(
     """
 
     def now_ms() -> int:
-        return int(clocks().wall_s * _MS_PER_S)
+        return int(host.read_clocks().wall_s * _MS_PER_S)
 
     path, places, state = config.path, config.places, BrokerState(system_body)
     origin, codec = load_origin(files, places), MessageEntryCodec(now_ms, config.log.store_host)
@@ -149,6 +147,7 @@ def open_replica(
             trace=trace,
             peer_security=config.peer_security,
             feature_level=FEATURE_LEVEL,
+            host=host,
         )
         entries = node.open()
         on_failure.callback(node.abandon)
@@ -158,7 +157,7 @@ def open_replica(
         messages = MessageStore.open(watched, path, log, config.store, root.last, on_progress)
         on_failure.callback(messages.close)
         old_state = old_state.completed(log, divided.divide, messages.max_offset)
-        retention = StoreRetention(messages, log, watched, path, config.store, clocks, needed_from, _in_steps)
+        retention = StoreRetention(messages, log, watched, path, config.store, host.read_clocks, needed_from, _in_steps)
         lifecycle = DerivedLifecycle(messages, root, retention)
         lifecycle.save_checkpoint()
         root.note_opened()

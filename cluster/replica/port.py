@@ -67,6 +67,19 @@ class ReplicaStatus:
         return self.role in ("LEADER", "STANDALONE")
 
 
+@dataclass(frozen=True, slots=True)
+class PutLimits:
+    """The bounds of one put, beyond which it is always refused.
+
+    Attributes:
+        messages_max: number of messages, at least 1.
+        size_bytes_max: sum of their bodies.
+    """
+
+    messages_max: int
+    size_bytes_max: int
+
+
 class Puts(Protocol):
     """Accepts messages. Valid for one iteration of the event loop: in the next one the node may refuse puts."""
 
@@ -122,6 +135,11 @@ class Replica(Protocol):
     @property
     def failure(self) -> asyncio.Future[Exception]:
         """Resolves with the error after which the process must stop."""
+        ...
+
+    @property
+    def put_limits(self) -> PutLimits:
+        """The bounds of one put."""
         ...
 
     def disk_used_ratio(self) -> float:

@@ -24,7 +24,7 @@ from cluster.protocol.errors import Reason, RequestFailed, failure_of_code
 from cluster.protocol.route_table import BrokerNode
 from cluster.replica.feature_level import FeatureLevelRaise
 from cluster.replica.opening import OpenedReplica, ReplicatedConfig, open_replica
-from cluster.replica.port import NO_DIVIDE, Puts, ReadMode, ReplicaStatus
+from cluster.replica.port import NO_DIVIDE, PutLimits, Puts, ReadMode, ReplicaStatus
 from cluster.replica.replicated_background import ReplicatedLogTasks
 from cluster.replica.state_import import StateImport
 from cluster.state.commands import Command, SetFeatureLevel, encode_command
@@ -32,10 +32,11 @@ from cluster.state.verdicts import Applied
 from commitlog.record.system_records import STAMP_AT, STATE_CHANNEL
 from commitlog.replicated.leadership import Leadership, Readiness
 from dledger.errors import ResponseCode
+from dledger.node.host import NodeHost
 from dledger.types import Role
 from store.errors import Certainty, DiskFull
-from store.fs.retention_rules import ClockReading, read_clocks
 from store.fs.sync_tickets import flush_all
+from store.maintenance.task_host import TaskHost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -67,7 +68,7 @@ class ReplicatedReplica:
         notes: findings and repairs of the opening, one sentence each.
     """
 
-    def __init__(self, files: Files, config: ReplicatedConfig, parts: OpenedReplica) -> None:
+    def __init__(self, files: Files, config: ReplicatedConfig, parts: OpenedReplica, host: NodeHost) -> None:
         self.parts = parts
         self.node = parts.node
         self.notes = (*parts.divided.notes, *parts.entries.recovery_notes, *parts.messages.derived.notes)
@@ -98,6 +99,7 @@ class ReplicatedReplica:
             parts.lifecycle,
             config.store,
             self._status_checked,
+            host=TaskHost(host.now_s, host.new_worker),
         )
         self._background = self._log_tasks.background
         self._background.failure.add_done_callback(self._part_failed)
@@ -118,7 +120,7 @@ class ReplicatedReplica:
         metrics: NodeMetrics,
         *,
         trace: Trace | None = None,
-        clocks: Callable[[], ClockReading] = read_clocks,
+        host: NodeHost | None = None,
         on_progress: Progress | None = None,
     ) -> Self:
         """Open and recover the store, which is created if necessary; the node does not use the network yet.
@@ -128,13 +130,14 @@ class ReplicatedReplica:
             config: settings of the node, its log and its message store.
             metrics: metrics of the node.
             trace: called with every line of the core's trace; None: off.
-            clocks: clocks of the machine, or those of a test; the wall clock gives records their timestamps.
+            host: the machine, or that of a test; None: this one. Its wall clock gives records their timestamps.
             on_progress: called with the progress of dispatch.
 
         Raises:
             store.errors.StoreError, dledger.errors.DLedgerError: it cannot be opened; see the message.
         """
-        return cls(files, config, open_replica(files, config, metrics, trace, clocks, on_progress))
+        machine = host or NodeHost()
+        return cls(files, config, open_replica(files, config, metrics, trace, machine, on_progress), machine)
 
     # ------------------------------------------------------------------------------------------- starting and ending
 
@@ -228,6 +231,12 @@ class ReplicatedReplica:
     def failure(self) -> asyncio.Future[Exception]:
         """Resolves with the error after which the process must stop."""
         return self._failure
+
+    @property
+    def put_limits(self) -> PutLimits:
+        """The bounds of one put: those of the entries that may be pending."""
+        node = self._config.node
+        return PutLimits(node.max_pending_requests_num, node.max_pending_size_bytes)
 
     def disk_used_ratio(self) -> float:
         """Return the used share of the store's disk, from 0 to 1; any thread may call it."""

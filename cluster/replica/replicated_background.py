@@ -7,7 +7,6 @@ the node's retention has deleted files, queues and index follow, some queues in 
 
 from __future__ import annotations
 
-from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from cluster.replica.loaded_queues import LoadedQueues
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from dledger.node.node import Node
     from store.access.message_store import MessageStore
     from store.maintenance.lifecycle import DerivedLifecycle
+    from store.maintenance.task_host import TaskHost
     from store.model.config import MessageStoreConfig
 
 
@@ -41,6 +41,7 @@ class ReplicatedLogTasks:
         lifecycle: lifecycle of the store.
         config: settings of the store.
         on_check: called with the readiness of the leader, whenever it may have changed.
+        host: the machine.
 
     Attributes:
         background: the tasks; start them after the node.
@@ -57,6 +58,8 @@ class ReplicatedLogTasks:
         lifecycle: DerivedLifecycle,
         config: MessageStoreConfig,
         on_check: Callable[[], None],
+        *,
+        host: TaskHost,
     ) -> None:
         jobs = (
             PeriodicJob("recording the last saved snapshot", EVERY_TICK_MS, self._note_snapshot),
@@ -74,7 +77,7 @@ class ReplicatedLogTasks:
         )
         # If the store fails, the node must stop, too: it must not acknowledge messages that cannot be read here.
         tasks = LogTasks(jobs, self._prepare, self._dispatched, self._is_dispatch_urgent, node.fail)
-        self.background = BackgroundTasks(store, lifecycle, config, tasks)
+        self.background = BackgroundTasks(store, lifecycle, config, tasks, host)
         self._store = store
         self._retention = lifecycle.retention
         self.readiness: Readiness = leadership.check()
@@ -83,7 +86,8 @@ class ReplicatedLogTasks:
         self._leadership = leadership
         self._machine = machine
         self._on_check = on_check
-        self._loaded_queues = LoadedQueues(store.derived, log, machine)
+        self._now_s = host.now_s
+        self._loaded_queues = LoadedQueues(store.derived, log, machine, host.now_s)
         node.when_changed(self.background.dispatch_soon)
 
     def _note_snapshot(self, _now_ms: int) -> None:
@@ -101,7 +105,7 @@ class ReplicatedLogTasks:
 
     def _prepare(self) -> bool:
         """Apply a loaded snapshot to the queues, in short steps; return whether dispatch may continue."""
-        return self._loaded_queues.step(monotonic() + STEP_S)
+        return self._loaded_queues.step(self._now_s() + STEP_S)
 
     def prepare_to_end(self) -> None:
         """Do everything that must precede the last dispatch.
@@ -113,7 +117,7 @@ class ReplicatedLogTasks:
 
     def _dispatched(self) -> bool:
         # Before this node may lead: it would assign offsets again whose messages the log no longer contains.
-        if not self._loaded_queues.step(monotonic() + STEP_S):
+        if not self._loaded_queues.step(self._now_s() + STEP_S):
             return False
         self.readiness = self._leadership.check()
         self._on_check()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from cluster.protocol.route_table import BrokerNode
 from cluster.replica.local_state import LocalState, check_state
-from cluster.replica.port import NO_DIVIDE, Puts, ReadMode, ReplicaStatus
+from cluster.replica.port import NO_DIVIDE, PutLimits, Puts, ReadMode, ReplicaStatus
 from cluster.replica.record_effects import RecordEffects
 from commitlog.plain.store import PlainStore, PlainStoreConfig, open_plain_store
 from store.errors import Certainty, StoreError
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from store.model.message import Host, Message
 
 ROLE = "STANDALONE"
+# As many as a leader accepts by default.
+_PUT_LIMITS = PutLimits(20_000, 64 << 20)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +158,11 @@ class StandaloneReplica:
     def failure(self) -> asyncio.Future[Exception]:
         """Resolves with the error after which the process must stop."""
         return self._failure
+
+    @property
+    def put_limits(self) -> PutLimits:
+        """The bounds of one put: a plain log has none of its own."""
+        return _PUT_LIMITS
 
     def disk_used_ratio(self) -> float:
         """Return the used share of the store's disk, from 0 to 1; any thread may call it."""

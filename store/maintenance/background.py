@@ -19,11 +19,11 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from store.errors import DiskFull, StorageFailed, StoreStopped
-from store.fs.storage_thread import StorageThread
 from store.maintenance.debouncer import Debouncer
 from store.maintenance.flush_policy import FlushPolicy, FlushSettings
 from store.maintenance.paced_flush import PacedFlush
 from store.maintenance.periodic_jobs import EVERY_TICK_MS, PeriodicJob, PeriodicJobs
+from store.maintenance.task_host import TaskHost
 from store.queues.pending_units import FLUSH_ABOVE_BYTES
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ class BackgroundTasks:
         lifecycle: of the store.
         config: of the store.
         log: the tasks of its log.
+        host: the machine; None: this one.
 
     Attributes:
         store: the store.
@@ -86,14 +87,20 @@ class BackgroundTasks:
     """
 
     def __init__(
-        self, store: MessageStore, lifecycle: DerivedLifecycle, config: MessageStoreConfig, log: LogTasks
+        self,
+        store: MessageStore,
+        lifecycle: DerivedLifecycle,
+        config: MessageStoreConfig,
+        log: LogTasks,
+        host: TaskHost | None = None,
     ) -> None:
         self.store = store
         self._log = log
         self._lifecycle = lifecycle
         self._config = config
         self._loop = asyncio.get_running_loop()
-        self._other_thread = StorageThread("store-other")
+        self._host = host or TaskHost()
+        self._other_thread = self._host.new_worker("store-other")
         self._failure: asyncio.Future[Exception] = self._loop.create_future()
         # False before `start`, and again after `end` or `fail`: callbacks of the loop may run later and check it first.
         self._is_running = False
@@ -111,7 +118,7 @@ class BackgroundTasks:
         self._expiring: Iterator[None] | None = None
         self._begin_offset = store.log.begin_offset
         lifecycle.retention.leave_expiry()
-        now_ms = monotonic_ms()
+        now_ms = self._now_ms()
         self._queue_policy = FlushPolicy(
             FlushSettings(
                 config.flush_interval_consume_queue_ms,
@@ -251,7 +258,7 @@ class BackgroundTasks:
         if not self._is_running:
             return
         self._loop.call_later(_TICK_S, self._tick)
-        now_ms = monotonic_ms()
+        now_ms = self._now_ms()
         try:
             self._schedule.run_due(now_ms)
         except (StorageFailed, StoreStopped) as error:
@@ -330,10 +337,10 @@ class BackgroundTasks:
         """Delete that part of some queues, and continue in the next iteration, so as not to block the loop."""
         if not self._is_running:
             return
-        turn_end_s = monotonic() + STEP_S
+        turn_end_s = self._host.now_s() + STEP_S
         try:
             for _ in self._expiring or ():
-                if monotonic() >= turn_end_s:
+                if self._host.now_s() >= turn_end_s:
                     self._loop.call_soon(self._expire_some)
                     return
         except (StorageFailed, StoreStopped) as error:
@@ -381,7 +388,9 @@ class BackgroundTasks:
                 # The checkpoint is synced at once, because a start after a crash begins at it.
                 self._schedule.bring_forward(self._checkpoint_job)
 
-        self._flushing = PacedFlush(self._loop, self._other_thread, ticket, finished, is_urgent=is_urgent)
+        self._flushing = PacedFlush(
+            self._loop, self._other_thread, ticket, finished, is_urgent=is_urgent, now_s=self._host.now_s
+        )
 
     def _end_flush(self, ticket: DerivedTicket) -> bool:
         """End a ticket; return whether all its units fitted on the disk."""
@@ -407,6 +416,9 @@ class BackgroundTasks:
     def _finished(self, error: Exception | None) -> None:
         if error is not None:
             self.fail(error)
+
+    def _now_ms(self) -> int:
+        return int(self._host.now_s() * _MS_PER_S)
 
 
 def monotonic_ms() -> int:

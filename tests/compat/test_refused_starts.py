@@ -22,6 +22,7 @@ from commitlog.record.system_records import MessageEntryCodec
 from dledger.config import Address, NodeConfig, Peer
 from dledger.errors import DLedgerError
 from dledger.metrics import NodeMetrics
+from dledger.node.host import NodeHost
 from dledger.node.node import Node
 from store.errors import DirectoryLocked, DiskFull, OutOfDescriptors, StoreError, WrongFileSize
 from store.fs.linux.files import OsFiles
@@ -70,7 +71,7 @@ def start_replica(root, files=None, index_size=32 * 4096):
     files = files or OsFiles()
     bootstrap_alone(files, config.node, MessageEntryCodec(lambda: 0))
     metrics = NodeMetrics(CollectorRegistry(), "test", "n0")
-    parts = open_replica(files, config, metrics, None, Clock(), None)
+    parts = open_replica(files, config, metrics, None, NodeHost(read_clocks=Clock()), None)
     parts.lifecycle.flush()
     parts.node.abandon()
     parts.lifecycle.abandon(is_clean=True)

@@ -14,6 +14,7 @@ from commitlog.plain.store import PlainStoreConfig, open_plain_store
 from commitlog.record.system_records import STAMP_AT, STATE_CHANNEL, MessageEntryCodec
 from dledger.config import Address, NodeConfig, Peer
 from dledger.metrics import NodeMetrics
+from dledger.node.host import NodeHost
 from dledger.storage.properties import parse_checked
 from store.model.config import MessageStoreConfig
 from tests.crashpoints.workload import files_on
@@ -58,7 +59,7 @@ class OpenedBroker:
         codec = MessageEntryCodec(lambda: 0)
         self.agreed = bootstrap_alone(files, NODE, codec)
         config = replace(CONFIG, node=replace(NODE, is_adopting=is_adopting))
-        self.parts = open_replica(files, config, METRICS, None, clock, None)
+        self.parts = open_replica(files, config, METRICS, None, NodeHost(read_clocks=clock), None)
         end_opening()
         self.messages = self.parts.messages
         self.node = SimpleNode(self.parts.entries, self.parts.codec)

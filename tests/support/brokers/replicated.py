@@ -18,6 +18,7 @@ from dledger.core.transitions import waiting_time_ms
 from dledger.driver.disk_watch import DiskWatch
 from dledger.errors import DLedgerError
 from dledger.metrics import NodeMetrics
+from dledger.node.host import NodeHost
 from store.errors import Certainty, StoreError
 from store.fs.linux.files import OsFiles
 from store.fs.retention_rules import ClockReading
@@ -102,7 +103,7 @@ class Group:
         files = self._files.get(name) or OsFiles()
         # No other node is contacted: the stores of a test's nodes are equal by default.
         bootstrap_alone(files, config.node, MessageEntryCodec(lambda: 0))
-        replica = ReplicatedReplica.open(files, config, metrics, clocks=self._clocks)
+        replica = ReplicatedReplica.open(files, config, metrics, host=NodeHost(read_clocks=self._clocks))
         self.open[name] = replica
         return replica
 

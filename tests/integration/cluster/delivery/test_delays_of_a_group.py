@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -22,8 +23,9 @@ pytestmark = pytest.mark.slow
 COUNT = 600
 
 
-def delayed(numbers, level=1):
-    messages = [Message("T", b"%d " % number, 0, {"DELAY": str(level)}) for number in numbers]
+def delayed(numbers, level=1, body_size=0):
+    bodies = [(b"%d " % number).ljust(body_size) for number in numbers]
+    messages = [Message("T", body, 0, {"DELAY": str(level)}) for body in bodies]
     return diverted(messages, [level] * len(messages))
 
 
@@ -116,6 +118,22 @@ def test_followers_deliver_nothing_and_a_new_leader_continues(tmp_path):
             expected = [b"0", b"1", b"2", b"3", b"4", b"8", b"9"]
             assert [[body for _, body in copies_of(each)] for each in group.open.values()] == [expected] * 2
             assert {each.store.max_offset(SCHEDULE_TOPIC, 4) for each in group.open.values()} == {3}
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("limits", [{"max_pending_requests_num": 3}, {"max_pending_size_bytes": 4096}])
+def test_no_put_of_copies_is_larger_than_the_node_accepts(tmp_path, limits):
+    async def scenario():
+        (config,) = configs_in(tmp_path, count=1)
+        config = replace(config, node=replace(config.node, **limits))
+        async with running_group([config]) as group:
+            await with_topic(group)
+            for number in range(10):
+                await group.put(*delayed([number], body_size=1_500))
+            async with delivering(group, ahead(group)):
+                await until(lambda: group.open["n0"].state.delay_offsets == {1: 10})
+            await until(lambda: delivered(group) == 10)
 
     run(scenario())
 

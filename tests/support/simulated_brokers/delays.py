@@ -1,0 +1,143 @@
+"""The load of delayed messages in simulated brokers, and the check that each is delivered once and never early."""
+
+import asyncio
+from collections import Counter
+
+from cluster.delivery.delay_levels import DelayDelivery, first_waiting
+from cluster.delivery.diversion import diverted
+from cluster.protocol.errors import RequestFailed
+from cluster.protocol.topic_config import TopicConfig
+from cluster.state.commands import SetTopic
+from cluster.state.features import WITH_EFFECTS
+from dledger.errors import DLedgerError
+from dledger.testing.faults import Violation
+from store.errors import Certainty, StoreError
+from store.model.message import Message
+from store.model.topics import DELAY_LEVELS_MS, SCHEDULE_TOPIC
+
+TOPIC = TopicConfig("orders", 2, 2)
+# One, five and ten seconds; and no delay.
+LEVELS = (0, 1, 1, 1, 2, 3)
+_BATCH_MAX = 6
+_PAUSE_S = 0.2
+
+
+class DelayLoad:
+    """Puts messages with and without delay on whichever node leads.
+
+    Attributes:
+        has_begun: a put has succeeded.
+        is_stopping: no further put begins.
+        delivered_count: messages, as the deliveries report it.
+        outcomes: certainty of the put of each message, by its number.
+    """
+
+    def __init__(self):
+        self.has_begun = self.is_stopping = False
+        self.delivered_count = 0
+        self._levels = {}
+        self.outcomes = {}
+        self._obstacles = Counter()
+
+    def tasks(self, process):
+        """Return the coroutines of one process."""
+        delivery = DelayDelivery(process.replica, process.wall_ms, self._delivered, self._not_delivered)
+        return [delivery.run(), self._put_all(process)]
+
+    def _delivered(self, lateness_ms):
+        self.delivered_count += len(lateness_ms)
+
+    def _not_delivered(self, obstacle):
+        self._obstacles[obstacle] += 1
+
+    async def _put_all(self, process):
+        while True:
+            await asyncio.sleep(process.random.random() * _PAUSE_S)
+            if self.is_stopping or not process.replica.status().is_serving_puts:
+                continue
+            try:
+                await self._put_some(process)
+            except (RequestFailed, StoreError, DLedgerError):
+                # The outcome stays UNKNOWN where the put had begun.
+                continue
+
+    async def _put_some(self, process):
+        replica, random = process.replica, process.random
+        if replica.state.feature_level < WITH_EFFECTS:
+            return
+        if TOPIC.name not in replica.state.topics:
+            await replica.change(SetTopic(TOPIC))
+            return
+        first, count = len(self._levels), random.randint(1, _BATCH_MAX)
+        numbers = range(first, first + count)
+        levels = [random.choice(LEVELS) for _ in numbers]
+        messages = [
+            Message(TOPIC.name, b"%d" % number, number % TOPIC.write_queues, {"DELAY": str(level)} if level else {})
+            for number, level in zip(numbers, levels, strict=True)
+        ]
+        puts = replica.serving_puts()
+        self._levels |= dict(zip(numbers, levels, strict=True))
+        self.outcomes |= dict.fromkeys(numbers, Certainty.UNKNOWN)
+        outcome = await puts.begin_put(diverted(messages, levels))
+        self.outcomes |= dict.fromkeys(numbers, outcome.certainty)
+        self.has_begun |= outcome.certainty is Certainty.APPENDED
+
+    # ------------------------------------------------------------------------------------------------------ the end
+
+    def is_over(self, replicas):
+        """Return whether nothing waits any more on any node."""
+        return all(
+            first_waiting(replica, level) >= replica.store.max_offset(SCHEDULE_TOPIC, level - 1)
+            for replica in replicas
+            for level in set(LEVELS) - {0}
+        )
+
+    def check(self, replicas):
+        """Check all nodes.
+
+        Raises:
+            Violation: a message is lost, delivered twice, or before its time; or the states differ.
+        """
+        if len({b"".join(replica.state.snapshot_save()) for replica in replicas}) != 1:
+            raise Violation("state machine safety", "the broker states of the nodes differ at one index")
+        for replica in replicas:
+            name = replica.node.config.self_id
+            if replica.state.unfit_effects_count or self._obstacles:
+                raise Violation("effects fit", f"{name}: {replica.state.unfit_effects_count}, {self._obstacles}")
+            waited = self._waited(replica)
+            found = Counter()
+            for record in _messages(replica, TOPIC.name, TOPIC.read_queues):
+                number = int(record.body)
+                found[number] += 1
+                self._check_time(name, number, record, waited)
+            self._check_counts(name, found)
+
+    def _waited(self, replica):
+        """Return the store timestamps of the messages that waited, by number."""
+        return {
+            int(record.body): record.store_timestamp
+            for record in _messages(replica, SCHEDULE_TOPIC, len(DELAY_LEVELS_MS))
+        }
+
+    def _check_time(self, name, number, record, waited):
+        level = self._levels[number]
+        if level and record.store_timestamp < waited[number] + DELAY_LEVELS_MS[level - 1]:
+            raise Violation("never early", f"{name}: {number} of level {level}, stored at {waited[number]}: {record}")
+
+    def _check_counts(self, name, found):
+        for number, certainty in self.outcomes.items():
+            allowed = {Certainty.APPENDED: (1,), Certainty.UNKNOWN: (0, 1)}.get(certainty, (0,))
+            if found[number] not in allowed:
+                text = f"{name}: {number} of level {self._levels[number]}, {certainty}, is there {found[number]} times"
+                raise Violation("delivered once", text)
+
+
+def _messages(replica, topic, queues):
+    for queue_id in range(queues):
+        offset = replica.store.min_offset(topic, queue_id)
+        while offset < replica.store.max_offset(topic, queue_id):
+            result = replica.store.get(topic, queue_id, offset, 32)
+            yield from result.messages
+            if result.next_begin_offset <= offset:
+                raise Violation("readable", f"{topic} {queue_id}: nothing at {offset}: {result.status}")
+            offset = result.next_begin_offset
