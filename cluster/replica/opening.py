@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cluster.replica.replicated_state import ReplicatedState
@@ -116,9 +117,7 @@ def open_replica(
         store.errors.StoreError, dledger.errors.DLedgerError: it cannot be opened; see the message.
     """
 
-    def now_ms() -> int:
-        return int(host.read_clocks().wall_s * _MS_PER_S)
-
+    now_ms = partial(_wall_ms, host)
     path, places, state = config.path, config.places, BrokerState(system_body)
     origin, codec = load_origin(files, places), MessageEntryCodec(now_ms, config.log.store_host)
 
@@ -163,6 +162,10 @@ def open_replica(
         root.note_opened()
         on_failure.pop_all()
     return OpenedReplica(root, divided, codec, node, entries, state, machine, log, messages, lifecycle, old_state)
+
+
+def _wall_ms(host: NodeHost) -> int:
+    return int(host.read_clocks().wall_s * _MS_PER_S)
 
 
 def _files_of_node(files: Files, root: StoreRoot, places: LogDirectories) -> Files:

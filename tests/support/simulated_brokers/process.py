@@ -113,7 +113,7 @@ class BrokerProcess:
         await self.replica.stop()
 
     async def _run_until_end(self, replica):
-        """Run until the process is told to stop, or a part has failed."""
+        """Run until a stop is requested, or a part has failed."""
         await replica.start()
         tasks = [self.loop.create_task(each) for each in self._new_tasks(self)]
         ends = [replica.failure, self._stopping, *tasks]
