@@ -116,7 +116,6 @@ def open_replica(
     Raises:
         store.errors.StoreError, dledger.errors.DLedgerError: it cannot be opened; see the message.
     """
-
     now_ms = partial(_wall_ms, host)
     path, places, state = config.path, config.places, BrokerState(system_body)
     origin, codec = load_origin(files, places), MessageEntryCodec(now_ms, config.log.store_host)
