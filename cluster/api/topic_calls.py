@@ -18,6 +18,7 @@ from cluster.protocol.topic_config import (
     TopicConfig,
 )
 from cluster.protocol.wire.routes import route_response
+from cluster.protocol.retry_policy import POLICY_ATTRIBUTE, parse_policy
 from cluster.state.commands import DeleteGroup, DeleteTopic, SetGroup, SetTopic
 from cluster.state.verdicts import CommandVerdict
 from cluster.v1 import broker_pb2 as pb
@@ -91,8 +92,12 @@ class TopicCalls:
         """Create or change a group.
 
         Raises:
+            IllegalMessage: its retry policy is invalid.
             StoreError, DLedgerError: see `set_topic`.
         """
+        policy = request.group.attributes.get(POLICY_ATTRIBUTE)
+        if policy is not None:
+            parse_policy(policy)
         applied = await self._core.change(SetGroup(group_config(request.group), request.is_new))
         return pb.ChangeResponse(answer=DONE, is_changed=applied.verdict is CommandVerdict.CHANGED)
 
