@@ -9,6 +9,7 @@ from cluster.api.answers import DONE, leader_hint
 from cluster.nameserver.registration import TopicChange
 from cluster.process.cooperative import run_cooperatively
 from cluster.protocol.errors import Reason, RequestFailed
+from cluster.protocol.retry_policy import POLICY_ATTRIBUTE, parse_policy
 from cluster.protocol.route_table import TOPICS_PER_REGISTRATION_MAX, BrokerRoute, Registration, TopicQueues
 from cluster.protocol.topic_config import (
     PERMISSION_INHERIT,
@@ -18,7 +19,6 @@ from cluster.protocol.topic_config import (
     TopicConfig,
 )
 from cluster.protocol.wire.routes import route_response
-from cluster.protocol.retry_policy import POLICY_ATTRIBUTE, parse_policy
 from cluster.state.commands import DeleteGroup, DeleteTopic, SetGroup, SetTopic
 from cluster.state.verdicts import CommandVerdict
 from cluster.v1 import broker_pb2 as pb

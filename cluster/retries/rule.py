@@ -44,7 +44,7 @@ class Destination(NamedTuple):
 
 
 def destination_of(group: GroupConfig, reconsume_times: int, *, maximum: int | None, level: int) -> Destination:
-    """Return where a returned message goes.
+    """Return the destination of a returned message.
 
     Args:
         group: that returns it.

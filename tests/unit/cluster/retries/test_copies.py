@@ -78,7 +78,7 @@ def test_properties_of_the_old_record_are_removed():
 
 
 def test_origin_that_a_producer_claims_is_replaced():
-    """A dead letter is put to that topic again, by somebody with more rights than the producer."""
+    """A dead letter is put to that topic again, with the rights of an operator."""
     record = record_of(Message("orders", b"x", 0, {"RETRY_TOPIC": "salaries", "ORIGIN_MESSAGE_ID": "M"}))
     properties = decode_properties(copy_of(record).properties.raw)
     assert (properties["RETRY_TOPIC"], properties["ORIGIN_MESSAGE_ID"]) == ("orders", record.message_id)
