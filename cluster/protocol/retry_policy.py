@@ -14,6 +14,7 @@ Source: RocketMQ `ExponentialRetryPolicy`, `CustomizedRetryPolicy`, where only t
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -34,6 +35,8 @@ _DELAY_MS_MAX: Final = 365 * 86_400_000
 _MULTIPLIER_MAX: Final = 1_000
 _EXPONENTIAL: Final = "exponential"
 _CUSTOMIZED: Final = "customized"
+_DURATION = re.compile(r"([0-9]{1,9})(ms|s|m|h|d)")
+_UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _EXPECTED: Final = (
     "exponential:INITIAL,MAXIMUM,MULTIPLIER or customized:DELAY,DELAY,…, in milliseconds from 0 to a year, with a "
     f"multiplier of 1 to {_MULTIPLIER_MAX}, and 1 to {_DELAYS_MAX} delays"
@@ -86,6 +89,47 @@ def parse_policy(text: str) -> RetryPolicy:
             if 1 <= multiplier <= _MULTIPLIER_MAX:
                 return ExponentialPolicy(initial_ms, maximum_ms, multiplier)
     raise IllegalMessage(POLICY_ATTRIBUTE, _EXPECTED, repr(text[:80]))
+
+
+def parse_shown_policy(text: str) -> str:
+    """Return the attribute for a policy as users write it: `levels`, `exponential:5s,2h,2`, `custom:1s,1m,1h`.
+
+    Returns:
+        the attribute, empty for `levels`. In the list of an attribute two items precede those that are used.
+
+    Raises:
+        ValueError: it is none.
+    """
+    kind, _, rest = text.partition(":")
+    expected = f"retry policy: expected levels, custom:1s,1m,1h or exponential:5s,2h,2 (ms, s, m, h, d), found {text!r}"
+    parts = rest.split(",")
+    try:
+        if text == "levels":
+            return ""
+        if kind == _EXPONENTIAL:
+            initial, maximum, multiplier = parts
+            found = f"{_EXPONENTIAL}:{_ms(initial)},{_ms(maximum)},{multiplier}"
+        else:
+            delays = list(map(_ms, parts))
+            found = f"{_CUSTOMIZED}:{','.join(map(str, [delays[0]] * CUSTOMIZED_BEGIN + delays))}"
+        parse_policy(found)
+    except (ValueError, IllegalMessage) as error:
+        raise ValueError(expected) from error
+    if kind not in (_EXPONENTIAL, "custom"):
+        raise ValueError(expected)
+    return found
+
+
+def _ms(text: str) -> int:
+    """Return the milliseconds in a text like 10s.
+
+    Raises:
+        ValueError: it is none.
+    """
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise ValueError(text)
+    return int(match[1]) * _UNITS_MS[match[2]]
 
 
 def policy_of(group: GroupConfig) -> RetryPolicy | None:
