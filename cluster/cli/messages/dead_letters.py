@@ -27,7 +27,7 @@ GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="The consumer gr
 dead_letters_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Show the messages that a group could not process, and put them to their topics again.",
+    help="Show and replay dead letters of groups. These are messages that their consumers could not process.",
 )
 
 
