@@ -12,7 +12,7 @@
 | TRACE_CONTEXT | removed if the properties are too large with it |
 
 RETRY_TOPIC and ORIGIN_MESSAGE_ID of a message in an ordinary topic are its producer's, and are replaced: a dead letter
-may be put to that topic again by an operator, who has more rights.
+may be put to that topic again, with the rights of an operator.
 
 Source: RocketMQ `AbstractSendMessageProcessor.consumerSendMsgBack`; #2724 and #1648 are about properties that are kept.
 """

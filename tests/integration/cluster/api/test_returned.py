@@ -2,11 +2,14 @@
 
 import asyncio
 from random import Random
+from typing import ClassVar
 
 import pytest
 
 from cluster.protocol.topic_config import GroupConfig
+from cluster.replica.standalone import StandaloneReplica
 from cluster.state.commands import DeleteGroup, SetFeatureLevel, SetGroup
+from cluster.state.returned_messages import ReturnedMessages
 from cluster.v1 import broker_pb2 as pb
 from commitlog.record.properties import PROPERTIES_SIZE_MAX, decode_properties
 from store.model.topics import DELAY_LEVELS_MS, SCHEDULE_TOPIC
@@ -104,22 +107,56 @@ def test_repeated_request_makes_no_second_copy_also_after_a_restart(shop):
     run(scenario)
 
 
+class Gated(StandaloneReplica):
+    """Its own puts are stored, but their outcomes are not known before the gate is open."""
+
+    gate: ClassVar[asyncio.Event]
+
+    def begin_own_put(self, messages):
+        put = super().begin_own_put(messages)
+
+        async def known():
+            await self.gate.wait()
+            return await put
+
+        return asyncio.ensure_future(known())
+
+
+class Unapplied(ReturnedMessages):
+    """A window that knows nothing, as before the first put is applied."""
+
+    def is_dead(self, key):
+        return None if not Gated.gate.is_set() else super().is_dead(key)
+
+
 def test_requests_at_the_same_time_make_one_copy(shop):
+    shop.replica_kind = Gated
+
     async def scenario():
+        Gated.gate = asyncio.Event()
         async with shop.open():
+            shop.replica.state._content.returned = Unapplied()
             await with_group(shop, retry_queues=3)
             await shop.put(*(b"%d" % number for number in range(10)))
             places = list((await shop.get()).columns.physical_offsets)
+            size = shop.replica.store.get(TOPIC, 0, 0).messages[0].size
             asked = [
-                returned(shop, offset=offset, physical_offset=places[offset]) for _ in range(8) for offset in range(10)
+                asyncio.create_task(returned(shop, offset=offset, physical_offset=places[offset]))
+                for _ in range(8)
+                for offset in range(10)
             ]
+            pending = shop.broker._service._returns._pending
+            await until(lambda: pending.used == 80 * size)
+            Gated.gate.set()
             answers = await asyncio.gather(*asked)
             assert {each.answer.code for each in answers} == {0}
             assert sum(not each.is_repeated for each in answers) == 10
+            assert pending.used == 0
             assert shop.replica.store.max_offset(SCHEDULE_TOPIC, 2) == 10
             assert shop.replica.state.topics[RETRY].write_queues == 3
             shop.clock_ahead_ms = 11_000
             await until(lambda: sum(shop.replica.store.max_offset(RETRY, queue) for queue in range(3)) == 10)
+            assert shop.replica.state.unfit_effects_count == 0
 
     run(scenario)
 
@@ -146,14 +183,15 @@ def test_one_copy_of_each_message_whatever_becomes_of_the_puts(shop, seed):
     """Requests are repeated until they succeed, several at a time; own puts fail at random, or later than known."""
 
     class Late(Unsteady):
-        """Of several puts at a time, each may be lost or late."""
+        """What was late is stored before the next put, as in a log; several puts may be pending."""
+
+        late: ClassVar[list[asyncio.Future]] = []
 
         def begin_own_put(self, messages):
             kept, self.undecided = self.undecided, None
-            try:
-                return super().begin_own_put(messages)
-            finally:
-                self.undecided = [*(kept or ()), *(self.undecided or ())] if kept or self.undecided else self.undecided
+            if kept:
+                self.late.append(StandaloneReplica.begin_own_put(self, kept))
+            return super().begin_own_put(messages)
 
     shop.replica_kind = Late
 

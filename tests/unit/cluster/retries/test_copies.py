@@ -7,7 +7,7 @@ from cluster.retries.copies import key_of, returned_copy
 from cluster.retries.rule import destination_of
 from commitlog.record.encoder import RecordEncoder
 from commitlog.record.properties import PROPERTIES_SIZE_MAX, RawProperties, decode_properties
-from commitlog.record.record import decode
+from commitlog.record.record import MAGIC_V1, decode
 from store.errors import IllegalMessage
 from store.model.message import Host, Message
 from store.model.sys_flag import CARRIES_EFFECT
@@ -113,4 +113,6 @@ def test_topics_of_a_group_with_the_longest_name_can_be_stored():
         found = copy_of(record_of(Message("orders", b"x")), group, level)
         topic = found.topic if level else decode_properties(found.properties.raw)["REAL_TOPIC"]
         assert len(topic) == length
-        assert record_of(found._replace(topic=topic)).topic == topic
+        record = record_of(found._replace(topic=topic))
+        # A version 1 record, which every RocketMQ reads.
+        assert (record.topic, record.magic) == (topic, MAGIC_V1)
