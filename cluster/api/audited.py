@@ -131,6 +131,7 @@ _ROWS: Final[dict[str, dict[str, AuditedMethod]]] = {
         "JoinGroup": _ACCESS,
         "LockQueues": _READ,
         "UnlockQueues": _READ,
+        "ReturnMessage": _ACCESS,
         "SetTopic": _ADMIN._replace(detail=audit_details.of_topic),
         "DeleteTopic": _ADMIN,
         "ListTopics": _READ,

@@ -22,6 +22,7 @@ from cluster.api.log_calls import LogCalls
 from cluster.api.put_calls import PutCalls
 from cluster.api.query_calls import QueryCalls
 from cluster.api.read_calls import ReadCalls
+from cluster.api.return_calls import ReturnCalls
 from cluster.api.topic_calls import TopicCalls
 from cluster.protocol.request_bounds import BROKER_BOUNDS
 from cluster.v1 import broker_pb2 as pb
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 Context = grpc.aio.ServicerContext[Any, Any]
 
 # Responses of methods that change something.
-_OF_CHANGES: Final = (pb.ChangeResponse, pb.CommitOffsetResponse, pb.LockQueuesResponse)
+_OF_CHANGES: Final = (pb.ChangeResponse, pb.CommitOffsetResponse, pb.LockQueuesResponse, pb.ReturnMessageResponse)
 # Methods that the frame port serves, too (ADR 65).
 _FRAMED: Final = frozenset({"Put", "Get"})
 _FAMILIES: Final = {"ipv4": socket.AF_INET, "ipv6": socket.AF_INET6}
@@ -63,6 +64,7 @@ class BrokerService(broker_pb2_grpc.BrokerServiceServicer):
         self._queries = QueryCalls(core)
         self._log = LogCalls(core)
         self._delays = DelayCalls(core)
+        self._returns = ReturnCalls(core)
         self.groups = GroupCalls(core)
         self.topics = TopicCalls(core, self.groups.members)
 
@@ -157,6 +159,10 @@ class BrokerService(broker_pb2_grpc.BrokerServiceServicer):
     async def UnlockQueues(self, request: pb.LockQueuesRequest, context: Context) -> pb.ChangeResponse:
         """Release a consumer's queue locks."""
         return await answered(self._core, pb.ChangeResponse, self.groups.unlock(request))
+
+    async def ReturnMessage(self, request: pb.ReturnMessageRequest, context: Context) -> pb.ReturnMessageResponse:
+        """Return a message that a consumer failed to process."""
+        return await answered(self._core, pb.ReturnMessageResponse, self._returns.return_message(request))
 
     async def SetTopic(self, request: pb.SetTopicRequest, context: Context) -> pb.ChangeResponse:
         """Create or change a topic."""

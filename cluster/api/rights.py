@@ -206,6 +206,11 @@ def _lock_queues(request: Any, _: Scope) -> Iterator[Need]:
         yield topic_need(queue.topic, _SUB)
 
 
+def _return_message(request: Any, _: Scope) -> list[Need]:
+    # The topic, too: the copy is readable for consumers of the group.
+    return [_group(request.group, _SUB), topic_need(request.topic, _SUB)]
+
+
 def _set_topic(request: Any, scope: Scope) -> list[Need]:
     name = request.topic.name
     return [topic_need(name, _UPDATE if scope.has_topic(name) and not request.is_new else _CREATE)]
@@ -262,6 +267,7 @@ _BROKER: Final = {
     "JoinGroup": _rights(_join_group),
     "LockQueues": _rights(_lock_queues),
     "UnlockQueues": _rights(_lock_queues),
+    "ReturnMessage": _rights(_return_message),
     "SetTopic": _rights(_set_topic),
     "DeleteTopic": _on_topic(_DELETE),
     "ListTopics": _rights(_list_topics),

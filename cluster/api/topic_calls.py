@@ -9,6 +9,7 @@ from cluster.api.answers import DONE, leader_hint
 from cluster.nameserver.registration import TopicChange
 from cluster.process.cooperative import run_cooperatively
 from cluster.protocol.errors import Reason, RequestFailed
+from cluster.protocol.retry_policy import POLICY_ATTRIBUTE, parse_policy
 from cluster.protocol.route_table import TOPICS_PER_REGISTRATION_MAX, BrokerRoute, Registration, TopicQueues
 from cluster.protocol.topic_config import (
     PERMISSION_INHERIT,
@@ -91,8 +92,12 @@ class TopicCalls:
         """Create or change a group.
 
         Raises:
+            IllegalMessage: its retry policy is invalid.
             StoreError, DLedgerError: see `set_topic`.
         """
+        policy = request.group.attributes.get(POLICY_ATTRIBUTE)
+        if policy is not None:
+            parse_policy(policy)
         applied = await self._core.change(SetGroup(group_config(request.group), request.is_new))
         return pb.ChangeResponse(answer=DONE, is_changed=applied.verdict is CommandVerdict.CHANGED)
 

@@ -70,6 +70,18 @@ TABLE: Final = (
         "Time from when a delayed message was due to the put of its copy.",
     ),
     Row(
+        "dledger_broker_returned_messages",
+        MetricKind.COUNTER,
+        "Messages that consumers returned and this node copied, by destination: retry, dead_letter.",
+        "destination",
+    ),
+    Row(
+        "dledger_broker_dead_letters",
+        MetricKind.COUNTER,
+        "Messages that this node moved to the dead letters, by group; after the first 100 groups: (other).",
+        "group",
+    ),
+    Row(
         "dledger_broker_feature_level",
         MetricKind.GAUGE,
         "Feature level of the group: the kinds of entries that it may write.",
@@ -103,6 +115,9 @@ TABLE: Final = (
 
 _LATENCY_BOUNDS_S: Final = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.5)
 _MS_PER_S: Final = 1_000
+# Groups with a series of their own: each series costs the monitoring system memory. No group has the name of the rest.
+_GROUPS_MAX: Final = 100
+_OTHER_GROUPS: Final = "(other)"
 _COUNT_BOUNDS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 
 
@@ -143,6 +158,8 @@ class _Counts:
     quota_refused: int = 0
     delayed_delivered: int = 0
     delayed_not_delivered: dict[str, int] = field(default_factory=dict)
+    returned_messages: dict[str, int] = field(default_factory=dict)
+    dead_letters: dict[str, int] = field(default_factory=dict)
     # Replaced by the dictionaries of the audit log, which have every kind from the start.
     audit_records: dict[str, int] = field(default_factory=dict)
     audit_lost: dict[str, int] = field(default_factory=dict)
@@ -204,6 +221,15 @@ class BrokerMetrics:
         """Count a delayed message that cannot be delivered."""
         found = self.counts.delayed_not_delivered
         found[reason] = found.get(reason, 0) + 1
+
+    def count_returned(self, group: str, *, is_dead: bool) -> None:
+        """Count a message that a consumer of the group returned, and its copy."""
+        returned, dead = self.counts.returned_messages, self.counts.dead_letters
+        destination = "dead_letter" if is_dead else "retry"
+        returned[destination] = returned.get(destination, 0) + 1
+        if is_dead:
+            name = group if group in dead or len(dead) < _GROUPS_MAX else _OTHER_GROUPS
+            dead[name] = dead.get(name, 0) + 1
 
     def count_quota_refused(self) -> None:
         """Count a request above a quota."""

@@ -156,6 +156,15 @@ BROKER_BOUNDS: Final[Bounds] = {
     "cluster.v1.Subscription": {"topic": NAME, "tags": _TAGS, "sql": _SQL},
     "cluster.v1.QueueId": {"topic": NAME, "queue_id": ANY_NUMBER},
     "cluster.v1.LockQueuesRequest": _LOCKS,
+    "cluster.v1.ReturnMessageRequest": {
+        "group": NAME,
+        "topic": NAME,
+        "queue_id": ANY_NUMBER,
+        "queue_offset": ANY_NUMBER,
+        "physical_offset": ANY_NUMBER,
+        "delay_level": ANY_NUMBER,
+        "max_reconsume_times": ANY_NUMBER,
+    },
     # -------------------------------------------------------------------------------------------------- administration
     "cluster.v1.SetTopicRequest": {"topic": FIELDS, "is_new": ANY_NUMBER},
     "cluster.v1.Topic": {

@@ -40,7 +40,7 @@ from cluster.state.commands import (
     check_command,
     decode_command,
 )
-from cluster.state.effects import decode_effect
+from cluster.state.effects import Returned, decode_effect
 from cluster.state.features import WITH_EFFECTS
 from cluster.state.offsets import CommittedOffsets
 from cluster.state.snapshot import Content, decode_snapshot_in_pieces, encode_snapshot
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
     from cluster.protocol.topic_config import GroupConfig, TopicConfig
     from cluster.state.access_state import AccessState
+    from cluster.state.returned_messages import ReturnedMessages
     from dledger.entries.format.entry import Entry
 
 TOPICS_MAX: Final = 100_000
@@ -105,6 +106,11 @@ class BrokerState:
     def access(self) -> AccessState:
         """Users, roles, tokens and keys; a new object after a snapshot was loaded. Changed only by commands."""
         return self._content.access
+
+    @property
+    def returned(self) -> ReturnedMessages:
+        """The latest messages that consumers returned; a new object after a snapshot was loaded."""
+        return self._content.returned
 
     @property
     def feature_level(self) -> int:
@@ -166,8 +172,11 @@ class BrokerState:
         if effect is None or self.feature_level < WITH_EFFECTS:
             # Clients of older versions could store any mark, and any property.
             return UNCHANGED
-        level, unit = decode_effect(effect)
-        applied = self._set_delays(((level, unit + 1),))
+        found = decode_effect(effect)
+        if isinstance(found, Returned):
+            applied = CHANGED if self._content.returned.add(found.key, is_dead=found.is_dead) else UNCHANGED
+        else:
+            applied = self._set_delays(((found.level, found.unit + 1),))
         self.unfit_effects_count += applied is UNCHANGED
         return applied
 

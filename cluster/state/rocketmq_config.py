@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from cluster.protocol.retry_policy import POLICY_ATTRIBUTE, parse_policy
 from cluster.protocol.topic_config import PERMISSION_WRITE, GroupConfig, TopicConfig
 from cluster.state.commands import (
     OFFSETS_PER_COMMAND_MAX,
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 CONFIG_FOLDER: Final = "config"
 _SIZE_BYTES_MAX: Final = 256 << 20
 _SEPARATOR: Final = "@"
+# Names and default values of a policy, in the order of our text.
+_EXPONENTIAL_DEFAULTS: Final = (("initial", 5_000), ("max", 7_200_000), ("multiplier", 2))
 Object = dict[str, Any]
 
 
@@ -248,12 +251,34 @@ def _take_groups(found: ImportedConfig, top: _Value) -> None:
             retry_max_times=value.get("retryMaxTimes").number(16),
             consume_timeout_minutes=value.get("consumeTimeoutMinute").number(15),
             sys_flag=value.get("groupSysFlag").number(0),
-            attributes=value.get("attributes").attributes(),
+            attributes=_group_attributes(found, value),
         )
         value.checked(SetGroup(group))
         found.groups.append(group)
     if top.get("forbiddenTable").content:
         found.notes.append(f"{top.path}: forbiddenTable is ignored: groups may read all topics")
+
+
+def _group_attributes(found: ImportedConfig, group: _Value) -> tuple[tuple[str, str], ...]:
+    """Return the attributes of a group, with its retry policy (`cluster.protocol.retry_policy`), if it has one."""
+    attributes, policy = dict(group.get("attributes").attributes()), group.get("groupRetryPolicy")
+    if policy.get("type").content == "EXPONENTIAL":
+        own = policy.get("exponentialRetryPolicy")
+        numbers = [own.get(name).number(default) for name, default in _EXPONENTIAL_DEFAULTS]
+        text = f"exponential:{','.join(map(str, numbers))}"
+    else:
+        delays = policy.get("customizedRetryPolicy").get("next").content
+        # Without a list the delays are those of the delay levels.
+        if not isinstance(delays, list) or not delays:
+            return tuple(sorted(attributes.items()))
+        text = f"customized:{','.join(map(str, delays))}"
+    try:
+        parse_policy(text)
+    except IllegalMessage as error:
+        found.notes.append(f"{policy.path}: {policy.position} is ignored: {error}")
+    else:
+        attributes[POLICY_ATTRIBUTE] = text
+    return tuple(sorted(attributes.items()))
 
 
 def _take_offsets(found: ImportedConfig, top: _Value) -> None:

@@ -19,9 +19,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from cluster.protocol.retry_policy import POLICY_ATTRIBUTE, CustomizedPolicy, policy_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from cluster.protocol.retry_policy import RetryPolicy
     from cluster.protocol.topic_config import GroupConfig, TopicConfig
     from cluster.state.commands import QueueOffset
 
@@ -71,8 +74,10 @@ def _topic(topic: TopicConfig) -> dict[str, Any]:
 
 
 def _group(group: GroupConfig) -> dict[str, Any]:
+    policy = policy_of(group)
+    attributes = {name: value for name, value in group.attributes if policy is None or name != POLICY_ATTRIBUTE}
     return {
-        "attributes": dict(group.attributes),
+        "attributes": attributes,
         "brokerId": 0,
         "consumeBroadcastEnable": group.is_broadcast_enabled,
         "consumeEnable": group.is_consume_enabled,
@@ -80,12 +85,20 @@ def _group(group: GroupConfig) -> dict[str, Any]:
         "consumeMessageOrderly": group.is_orderly,
         "consumeTimeoutMinute": group.consume_timeout_minutes,
         "groupName": group.name,
+        **({} if policy is None else {"groupRetryPolicy": _retry_policy(policy)}),
         "groupSysFlag": group.sys_flag,
         "notifyConsumerIdsChangedEnable": True,
         "retryMaxTimes": group.retry_max_times,
         "retryQueueNums": group.retry_queues,
         "whichBrokerWhenConsumeSlowly": 1,
     }
+
+
+def _retry_policy(policy: RetryPolicy) -> dict[str, Any]:
+    if isinstance(policy, CustomizedPolicy):
+        return {"customizedRetryPolicy": {"next": list(policy.delays_ms)}, "type": "CUSTOMIZED"}
+    numbers = {"initial": policy.initial_ms, "max": policy.maximum_ms, "multiplier": policy.multiplier}
+    return {"exponentialRetryPolicy": numbers, "type": "EXPONENTIAL"}
 
 
 def _offsets(offsets: Mapping[str, Iterable[QueueOffset]], version: Mapping[str, int]) -> str:

@@ -1556,6 +1556,85 @@ class LockQueuesResponse(_message.Message):
 Global___LockQueuesResponse: _TypeAlias = LockQueuesResponse  # noqa: Y015
 
 @_typing.final
+class ReturnMessageRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    QUEUE_ID_FIELD_NUMBER: _builtins.int
+    QUEUE_OFFSET_FIELD_NUMBER: _builtins.int
+    PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
+    DELAY_LEVEL_FIELD_NUMBER: _builtins.int
+    MAX_RECONSUME_TIMES_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    topic: _builtins.str
+    """The place of the message: its topic, which may be a retry topic, its queue, and its offset there and in the log."""
+    queue_id: _builtins.int
+    queue_offset: _builtins.int
+    physical_offset: _builtins.int
+    delay_level: _builtins.int
+    """When it is delivered again: 0: by the rules of the group; 1 to 18: after that delay level; below 0: never, it becomes
+    a dead letter.
+    """
+    max_reconsume_times: _builtins.int
+    """Redeliveries after which it becomes a dead letter; not set: those of the group; below 0: no limit."""
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        topic: _builtins.str = ...,
+        queue_id: _builtins.int = ...,
+        queue_offset: _builtins.int = ...,
+        physical_offset: _builtins.int = ...,
+        delay_level: _builtins.int = ...,
+        max_reconsume_times: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_reconsume_times", b"_max_reconsume_times", "max_reconsume_times", b"max_reconsume_times"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_reconsume_times", b"_max_reconsume_times", "delay_level", b"delay_level", "group", b"group", "max_reconsume_times", b"max_reconsume_times", "physical_offset", b"physical_offset", "queue_id", b"queue_id", "queue_offset", b"queue_offset", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__max_reconsume_times: _TypeAlias = _typing.Literal["max_reconsume_times"]  # noqa: Y015
+    _WhichOneofArgType__max_reconsume_times: _TypeAlias = _typing.Literal["_max_reconsume_times", b"_max_reconsume_times"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_reconsume_times) -> _WhichOneofReturnType__max_reconsume_times | None: ...
+
+Global___ReturnMessageRequest: _TypeAlias = ReturnMessageRequest  # noqa: Y015
+
+@_typing.final
+class ReturnMessageResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ANSWER_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    IS_DEAD_LETTER_FIELD_NUMBER: _builtins.int
+    DELAY_LEVEL_FIELD_NUMBER: _builtins.int
+    IS_REPEATED_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Of the copy: the retry topic or the dead-letter topic of the group."""
+    is_dead_letter: _builtins.bool
+    delay_level: _builtins.int
+    """The delay level after which the copy is delivered; 0: it is a dead letter, or was copied by an earlier request."""
+    is_repeated: _builtins.bool
+    """Whether an earlier request made the copy."""
+    @_builtins.property
+    def answer(self) -> _answer_pb2.Answer: ...
+    def __init__(
+        self,
+        *,
+        answer: _answer_pb2.Answer | None = ...,
+        topic: _builtins.str = ...,
+        is_dead_letter: _builtins.bool = ...,
+        delay_level: _builtins.int = ...,
+        is_repeated: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "delay_level", b"delay_level", "is_dead_letter", b"is_dead_letter", "is_repeated", b"is_repeated", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReturnMessageResponse: _TypeAlias = ReturnMessageResponse  # noqa: Y015
+
+@_typing.final
 class ChangeResponse(_message.Message):
     """------------------------------------------------------------------------------------------------------ administration"""
 

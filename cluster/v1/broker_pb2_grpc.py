@@ -120,6 +120,11 @@ class BrokerServiceStub:
                 request_serializer=cluster_dot_v1_dot_broker__pb2.LockQueuesRequest.SerializeToString,
                 response_deserializer=cluster_dot_v1_dot_broker__pb2.ChangeResponse.FromString,
                 _registered_method=True)
+        self.ReturnMessage = channel.unary_unary(
+                '/cluster.v1.BrokerService/ReturnMessage',
+                request_serializer=cluster_dot_v1_dot_broker__pb2.ReturnMessageRequest.SerializeToString,
+                response_deserializer=cluster_dot_v1_dot_broker__pb2.ReturnMessageResponse.FromString,
+                _registered_method=True)
         self.SetTopic = channel.unary_unary(
                 '/cluster.v1.BrokerService/SetTopic',
                 request_serializer=cluster_dot_v1_dot_broker__pb2.SetTopicRequest.SerializeToString,
@@ -302,6 +307,14 @@ class BrokerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReturnMessage(self, request, context):
+        """Returns a message that a consumer failed to process: a copy is delivered to its group again later, or becomes a dead
+        letter. A repeated request makes no second copy. NOT_FOUND (UNKNOWN_GROUP, NO_MESSAGE).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def SetTopic(self, request, context):
         """--------------------------------------------------------------------------------------------------- administration
         Creates a topic, or changes it.
@@ -452,6 +465,11 @@ def add_BrokerServiceServicer_to_server(servicer, server):
                     servicer.UnlockQueues,
                     request_deserializer=cluster_dot_v1_dot_broker__pb2.LockQueuesRequest.FromString,
                     response_serializer=cluster_dot_v1_dot_broker__pb2.ChangeResponse.SerializeToString,
+            ),
+            'ReturnMessage': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReturnMessage,
+                    request_deserializer=cluster_dot_v1_dot_broker__pb2.ReturnMessageRequest.FromString,
+                    response_serializer=cluster_dot_v1_dot_broker__pb2.ReturnMessageResponse.SerializeToString,
             ),
             'SetTopic': grpc.unary_unary_rpc_method_handler(
                     servicer.SetTopic,
@@ -958,6 +976,33 @@ class BrokerService:
             '/cluster.v1.BrokerService/UnlockQueues',
             cluster_dot_v1_dot_broker__pb2.LockQueuesRequest.SerializeToString,
             cluster_dot_v1_dot_broker__pb2.ChangeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReturnMessage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cluster.v1.BrokerService/ReturnMessage',
+            cluster_dot_v1_dot_broker__pb2.ReturnMessageRequest.SerializeToString,
+            cluster_dot_v1_dot_broker__pb2.ReturnMessageResponse.FromString,
             options,
             channel_credentials,
             insecure,

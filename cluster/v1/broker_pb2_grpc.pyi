@@ -100,6 +100,10 @@ class BrokerServiceStub:
     by JoinGroup; its locks end when it leaves.
     """
     UnlockQueues: _grpc.UnaryUnaryMultiCallable[_broker_pb2.LockQueuesRequest, _broker_pb2.ChangeResponse]
+    ReturnMessage: _grpc.UnaryUnaryMultiCallable[_broker_pb2.ReturnMessageRequest, _broker_pb2.ReturnMessageResponse]
+    """Returns a message that a consumer failed to process: a copy is delivered to its group again later, or becomes a dead
+    letter. A repeated request makes no second copy. NOT_FOUND (UNKNOWN_GROUP, NO_MESSAGE).
+    """
     SetTopic: _grpc.UnaryUnaryMultiCallable[_broker_pb2.SetTopicRequest, _broker_pb2.ChangeResponse]
     """--------------------------------------------------------------------------------------------------- administration
     Creates a topic, or changes it.
@@ -179,6 +183,10 @@ class BrokerServiceAsyncStub(BrokerServiceStub):
     by JoinGroup; its locks end when it leaves.
     """
     UnlockQueues: _aio.UnaryUnaryMultiCallable[_broker_pb2.LockQueuesRequest, _broker_pb2.ChangeResponse]  # type: ignore[assignment]
+    ReturnMessage: _aio.UnaryUnaryMultiCallable[_broker_pb2.ReturnMessageRequest, _broker_pb2.ReturnMessageResponse]  # type: ignore[assignment]
+    """Returns a message that a consumer failed to process: a copy is delivered to its group again later, or becomes a dead
+    letter. A repeated request makes no second copy. NOT_FOUND (UNKNOWN_GROUP, NO_MESSAGE).
+    """
     SetTopic: _aio.UnaryUnaryMultiCallable[_broker_pb2.SetTopicRequest, _broker_pb2.ChangeResponse]  # type: ignore[assignment]
     """--------------------------------------------------------------------------------------------------- administration
     Creates a topic, or changes it.
@@ -357,6 +365,16 @@ class BrokerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _broker_pb2.LockQueuesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_broker_pb2.ChangeResponse, _abc.Awaitable[_broker_pb2.ChangeResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ReturnMessage(
+        self,
+        request: _broker_pb2.ReturnMessageRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_broker_pb2.ReturnMessageResponse, _abc.Awaitable[_broker_pb2.ReturnMessageResponse]]:
+        """Returns a message that a consumer failed to process: a copy is delivered to its group again later, or becomes a dead
+        letter. A repeated request makes no second copy. NOT_FOUND (UNKNOWN_GROUP, NO_MESSAGE).
+        """
 
     @_abc_1.abstractmethod
     def SetTopic(

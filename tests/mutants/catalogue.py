@@ -17,7 +17,15 @@ from tests.mutants.bugs.raft import (
 )
 from tests.mutants.bugs.security import access, audit, certificates, floods, modes, name_servers, peers
 from tests.mutants.bugs.shell import directories, general, snapshots
-from tests.mutants.bugs.store import changed_bits, delays, message_store, pending_units, replicated, store_damage
+from tests.mutants.bugs.store import (
+    changed_bits,
+    delays,
+    message_store,
+    pending_units,
+    replicated,
+    retries,
+    store_damage,
+)
 
 GROUPS = (
     durability,
@@ -32,6 +40,7 @@ GROUPS = (
     modes,
     pending_units,
     replicated,
+    retries,
     delays,
     identity,
     incarnations,

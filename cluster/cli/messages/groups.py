@@ -54,6 +54,62 @@ def create_group(
     change_chosen(context, Choice(broker, name_servers, broker_names, cluster), change)
 
 
+def set_group(
+    context: typer.Context,
+    group: GroupName,
+    broker: Broker = "",
+    name_servers: NameServers = "",
+    broker_names: BrokerNames = None,
+    cluster: Cluster = "",
+    *,
+    retry_max: Annotated[
+        int | None,
+        typer.Option("--retry-max", min=-1, max=1_000, help="Redeliveries before a message is dead; -1: no limit."),
+    ] = None,
+    retry_queues: Annotated[
+        int | None,
+        typer.Option("--retry-queues", min=0, max=65_536, help="Queues of its retry topic; 0: no retries."),
+    ] = None,
+    retry_policy: Annotated[
+        str | None,
+        typer.Option("--retry-policy", metavar="POLICY", help="levels, custom:DELAYS or exponential:MIN,MAX,FACTOR."),
+    ] = None,
+) -> None:
+    """Change when failed messages are retried.
+
+    Other settings of the group are unchanged. A policy has the delays between attempts: `levels`, the default, are
+    10 s, 30 s, 1 min, ... 2 h; a list ends with a delay that is repeated. Delays are rounded up to delay levels. A
+    retry topic that exists keeps its queues; `dledger topic alter` changes them.
+
+    Examples:
+        dledger group set billing --retry-max 3
+        dledger group set billing --retry-policy custom:1s,1m,1h
+        dledger group set billing --retry-policy exponential:5s,2h,2
+    """
+    if all(option is None for option in (retry_max, retry_queues, retry_policy)):
+        fail("expected --retry-max, --retry-queues or --retry-policy", EXIT_USAGE)
+
+    def change(calls: BrokerCalls) -> str:
+        from cluster.protocol.errors import Reason, RequestFailed
+        from cluster.protocol.retry_policy import POLICY_ATTRIBUTE, parse_shown_policy
+
+        wanted = _known_group(calls, group)
+        if wanted is None:
+            raise RequestFailed(Reason.UNKNOWN_GROUP, f"there is no group {group!r}")
+        if retry_max is not None:
+            wanted.retry_max_times = retry_max
+        if retry_queues is not None:
+            wanted.retry_queues = retry_queues
+        if retry_policy is not None:
+            wanted.attributes.pop(POLICY_ATTRIBUTE, None)
+            text = parse_shown_policy(retry_policy)
+            if text:
+                wanted.attributes[POLICY_ATTRIBUTE] = text
+        return f"group {group} {'set' if _set_group(calls, wanted) else 'already has these settings'}"
+
+    change_chosen(context, Choice(broker, name_servers, broker_names, cluster), change)
+
+
 def enable_group(
     context: typer.Context,
     group: GroupName,
@@ -171,6 +227,9 @@ def _row(target: BrokerTarget, state: pb.GroupState) -> dict[str, Any]:
         "client_ids": list(state.client_ids),
         "is_enabled": state.group.is_consume_enabled,
         "is_orderly": state.group.is_orderly,
+        "retry_max_times": state.group.retry_max_times,
+        "retry_queues": state.group.retry_queues,
+        "retry_policy": state.group.attributes.get("retry.policy"),
         "topics": list(state.topics),
     }
 
@@ -272,6 +331,7 @@ def copy_offsets(
 
 for _name, _command in (
     ("create", create_group),
+    ("set", set_group),
     ("list", list_groups),
     ("disable", disable_group),
     ("enable", enable_group),

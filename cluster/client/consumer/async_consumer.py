@@ -13,16 +13,18 @@ import secrets
 import socket
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
+from cluster.client.consumer.message_returns import MessageReturns
 from cluster.client.consumer.rebalance import SILENCE_S, Rebalancer
 from cluster.client.consumer.received import ReceivedMessage
 from cluster.client.routing.connection import BrokerConnection, Endpoints
 from cluster.process.tasks import end_tasks
 from cluster.protocol.errors import Reason, RequestFailed
 from dledger.security.settings import PLAIN
+from store.model.topics import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from cluster.client.consumer.options import ConsumerOptions
@@ -39,6 +41,7 @@ _HANDOVER_TICK_S = 0.1
 _CHUNK = 256
 
 Topics = str | Iterable[str] | Mapping[str, str]
+Handler = Callable[[ReceivedMessage], Awaitable[None]]
 
 
 class AsyncConsumer:
@@ -69,10 +72,14 @@ class AsyncConsumer:
         self._chunk: deque[ReceivedMessage] = deque()
         self._delivered: list[ReceivedMessage] = []
         self._current: ReceivedMessage | None = None
+        self._returns = MessageReturns(group, self._connection.nodes, options.max_attempts)
+        subscriptions = subscriptions_of(topics)
+        if options.has_retries:
+            subscriptions[RETRY_PREFIX + group] = "*"
         self._rebalancer = Rebalancer(
             group,
             self.client_id,
-            subscriptions_of(topics),
+            subscriptions,
             options,
             self._connection,
             self._on_ready,
@@ -179,6 +186,47 @@ class AsyncConsumer:
         """Mark messages as processed; their offsets are committed once all before them are."""
         for message in (messages,) if isinstance(messages, ReceivedMessage) else messages:
             message.reader.progress.done(message.queue_offset)
+
+    async def nack(self, message: ReceivedMessage, delay_level: int = 0) -> None:
+        """Return a message that could not be processed: its group gets it again later, or it becomes a dead letter.
+
+        Then it counts as processed. Consumers of the group with `has_retries` get it after the delay.
+
+        Args:
+            message: one that was delivered; not in broadcast mode.
+            delay_level: when: 0: by the settings of the group; 1 to 18: after that delay level; below 0: never, it
+                becomes a dead letter at once.
+
+        Raises:
+            RequestFailed: it was not returned, and is not acknowledged. UNKNOWN_GROUP: the group was deleted;
+                ILLEGAL_MESSAGE: its properties leave no space for its origin; UNSUPPORTED: an old broker; or the broker
+                did not answer for 30 s.
+        """
+        if self._options.mode == "broadcast":
+            raise RequestFailed(Reason.UNSUPPORTED, "messages are not returned in broadcast mode: no group has them")
+        topic = await self._returns.send(message, delay_level)
+        self.acknowledge(message)
+        if self._options.has_retries and not any(queue.topic == topic for queue in self._rebalancer.readers):
+            self._rebalancer.wanted.set()
+
+    async def run(self, handler: Handler) -> None:
+        """Process messages, one after the other, until cancelled: acknowledge each, or return it if the handler fails.
+
+        Args:
+            handler: processes one message; any exception that it raises is logged, and the message is returned by
+                `nack`. A handler that is cancelled leaves its message unacknowledged.
+
+        Raises:
+            RequestFailed: see `poll` and `nack`.
+        """
+        async for message in self:
+            try:
+                await handler(message)
+            except Exception:
+                logger.exception("message_failed message=%r attempts=%d", message, message.attempts)
+                await self.nack(message)
+            else:
+                self.acknowledge(message)
 
     async def commit(self) -> None:
         """Commit the processed messages now; a failure is logged, and the next commit includes them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -12,11 +13,13 @@ from cluster.process.loop_thread import LoopThread
 from dledger.security.settings import PLAIN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from cluster.client.consumer.received import ReceivedMessage
     from cluster.client.routing.queue_choice import BrokerQueue
     from dledger.security.settings import Security
+
+logger = logging.getLogger(__name__)
 
 # The blocking consumer fetches this many messages at once, and acknowledges the processed ones at least as often.
 _CHUNK = 256
@@ -37,6 +40,9 @@ class Consumer:
         with Consumer(name_servers="127.0.0.1:9876", group="billing", topics={"orders": "paid || sent"}) as consumer:
             for message in consumer:
                 print(message.keys)
+
+        async with Consumer("127.0.0.1:20921", group="billing", topics="orders", has_retries=True) as consumer:
+            await consumer.run(process)  # what it fails to process comes again after 10 s, 30 s, …
 
         Consumer("127.0.0.1:20921", group="alerts", topics={"orders": Sql92("amount > 1000 AND region = 'eu'")})
 
@@ -178,6 +184,25 @@ class BlockingConsumer:
     def acknowledge(self, messages: ReceivedMessage | Iterable[ReceivedMessage]) -> None:
         """Mark messages as processed. See `AsyncConsumer.acknowledge`."""
         self._thread.run(_acknowledge(self._consumer, messages))
+
+    def nack(self, message: ReceivedMessage, delay_level: int = 0) -> None:
+        """Return a message that could not be processed. See `AsyncConsumer.nack`."""
+        self._thread.run(self._consumer.nack(message, delay_level))
+
+    def run(self, handler: Callable[[ReceivedMessage], None]) -> None:
+        """Process messages, one after the other: acknowledge each, or return it if the handler raises an exception.
+
+        It ends only by an exception: of `poll` or `nack`, or one that is no `Exception`, as KeyboardInterrupt.
+        """
+        for message in self:
+            try:
+                handler(message)
+            except Exception:
+                logger.exception("message_failed message=%r attempts=%d", message, message.attempts)
+                self.nack(message)
+            else:
+                if not self._is_auto_acknowledged:
+                    self.acknowledge(message)
 
     def commit(self) -> None:
         """Commit the processed messages now."""

@@ -16,6 +16,7 @@ from cluster.client.consumer.repeated_warnings import RepeatedWarnings
 from cluster.client.routing.queue_choice import BrokerQueue
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.v1 import broker_pb2 as pb
+from store.model.topics import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from cluster.client.consumer.options import Start
@@ -130,12 +131,14 @@ class GroupOffsets:
 
     async def _starts(self, broker: str, topic: str, queue_ids: Sequence[int]) -> dict[int, int]:
         request = pb.OffsetsRequest(topic=topic, queue_ids=queue_ids)
-        if isinstance(self._start, int):
-            request.timestamp_ms = self._start
+        # All messages of a retry topic are the group's own, and the first one comes before the topic is known here.
+        start = "first" if topic.startswith(RETRY_PREFIX) else self._start
+        if isinstance(start, int):
+            request.timestamp_ms = start
             request.boundary = pb.TIME_BOUNDARY_LOWER
         response = await self._offsets(broker, request)
         offsets = {"first": response.min_offsets, "last": response.max_offsets}.get(
-            str(self._start), response.offsets_by_time
+            str(start), response.offsets_by_time
         )
         return dict(zip(response.queue_ids, offsets, strict=True))
 

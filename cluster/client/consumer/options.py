@@ -24,6 +24,8 @@ class ConsumerSettings(TypedDict, total=False):
     allocation: AllocationName
     is_orderly: bool
     is_auto_acknowledged: bool
+    has_retries: bool
+    max_attempts: int
     prefetch_messages: int
     prefetch_size_bytes: int
     commit_interval_s: float
@@ -47,6 +49,9 @@ class ConsumerOptions:
             concurrently.
         is_auto_acknowledged: whether a request for more messages acknowledges those before; otherwise only
             `acknowledge` does.
+        has_retries: whether the group's retry topic is read, too: the messages that its consumers returned by `nack`.
+        max_attempts: deliveries after which a returned message becomes a dead letter; 0: as many as the group's
+            settings say, which are 17 by default.
         prefetch_messages: maximum number of prefetched messages per queue.
         prefetch_size_bytes: maximum number of prefetched bytes per queue.
         commit_interval_s: how often offsets are committed; if a consumer crashes, the messages processed since the
@@ -68,6 +73,8 @@ class ConsumerOptions:
     allocation: AllocationName = "average"
     is_orderly: bool = False
     is_auto_acknowledged: bool = True
+    has_retries: bool = False
+    max_attempts: int = 0
     prefetch_messages: int = 1_000
     prefetch_size_bytes: int = 8 << 20
     commit_interval_s: float = 1.0
@@ -90,6 +97,10 @@ class ConsumerOptions:
             raise ValueError(f"allocation: expected average or circle, found {self.allocation!r}")
         if self.mode == "broadcast" and self.is_orderly:
             raise ValueError("is_orderly: expected False in broadcast mode, whose queues are not shared")
+        if self.mode == "broadcast" and self.has_retries:
+            raise ValueError("has_retries: expected False in broadcast mode, where each consumer reads all messages")
+        if self.max_attempts < 0:
+            raise ValueError(f"max_attempts: expected at least 0, found {self.max_attempts}")
         if min(self.prefetch_messages, self.prefetch_size_bytes) < 1:
             raise ValueError("expected prefetch bounds of at least 1")
         if min(self.commit_interval_s, self.handover_limit_s, self.rebalance_interval_s, self.no_route_limit_s) <= 0:

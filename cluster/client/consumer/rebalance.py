@@ -27,6 +27,7 @@ from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.wire.filters import filter_fields
 from cluster.v1.broker_pb2 import JoinGroupRequest, Subscription
 from store.access.skipped_messages import SkipCause
+from store.model.topics import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -47,6 +48,8 @@ _LOCK_RETRY_S = (0.1, 1.0)
 _HANDOVER_MARGIN_S = 1.0
 # The retry interval for a lock that another consumer still holds, and for a topic that is not known yet.
 _RETRY_S = 1.0
+# The interval at which a retry topic that does not exist is looked up: its first message has a delay of ten seconds.
+_RETRY_TOPIC_S = 5.0
 # A stream is reopened if it was silent for this long although its queue has more messages.
 SILENCE_S = 15.0
 
@@ -158,7 +161,10 @@ class Rebalancer:
         try:
             routes = await self._connection.find(topic)
         except RequestFailed as failure:
-            if not held:
+            if failure.reason is Reason.UNKNOWN_TOPIC and topic.startswith(RETRY_PREFIX):
+                # The broker creates it for the first returned message.
+                self._rebalance_soon(_RETRY_TOPIC_S)
+            elif not held:
                 # Retry soon if the failure may end without an operator, otherwise at the usual interval.
                 if failure.is_worth_trying:
                     self._rebalance_soon()

@@ -8,7 +8,8 @@ from commitlog.record.compression import uncompressed_body
 from commitlog.record.record import find_fault
 from commitlog.record.record_runs import split_records
 from store.errors import CorruptData
-from store.model.message import KEYS, TAGS, UNIQUE_KEY, Host
+from store.model.message import KEYS, RETRY_TOPIC, TAGS, UNIQUE_KEY, Host
+from store.model.topics import is_retry_topic
 
 if TYPE_CHECKING:
     from cluster.client.consumer.queue_reader import QueueReader
@@ -20,7 +21,7 @@ class ReceivedMessage:
     """One message of one queue.
 
     Attributes:
-        topic: its topic.
+        topic: the topic in which it was read.
         broker: the broker that stores it.
         record: all fields, as stored.
         queue_offset: its offset in its queue.
@@ -68,6 +69,16 @@ class ReceivedMessage:
     def reconsume_times(self) -> int:
         """How often it was redelivered."""
         return self.record.reconsume_times
+
+    @property
+    def attempts(self) -> int:
+        """Deliveries of the message to the group, this one included; from 1."""
+        return self.record.reconsume_times + 1
+
+    @property
+    def origin_topic(self) -> str:
+        """The topic to which it was sent: another one than `topic` if it was returned by a consumer."""
+        return self.properties.get(RETRY_TOPIC, self.topic) if is_retry_topic(self.topic) else self.topic
 
     @property
     def message_id(self) -> str:

@@ -100,6 +100,12 @@ def needs(method: str, request) -> list[str]:
             pb.LockQueuesRequest(group="g", queues=[pb.QueueId(topic="a")]),
             ["Sub on Group:g", "Sub on Topic:a"],
         ),
+        ("ReturnMessage", pb.ReturnMessageRequest(group="g", topic="a"), ["Sub on Group:g", "Sub on Topic:a"]),
+        (
+            "ReturnMessage",
+            pb.ReturnMessageRequest(group="g", topic="%RETRY%h"),
+            ["Sub on Group:g", "Sub on Group:h"],
+        ),
         ("SetTopic", pb.SetTopicRequest(topic=pb.Topic(name="new")), ["Create on Topic:new"]),
         ("SetTopic", pb.SetTopicRequest(topic=pb.Topic(name="old")), ["Update on Topic:old"]),
         ("SetTopic", pb.SetTopicRequest(topic=pb.Topic(name="old"), is_new=True), ["Create on Topic:old"]),

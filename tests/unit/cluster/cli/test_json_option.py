@@ -28,6 +28,7 @@ WITHOUT_ROWS = {
     *("acl grant", "acl revoke", "acl explain", "acl delete-role"),
     *("topic create", "topic alter", "topic delete"),
     *("group create", "group disable", "group enable", "group reset", "group delete", "group copy"),
+    *("group set", "dlq replay"),
     *("members add", "members promote", "members remove", "brokers drain", "brokers restore"),
     # A JSON object, always.
     "inspect term",

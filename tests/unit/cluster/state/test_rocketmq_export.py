@@ -2,9 +2,11 @@
 
 import json
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cluster.protocol.retry_policy import POLICY_ATTRIBUTE
 from cluster.protocol.topic_config import GroupConfig, TopicConfig
 from cluster.state.commands import QueueOffset
 from cluster.state.rocketmq_config import import_config
@@ -72,3 +74,40 @@ def test_topic_has_the_members_of_rocketmq():
             "writeQueueNums": 4,
         }
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "policy"),
+    [
+        (
+            "exponential:1000,60000,3",
+            {"type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": 1000, "max": 60_000, "multiplier": 3}},
+        ),
+        ("customized:1000,2000,5000", {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [1000, 2000, 5000]}}),
+    ],
+)
+def test_retry_policy_of_a_group_has_the_members_of_rocketmq(tmp_path, text, policy):
+    group = GroupConfig("g", attributes=((POLICY_ATTRIBUTE, text), ("x", "y")))
+    (tmp_path / "config").mkdir()
+    content = exported_files([], [group], {}, {}, 7)["subscriptionGroup.json"]
+    written = json.loads(content)["subscriptionGroupTable"]["g"]
+    assert (written["groupRetryPolicy"], written["attributes"]) == (policy, {"x": "y"})
+    (tmp_path / "config" / "subscriptionGroup.json").write_text(content)
+    assert import_config(tmp_path).groups == [group]
+
+
+@pytest.mark.parametrize(
+    ("policy", "attributes", "notes_count"),
+    [
+        ('{"type":"CUSTOMIZED"}', (), 0),
+        ('{"type":"EXPONENTIAL"}', ((POLICY_ATTRIBUTE, "exponential:5000,7200000,2"),), 0),
+        ('{"type":"CUSTOMIZED","customizedRetryPolicy":{"next":[-5]}}', (), 1),
+        ("null", (), 0),
+    ],
+)
+def test_policy_of_rocketmq_is_imported_or_ignored_with_a_note(tmp_path, policy, attributes, notes_count):
+    (tmp_path / "config").mkdir()
+    content = f'{{"subscriptionGroupTable":{{"g":{{"groupName":"g","groupRetryPolicy":{policy}}}}}}}'
+    (tmp_path / "config" / "subscriptionGroup.json").write_text(content)
+    found = import_config(tmp_path)
+    assert (found.groups[0].attributes, len(found.notes)) == (attributes, notes_count)
