@@ -24,6 +24,7 @@ from packaging.utils import canonicalize_name
 from cluster.api.gates import metrics as gate_metrics
 from cluster.api.name_servers import metrics as name_server_metrics
 from cluster.broker import metrics as broker_metrics
+from cluster.broker import rocketmq_metrics
 from cluster.config.broker_options import ServerOptions
 from cluster.process import page_metrics
 from cluster.protocol.errors import CAUSES
@@ -406,6 +407,7 @@ def test_every_link_of_a_document_has_a_target() -> None:
         pytest.param(list(ServerOptions.model_fields), id="settings"),
         pytest.param([row.name for row in metrics.TABLE], id="metrics"),
         pytest.param([row.name for row in broker_metrics.TABLE], id="metrics-of-brokers"),
+        pytest.param([row.name for row in rocketmq_metrics.ROCKETMQ_TABLE], id="metrics-under-rocketmqs-names"),
         pytest.param([row.name for row in gate_metrics.TABLE], id="metrics-of-gates"),
         pytest.param([row.name for row in name_server_metrics.TABLE], id="metrics-of-name-servers"),
         pytest.param([row.name for row in page_metrics.TABLE], id="metrics-of-pages"),

@@ -87,8 +87,15 @@ class PutCalls:
     ) -> AsyncIterator[pb.PutResponse]:
         """Put the messages of each request; answer each when its outcome is known."""
         begin: Callable[[pb.PutRequest], asyncio.Future[_Put]] = partial(self._begin, born_host)
-        async for response in PipelinedCall(begin, self._response).run(requests):
-            yield response
+        traffic = self._core.traffic
+        if traffic is not None:
+            traffic.streams += 1
+        try:
+            async for response in PipelinedCall(begin, self._response).run(requests):
+                yield response
+        finally:
+            if traffic is not None:
+                traffic.streams -= 1
 
     def refused(self, error: IllegalRequest, request: pb.PutRequest | None) -> pb.PutResponse:
         """Return the answer to a request that exceeds a bound; None: it was too large to be decoded."""
@@ -137,12 +144,8 @@ class PutCalls:
             # Not when the call ends: a client that leaves does not take its puts back.
             self._pending.give_back(name, amount)
             outcome = done.result()
-            core.metrics.count_put(outcome.status, len(messages), time.monotonic() - begin_s)
-            if outcome.certainty is Certainty.APPENDED:
-                counts = core.metrics.counts
-                counts.put_messages += len(messages)
-                counts.put_bytes += size_bytes
-                counts.put_repeated += outcome.repeated_count
+            latency_s, is_delayed = time.monotonic() - begin_s, levels is not None
+            self._count(request.topic, len(messages), size_bytes, outcome, latency_s, is_delayed=is_delayed)
             if not ended.done():
                 ended.set_result(_Put(outcome))
 
@@ -151,6 +154,22 @@ class PutCalls:
         else:
             pending.add_done_callback(end)
         return ended
+
+    def _count(
+        self, topic: str, count: int, size_bytes: int, outcome: PutOutcome, latency_s: float, *, is_delayed: bool
+    ) -> None:
+        metrics, traffic = self._core.metrics, self._core.traffic
+        metrics.count_put(outcome.status, count, latency_s)
+        is_stored = outcome.certainty is Certainty.APPENDED
+        if is_stored:
+            counts = metrics.counts
+            counts.put_messages += count
+            counts.put_bytes += size_bytes
+            counts.put_repeated += outcome.repeated_count
+        if traffic is not None:
+            traffic.called("send_batch_message", "success" if is_stored else outcome.status.name.lower(), latency_s)
+            if is_stored:
+                traffic.put(topic, "delay" if is_delayed else "normal", count, size_bytes)
 
     def _overloaded(self, name: str) -> Overloaded:
         share = f"the {self._pending.size} bytes of pending puts"

@@ -13,7 +13,7 @@ from cluster.v1 import broker_pb2 as pb
 from store.access.get_message import GetStatus
 from store.access.message_query import FOREVER_MS
 from store.errors import CorruptData, IllegalRequest
-from store.model.topics import is_system_topic
+from store.model.topics import is_closed_topic
 from store.queues.offset_by_time import Boundary
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class QueryCalls:
         else:
             found = self._store.message_by_id(request.message_id)
             # Internal records of the broker are not served to clients.
-            messages = (found,) if found is not None and not is_system_topic(found.topic) else ()
+            messages = (found,) if found is not None and not is_closed_topic(found.topic) else ()
             what = f"this broker does not have message {request.message_id}: it expired, or belongs to another broker"
         if not messages:
             raise RequestFailed(Reason.NO_MESSAGE, what)

@@ -69,6 +69,8 @@ _MAY_COME: Final = frozenset(
 )
 # Results without a message after which reading continues.
 _CONTINUES: Final = frozenset({GetStatus.NO_MATCHED_MESSAGE, GetStatus.MESSAGE_WAS_REMOVING})
+# Results after which the messages before `next_offset` are read.
+_READ_ON: Final = _CONTINUES | {GetStatus.FOUND}
 
 
 class _Want(NamedTuple):
@@ -107,7 +109,7 @@ class ReadCalls:
         Raises:
             StoreError, DLedgerError: see the module's table.
         """
-        core = self._core
+        core, begin_s = self._core, time.monotonic()
         await core.confirm(read_mode_of(request.mode))
         topic = core.readable_topic(request.topic)
         core.check_queue(topic, request.queue_id, topic.read_queues)
@@ -121,6 +123,9 @@ class ReadCalls:
         wait_ms = _bounded("wait_ms", request.wait_ms, 0, WAIT_MS_MAX)
         result = await self._get_waiting(want, request.queue_id, request.offset, wait_ms)
         core.metrics.count_get(result.status)
+        if core.traffic is not None:
+            latency_s = time.monotonic() - begin_s
+            core.traffic.called("pull_message", _response_code(result), latency_s, is_long_polling=wait_ms > 0)
         response = pb.GetResponse(
             status=_STATUS_TO_WIRE[result.status],
             next_offset=result.next_begin_offset,
@@ -129,6 +134,7 @@ class ReadCalls:
             skipped=self._skipped(want.topic, request.queue_id, result),
         )
         self._fill(response, result, request.form)
+        self._count(request.group, request.topic, request.queue_id, result)
         return response
 
     async def _get_waiting(self, want: _Want, queue_id: int, offset: int, wait_ms: int) -> GetResult:
@@ -189,6 +195,16 @@ class ReadCalls:
         else:
             fill_columns(response.columns, messages)
 
+    def _count(self, group: str, topic: str, queue_id: int, result: GetResult) -> None:
+        """Count what a group reads, for metrics under RocketMQ's names."""
+        traffic = self._core.traffic
+        if traffic is None:
+            return
+        if result.messages:
+            traffic.read(topic, group, len(result.messages), sum(message.size for message in result.messages))
+        if group and result.status in _READ_ON:
+            traffic.moved(group, topic, queue_id, result.next_begin_offset)
+
     # ------------------------------------------------------------------------------------------------- Subscribe
 
     async def subscribe(self, request: pb.SubscribeRequest) -> AsyncIterator[pb.SubscribeResponse]:
@@ -230,7 +246,7 @@ class ReadCalls:
                     result = self._read(want, queue_id, offsets[queue_id])
                     if result.status in _MAY_COME:
                         if queue_id in silent:
-                            yield self._subscribe_response(want.topic, queue_id, silent.pop(queue_id), request.form)
+                            yield self._subscribe_response(request, queue_id, silent.pop(queue_id))
                         watch.wait_for(queue_id, offsets[queue_id])
                         continue
                     offsets[queue_id] = result.next_begin_offset
@@ -239,7 +255,7 @@ class ReadCalls:
                         watch.put_ready(queue_id)
                     else:
                         silent.pop(queue_id, None)
-                        yield self._subscribe_response(want.topic, queue_id, result, request.form)
+                        yield self._subscribe_response(request, queue_id, result)
                         if not result.messages and result.status not in _CONTINUES:
                             del offsets[queue_id]
                         elif result.next_begin_offset == result.max_offset:
@@ -288,17 +304,29 @@ class ReadCalls:
         for queue_id in request.queue_ids:
             core.check_queue(topic, queue_id, topic.read_queues)
 
-    def _subscribe_response(self, topic: str, queue_id: int, result: GetResult, form: int) -> pb.SubscribeResponse:
+    def _subscribe_response(
+        self, request: pb.SubscribeRequest, queue_id: int, result: GetResult
+    ) -> pb.SubscribeResponse:
         response = pb.SubscribeResponse(
             queue_id=queue_id,
             status=_STATUS_TO_WIRE[result.status],
             next_offset=result.next_begin_offset,
             min_offset=result.min_offset,
             max_offset=result.max_offset,
-            skipped=self._skipped(topic, queue_id, result),
+            skipped=self._skipped(request.topic, queue_id, result),
         )
-        self._fill(response, result, form)
+        self._fill(response, result, request.form)
+        self._count(request.group, request.topic, queue_id, result)
         return response
+
+
+def _response_code(result: GetResult) -> str:
+    """Return the name of RocketMQ's answer to a pull, in lower case."""
+    if result.status is GetStatus.FOUND:
+        return "success"
+    if result.status in _CONTINUES:
+        return "pull_retry_immediately"
+    return "pull_not_found" if result.status in _MAY_COME else "pull_offset_moved"
 
 
 def _bounded(name: str, value: int, default: int, maximum: int) -> int:

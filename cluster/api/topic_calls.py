@@ -24,7 +24,7 @@ from cluster.state.verdicts import CommandVerdict
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1 import nameserver_pb2
 from store.errors import IllegalRequest
-from store.model.topics import AUTO_CREATE_TOPIC, is_system_topic
+from store.model.topics import AUTO_CREATE_TOPIC, is_closed_topic, is_system_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -156,7 +156,7 @@ class TopicCalls:
         names = state.topics_changed_since(sequence)
         if names is None:
             return None
-        shown = [state.topics[name] for name in names if name in state.topics and not is_system_topic(name)]
+        shown = [state.topics[name] for name in names if name in state.topics and not is_closed_topic(name)]
         return TopicChange([topic_queues(each) for each in shown], tuple(names - state.topics.keys()))
 
     def pieces(self) -> Iterator[Sequence[TopicQueues]]:
@@ -174,7 +174,7 @@ class TopicCalls:
         while some := list(islice(names, TOPICS_PER_REGISTRATION_MAX)):
             # Topics deleted or changed meanwhile are in the next difference.
             topics = filter(None, map(state.topics.get, some))
-            yield [topic_queues(each) for each in topics if not is_system_topic(each.name)]
+            yield [topic_queues(each) for each in topics if not is_closed_topic(each.name)]
 
     def registration(self, topics: tuple[TopicQueues, ...] = ()) -> Registration:
         """Return this broker's registration for name servers, with these topics."""
@@ -195,7 +195,7 @@ class TopicCalls:
         routes = {}
         for name in request.topics:
             topic = topics.get(name) or self._core.topic_to_create(name)
-            if topic is not None and not is_system_topic(name):
+            if topic is not None and not is_closed_topic(name):
                 queues = topic_queues(topic)
                 routes[name] = [BrokerRoute(self.registration((queues,)), queues)]
         response = route_response(routes)

@@ -10,18 +10,27 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from cluster.broker.damage_log import DamageLog
+from cluster.broker.traffic import Traffic
 from cluster.config.quotas import QuotaSettings
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.topic_config import DEFAULT_TOPIC_QUEUES, GroupConfig, TopicConfig
 from cluster.replica.port import ReadMode, Replica
 from cluster.state.commands import Command, DeleteTopic, SetGroup, SetTopic, check_command
 from store.errors import IllegalMessage
-from store.model.topics import TOPIC_LENGTH_MAX, check_group, check_stored_topic, is_system_topic, is_topic_name
+from store.model.topics import (
+    TOPIC_LENGTH_MAX,
+    check_group,
+    check_stored_topic,
+    is_closed_topic,
+    is_system_topic,
+    is_topic_name,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from cluster.broker.metrics import BrokerMetrics
+    from cluster.config.broker_options import MetricsNames
     from cluster.state.verdicts import Applied
 
 _MS_PER_S: Final = 1000
@@ -43,6 +52,8 @@ class BrokerOptions:
         pending_size_bytes_max: the same in bytes of bodies.
         waiters_max: readers that may wait, of which each user or address has its share.
         access_lag_max_s: seconds without a leader after which a node refuses calls of users; 0: never.
+        metrics_names: names of the broker's metrics: this project's, RocketMQ's, or both.
+        trace_topic_enable: whether the leader creates the topic of message traces, which clients may use.
     """
 
     broker: str
@@ -56,6 +67,18 @@ class BrokerOptions:
     pending_size_bytes_max: int = 64 << 20
     waiters_max: int = 100_000
     access_lag_max_s: float = 60.0
+    metrics_names: MetricsNames = "dledger"
+    trace_topic_enable: bool = False
+
+    @property
+    def has_own_names(self) -> bool:
+        """Whether there are metrics under this project's names."""
+        return self.metrics_names != "rocketmq"
+
+    @property
+    def has_rocketmq_names(self) -> bool:
+        """Whether there are metrics under RocketMQ's names."""
+        return self.metrics_names != "dledger"
 
 
 class BrokerCore:
@@ -66,6 +89,7 @@ class BrokerCore:
         on_topics_changed: called when a topic was created, changed or deleted here.
         announced: waits until all reachable name servers have the change.
         life_digests: returns the digests by which name servers recognise registrations of this process.
+        traffic: counts for metrics under RocketMQ's names; None: there are none.
     """
 
     def __init__(self, replica: Replica, options: BrokerOptions, metrics: BrokerMetrics) -> None:
@@ -76,6 +100,7 @@ class BrokerCore:
         self.on_topics_changed: Callable[[], None] = lambda: None
         self.announced: Callable[[], Awaitable[None]] = _no_announcement
         self.life_digests: tuple[bytes, ...] = ()
+        self.traffic = Traffic(lambda name: name in replica.state.groups) if options.has_rocketmq_names else None
 
     # ---------------------------------------------------------------------------------------------------- changes
 
@@ -165,7 +190,7 @@ class BrokerCore:
         Raises:
             RequestFailed: TOPIC_NOT_WRITABLE.
         """
-        if not topic.is_writable or is_system_topic(topic.name):
+        if not topic.is_writable or is_closed_topic(topic.name):
             raise RequestFailed(
                 Reason.TOPIC_NOT_WRITABLE,
                 f"topic {topic.name!r} accepts no messages; {_permission_advice(topic.name, 'rw')}",
@@ -201,7 +226,7 @@ class BrokerCore:
             RequestFailed: UNKNOWN_TOPIC, TOPIC_NOT_READABLE.
         """
         topic = self.known_topic(name)
-        if not topic.is_readable or is_system_topic(name):
+        if not topic.is_readable or is_closed_topic(name):
             raise RequestFailed(
                 Reason.TOPIC_NOT_READABLE, f"topic {name!r} is not readable; {_permission_advice(name, 'rw')}"
             )
@@ -245,7 +270,7 @@ class BrokerCore:
 
 
 def _permission_advice(topic: str, permission: str) -> str:
-    if is_system_topic(topic):
+    if is_closed_topic(topic):
         return "it is a system topic: choose another one"
     if "w" in permission and not is_topic_name(topic):
         return f"its name has more than {TOPIC_LENGTH_MAX} characters, so it can only be read: choose a shorter one"

@@ -59,6 +59,10 @@ class GroupMembers:
         """Return the number of consumers."""
         return self._count
 
+    def counts(self) -> dict[str, int]:
+        """Return the number of members of each group that has some."""
+        return {group: len(members) for group, members in self._groups.items()}
+
     def members(self, group: str) -> Mapping[str, JoinedMember]:
         """Return the members of a group by client id."""
         return MappingProxyType(self._groups.get(group, {}))

@@ -24,6 +24,7 @@ _HOUR_MS = 3_600_000
 TRANSFER_BYTES = 4 * _MIB
 TRANSFER_COUNT = 32_767
 DEDUPE_COUNT = 200_000
+MetricsNames = Literal["dledger", "rocketmq", "both"]
 
 
 # pydantic orders options by the last base first: `--help-config` begins with those of a node.
@@ -182,6 +183,16 @@ class ServerOptions(SecurityOptions, NodeOptions):
         ge=4096,
         le=1024 * _GIB,
         description="... or as soon as this many bytes of the log would have to be dispatched again after a crash.",
+    )
+    trace_topic_enable: bool = Field(
+        default=False,
+        description="true: the leader creates the topic RMQ_SYS_TRACE_TOPIC, with one queue, to which clients with "
+        "message trace write what happened to each message.",
+    )
+    metrics_names: MetricsNames = Field(
+        default="dledger",
+        description="Names of a broker's metrics: dledger_broker_*, those of RocketMQ 5 (rocketmq_*, by topic and "
+        "group), or both.",
     )
     archive_mark: str = Field(
         default="",

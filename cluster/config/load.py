@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from cluster.config.audit_settings import AuditSettings
-from cluster.config.broker_options import BROKER_OPTIONS, ServerOptions
+from cluster.config.broker_options import BROKER_OPTIONS, MetricsNames, ServerOptions
 from cluster.config.checks import relation_faults
 from cluster.config.exposure import ExposedPort, exposed_ports
 from cluster.config.log_callers import LogCallers, users_of
@@ -116,6 +116,7 @@ class BrokerSettings:
             `cluster.broker.core.BrokerOptions`.
         first_user_file: file with the first user; empty: none.
         access_lag_max_s: seconds without a leader after which a node refuses calls of users; 0: never.
+        metrics_names, trace_topic_enable: see `cluster.broker.core.BrokerOptions`.
         max_message_size: maximum bytes of a body.
         has_property_crc: whether the records of the base log have property CRCs.
         store: settings of queues, index and reads; the base log has the retention of entries.
@@ -129,6 +130,8 @@ class BrokerSettings:
     auto_create_subscription_group: bool
     first_user_file: str
     access_lag_max_s: float
+    metrics_names: MetricsNames
+    trace_topic_enable: bool
     max_message_size: int
     has_property_crc: bool
     store: MessageStoreConfig

@@ -31,6 +31,8 @@ from cluster.api.rights import Scope
 from cluster.broker.core import BrokerCore, BrokerOptions, wall_clock_ms
 from cluster.broker.leader_contact import LeaderContact
 from cluster.broker.metrics import BrokerGauges, BrokerMetrics
+from cluster.broker.rocketmq_facts import taken_facts
+from cluster.broker.rocketmq_metrics import RocketMQMetrics
 from cluster.config.audit_settings import AuditSettings
 from cluster.config.port_tls import ProcessTls
 from cluster.delivery.delay_levels import DelayDelivery
@@ -45,6 +47,7 @@ from cluster.server.first_user import create_first_user, first_user_of
 from cluster.server.gates import opened_audit
 from cluster.server.security import log_exposed_ports, standalone_security
 from cluster.server.store_host import resolve_store_host
+from cluster.server.trace_topic import create_trace_topic
 from dledger.security.revoked import CurrentRevoked, nothing_revoked
 from dledger.security.server_port import requires_certificates
 from dledger.security.settings import PLAIN
@@ -116,7 +119,10 @@ class Broker:
         self._replica, self._clock_ms = replica, clock_ms
         self._audit, self._frames = audit, frames
         self._address, self._beside, self._security = address, beside, security
-        self._metrics = BrokerMetrics(registry, options.broker, options.self_id)
+        self._metrics = BrokerMetrics(registry if options.has_own_names else None, options.broker, options.self_id)
+        self._rocketmq_metrics: RocketMQMetrics | None = None
+        if registry is not None and options.has_rocketmq_names:
+            self._rocketmq_metrics = RocketMQMetrics(registry, options.cluster, options.broker)
         replica.when_flushed(self._metrics.flush_latency_s.observe)
         self.core = BrokerCore(replica, options, self._metrics)
         self._service = BrokerService(self.core, frame_address=str(frames.address) if frames is not None else "")
@@ -163,6 +169,9 @@ class Broker:
         async with AsyncExitStack() as stack:
             self._metrics.watch(self.gauges)
             stack.callback(self._metrics.watch, None)
+            if self._rocketmq_metrics is not None:
+                self._rocketmq_metrics.watch(partial(taken_facts, self.core, self._service.groups.members))
+                stack.callback(self._rocketmq_metrics.watch, None)
             if self._registrar is not None:
                 await stack.enter_async_context(self._registrar)
                 registering = asyncio.create_task(self._register(self._registrar))
@@ -173,6 +182,9 @@ class Broker:
             if self._first_user is not None:
                 creating = asyncio.create_task(create_first_user(self.core, self._first_user))
                 stack.push_async_callback(end_tasks, [creating])
+            if self.core.options.trace_topic_enable:
+                creating_topic = asyncio.create_task(create_trace_topic(self.core))
+                stack.push_async_callback(end_tasks, [creating_topic])
             delivery = DelayDelivery(
                 self._replica, self._clock_ms, self._metrics.count_delayed, self._metrics.count_not_delivered
             )

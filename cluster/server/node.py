@@ -191,6 +191,8 @@ async def _serve_messages(
         pending_size_bytes_max=node_config.max_pending_size_bytes,
         waiters_max=settings.store.waiters_max,
         access_lag_max_s=settings.access_lag_max_s,
+        metrics_names=settings.metrics_names,
+        trace_topic_enable=settings.trace_topic_enable,
     )
     broker = Broker(
         replica,

@@ -267,6 +267,14 @@ class MessageStore:
         timestamp = first_time_from(queue, queue.min_offset, self._store_timestamps_of(queue))
         return _TIMESTAMP_NONE if timestamp is None else timestamp
 
+    def message_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        """Return the store timestamp of the message at an offset, or else of the next; -1 when it is not known."""
+        queue = self._derived.queues.get(_queue_key(topic, queue_id))
+        if queue is None or not queue.min_offset <= queue_offset < queue.max_offset:
+            return _TIMESTAMP_NONE
+        timestamp = first_time_from(queue, queue_offset, self._store_timestamps_of(queue))
+        return _TIMESTAMP_NONE if timestamp is None else timestamp
+
     def _store_timestamps_of(self, queue: ConsumeQueue) -> StoreTimestampOf:
         """Return a function for the store timestamps of a queue's messages; see `offset_by_time`."""
         topic, queue_id = queue.key.topic.encode(), queue.key.queue_id

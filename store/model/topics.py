@@ -27,6 +27,8 @@ REAL_QUEUE_ID: Final = "REAL_QID"
 TIMER_PREFIX: Final = "TIMER_"
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+# Clients with message trace write here what happened to each message.
+TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
 # The topic of a leader's own entries in the replicated log; clients can neither put to it nor read it.
@@ -37,7 +39,7 @@ SYSTEM_TOPICS: Final = frozenset(
         SCHEDULE_TOPIC,
         "BenchmarkTest",
         HALF_TOPIC,
-        "RMQ_SYS_TRACE_TOPIC",
+        TRACE_TOPIC,
         OP_HALF_TOPIC,
         CHECK_MAX_TIME_TOPIC,
         "SELF_TEST_TOPIC",
@@ -93,6 +95,14 @@ def is_retry_topic(topic: str) -> bool:
 def is_system_topic(topic: str) -> bool:
     """Return whether `topic` belongs to the broker itself."""
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
+
+
+def is_closed_topic(topic: str) -> bool:
+    """Return whether clients can neither put to `topic` nor read it: a system topic, except that of message traces.
+
+    Source: RocketMQ `TopicValidator.NOT_ALLOWED_SEND_TOPIC_SET`.
+    """
+    return topic != TRACE_TOPIC and is_system_topic(topic)
 
 
 @lru_cache(maxsize=4096)

@@ -25,6 +25,7 @@ from tests.mutants.bugs.store import (
     replicated,
     retries,
     store_damage,
+    traces,
 )
 
 GROUPS = (
@@ -42,6 +43,7 @@ GROUPS = (
     replicated,
     retries,
     delays,
+    traces,
     identity,
     incarnations,
     lost_entries,

@@ -1,4 +1,4 @@
-"""`dledger query`: find messages of a broker by key, by id, by time."""
+"""`dledger query`: find messages of a broker by key, by id, by time; and the trace of a message."""
 
 from __future__ import annotations
 
@@ -16,12 +16,16 @@ from cluster.cli.message_common import (
     print_skipped,
     targets_of,
 )
+from cluster.cli.rows import AsJson, print_rows
 
 if TYPE_CHECKING:
+    from cluster.client.tracing.trace_records import MessageTrace
     from cluster.protocol.skipped_messages import SkippedMessages
     from commitlog.record.record import Record
 
-query_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Find messages by key, by id, by time.")
+query_app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="Find messages by key, id, time; their trace."
+)
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of messages.")]
 
 
@@ -146,6 +150,48 @@ def by_time(
     fail_if_skipped(skipped_count)
 
 
+def trace(
+    context: typer.Context,
+    key: Annotated[str, typer.Argument(metavar="ID", help="A UNIQ_KEY, as of `produce --json`; or one word of KEYS.")],
+    broker: Broker = "",
+    name_servers: NameServers = "",
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Print what happened to a message, if its clients trace.
+
+    One line for each step: when it was sent, delivered to a group and processed there, with the result. It is in the
+    topic RMQ_SYS_TRACE_TOPIC (`trace_topic_enable`), where clients with the option `trace` write it.
+
+    Examples:
+        dledger query trace 7F0000010A2F18B4AAC2000000000001
+        dledger query trace o-17 --json | jq .event
+    """
+    from cluster.cli.messages.trace_steps import COLUMNS, steps_of
+    from cluster.client.broker_calls import records_in
+    from cluster.client.tracing.trace_records import decode_traces
+    from cluster.v1 import broker_pb2 as pb
+    from commitlog.record.compression import uncompressed_body
+    from store.model.topics import TRACE_TOPIC
+
+    request = pb.QueryByKeyRequest(topic=TRACE_TOPIC, key=key, max_messages=64, form=pb.MESSAGE_FORM_RECORDS)
+    traces: list[MessageTrace] = []
+    is_truncated = False
+    with targets_of(context, broker, name_servers) as targets:
+        for target in targets.having(TRACE_TOPIC):
+            answer = target.calls.ask(lambda stub: stub.QueryByKey, request)
+            is_truncated |= answer.is_truncated
+            for record in records_in(answer.records):
+                traces += decode_traces(uncompressed_body(record.sys_flag, record.body))
+    steps = steps_of(traces, key)
+    if not steps:
+        fail(f"the trace has no message {key}: its producer or consumers do not trace, or it has expired")
+    print_rows(COLUMNS, steps, as_json=as_json)
+    if is_truncated:
+        notes.print("there are older steps, which are not shown", highlight=False)
+
+
 query_app.command("key", help=help_of(by_key))(by_key)
 query_app.command("id", help=help_of(by_id))(by_id)
 query_app.command("time", help=help_of(by_time))(by_time)
+query_app.command("trace", help=help_of(trace))(trace)

@@ -21,7 +21,7 @@ from cluster.cli.nodes.port_tls import (
     check_effects,
 )
 from cluster.config.audit_settings import AuditSettings
-from cluster.config.broker_options import DEDUPE_COUNT, TRANSFER_BYTES, TRANSFER_COUNT
+from cluster.config.broker_options import DEDUPE_COUNT, TRANSFER_BYTES, TRANSFER_COUNT, MetricsNames
 from cluster.config.exposure import ExposedPort
 from cluster.config.port_tls import process_tls
 from cluster.config.values import parse_address
@@ -29,6 +29,7 @@ from cluster.config.values import parse_address
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from cluster.broker.core import BrokerOptions
     from cluster.config.port_tls import ProcessTls
     from cluster.config.quotas import QuotaSettings
     from cluster.server.broker import BrokerConfig
@@ -74,6 +75,13 @@ _Flush = Annotated[
 ]
 _AutoCreateTopics = Annotated[
     bool, typer.Option("--auto-create-topics", help="Create a topic when a message is put to it.")
+]
+_TraceTopic = Annotated[
+    bool, typer.Option("--trace-topic", help="Create the topic of message traces, which clients may use.")
+]
+_Names = Annotated[
+    MetricsNames,
+    typer.Option("--metrics-names", help="Names of the broker's metrics: dledger_broker_*, rocketmq_*, or both."),
 ]
 _Audit = Annotated[
     Literal["off", "admin", "all"],
@@ -123,14 +131,15 @@ def broker(
     audit: _Audit = "admin",
     audit_dir: _AuditDir = "",
     auto_create_topics: _AutoCreateTopics = False,
+    trace_topic: _TraceTopic = False,
+    metrics_names: _Names = "dledger",
     skip_damaged: _SkipDamaged = False,
     insecure: Insecure = False,
     debuggable: Debuggable = False,
 ) -> None:
     """Run a broker on one machine, without replication.
 
-    It runs until Ctrl-C or SIGTERM. A message is acknowledged when it is on this machine's disk. Options of the store
-    (--set) have RocketMQ's names in snake_case; an unknown name is refused with a list of all names.
+    A message is acknowledged when it is on this machine's disk. Options of the store (--set) have RocketMQ's names.
 
     Examples:
         dledger broker --standalone /tmp/store --auto-create-topics
@@ -142,14 +151,13 @@ def broker(
     ports = _ports_of(listen, frames, metrics, modes, first_user, is_insecure=insecure)
     tls = _tls_of(modes, tls_certificate_file, tls_key_file, tls_authority_file, has_name_servers=bool(name_servers))
     print_starting(f"broker {name} on {ports.clients}, store {standalone}")
-    from cluster.broker.core import BrokerOptions  # here: gRPC and the store are slow to load
-    from cluster.replica.standalone import StandaloneConfig
+    from cluster.replica.standalone import StandaloneConfig  # here: gRPC and the store are slow to load
     from cluster.server.broker import BrokerConfig, run_broker
 
     plain, quotas = _configs(set_options or [], name, flush, is_skipping=skip_damaged)
     config: BrokerConfig = BrokerConfig(
         store=StandaloneConfig(str(standalone), name, str(ports.clients), plain),
-        options=BrokerOptions(name, self_id=name, auto_create_topic_enable=auto_create_topics, quotas=quotas),
+        options=_options_of(name, quotas, metrics_names, auto_create=auto_create_topics, trace_topic=trace_topic),
         address=ports.clients,
         metrics_address=ports.metrics,
         name_servers=name_servers,
@@ -253,6 +261,21 @@ def _configs(texts: list[str], name: str, flush: str, *, is_skipping: bool) -> t
         return dataclasses.replace(config, **changes)
 
     return PlainStoreConfig(changed(log), changed(store), is_corruption_skipped=is_skipping), changed(quotas)
+
+
+def _options_of(
+    name: str, quotas: QuotaSettings, names: MetricsNames, *, auto_create: bool, trace_topic: bool
+) -> BrokerOptions:
+    from cluster.broker.core import BrokerOptions
+
+    return BrokerOptions(
+        name,
+        self_id=name,
+        auto_create_topic_enable=auto_create,
+        quotas=quotas,
+        metrics_names=names,
+        trace_topic_enable=trace_topic,
+    )
 
 
 def _options(config: Any) -> set[str]:

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
+from cluster.client.consumer.delivery_traces import DeliveryTraces
 from cluster.client.consumer.message_returns import MessageReturns
 from cluster.client.consumer.rebalance import SILENCE_S, Rebalancer
 from cluster.client.consumer.received import ReceivedMessage
@@ -89,10 +90,14 @@ class AsyncConsumer:
         self._tasks: list[asyncio.Task[None]] = []
         self._lock = asyncio.Lock()
         self._is_closed = False
+        self._group = group
+        self._traces: DeliveryTraces | None = None
 
     async def __aenter__(self) -> Self:
         """Open; queues are acquired in the background."""
         await self._connection.__aenter__()
+        if self._options.trace:
+            self._traces = DeliveryTraces(self._connection, self._group)
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._keep_balanced()), loop.create_task(self._run_background())]
         for task in self._tasks:
@@ -128,6 +133,8 @@ class AsyncConsumer:
             messages = self._take(max_messages)
             if messages:
                 self._delivered = messages
+                if self._traces is not None:
+                    self._traces.delivered(messages)
                 return messages
             self._is_ready.clear()
             try:
@@ -146,12 +153,16 @@ class AsyncConsumer:
         if current is not None:
             if self._options.is_auto_acknowledged:
                 current.reader.progress.done(current.queue_offset)
+                if self._traces is not None:
+                    self._traces.processed((current,))
             self._current = None
         while True:
             while chunk and not self._failures and (chunk[0].reader.is_held or not chunk[0].reader.is_active):
                 message = chunk.popleft()
                 if message.reader.is_active:
                     self._current = message
+                    if self._traces is not None:
+                        self._traces.delivered((message,))
                     return message
                 self._return_to_reader(message)
             self._raise_failure()
@@ -184,8 +195,11 @@ class AsyncConsumer:
 
     def acknowledge(self, messages: ReceivedMessage | Iterable[ReceivedMessage]) -> None:
         """Mark messages as processed; their offsets are committed once all before them are."""
-        for message in (messages,) if isinstance(messages, ReceivedMessage) else messages:
+        done = (messages,) if isinstance(messages, ReceivedMessage) else tuple(messages)
+        for message in done:
             message.reader.progress.done(message.queue_offset)
+        if self._traces is not None:
+            self._traces.processed(done)
 
     async def nack(self, message: ReceivedMessage, delay_level: int = 0) -> None:
         """Return a message that could not be processed: its group gets it again later, or it becomes a dead letter.
@@ -240,6 +254,8 @@ class AsyncConsumer:
         self._is_closed = True
         await end_tasks(self._tasks)
         await self._rebalancer.close()
+        if self._traces is not None:
+            await self._traces.close()
         await self._connection.__aexit__()
         self._is_ready.set()
 

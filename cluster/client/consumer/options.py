@@ -33,6 +33,7 @@ class ConsumerSettings(TypedDict, total=False):
     rebalance_interval_s: float
     no_route_limit_s: float
     on_skipped: Callable[[SkippedMessages], None] | None
+    trace: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,8 @@ class ConsumerOptions:
             before it read them. Called in the consumer's event loop (the blocking interface runs one), before the
             messages after them are delivered, and again when they are read again. If it raises an exception, reading
             of that queue ends, and `poll` raises the exception. Without it skipped messages are logged.
+        trace: whether deliveries and acknowledgements are recorded in the topic RMQ_SYS_TRACE_TOPIC, which the broker
+            must have (`trace_topic_enable`). They are written in the background; records that cannot be are dropped.
     """
 
     mode: Mode = "cluster"
@@ -82,6 +85,7 @@ class ConsumerOptions:
     rebalance_interval_s: float = 20.0
     no_route_limit_s: float = 60.0
     on_skipped: Callable[[SkippedMessages], None] | None = None
+    trace: bool = False
 
     def __post_init__(self) -> None:
         """Check the values and their relations.

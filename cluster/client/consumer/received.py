@@ -13,6 +13,7 @@ from store.model.topics import is_retry_topic
 
 if TYPE_CHECKING:
     from cluster.client.consumer.queue_reader import QueueReader
+    from cluster.client.tracing.trace_sender import DeliveryTrace
     from commitlog.record.properties import RawProperties
     from commitlog.record.record import Record
 
@@ -26,7 +27,11 @@ class ReceivedMessage:
         record: all fields, as stored.
         queue_offset: its offset in its queue.
         reader: the reader of its queue; internal.
+        delivery: of a message whose trace is recorded; internal.
     """
+
+    # Of the class, so that it costs nothing without a trace.
+    delivery: DeliveryTrace | None = None
 
     def __init__(self, topic: str, broker: str, record: Record, reader: QueueReader) -> None:
         self.topic = topic

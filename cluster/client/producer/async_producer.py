@@ -21,6 +21,7 @@ from cluster.client.outcomes import (
 from cluster.client.producer.batch import REQUEST_MESSAGES_MAX, REQUEST_SIZE_BYTES_MAX, Encoded, SendItem
 from cluster.client.producer.fault_avoidance import FAILED_LATENCY_MS, FaultAvoidance
 from cluster.client.producer.outgoing import OutgoingEncoder, OutgoingMessage
+from cluster.client.producer.send_traces import SendTraces
 from cluster.client.producer.sender import PutSender, SenderHooks, SendRules
 from cluster.client.routing.connection import BrokerConnection, Endpoints
 from cluster.client.routing.queue_choice import BrokerQueue, RoundRobin, queue_of_key, writable_queues
@@ -64,10 +65,13 @@ class AsyncProducer:
         self._submitted_failures_count = 0
         self._finding: set[asyncio.Task[None]] = set()
         self._is_closed = False
+        self._traces: SendTraces | None = None
 
     async def __aenter__(self) -> Self:
         """Open."""
         await self._connection.__aenter__()
+        if self._options.trace:
+            self._traces = SendTraces(self._connection)
         return self
 
     async def __aexit__(self, *_error: object) -> None:
@@ -237,6 +241,8 @@ class AsyncProducer:
             await end_tasks(self._finding)
             for sender in self._senders.values():
                 await sender.close()
+            if self._traces is not None:
+                await self._traces.close()
             await self._connection.__aexit__()
 
     # ----------------------------------------------------------------------------------------------------- placement
@@ -268,6 +274,8 @@ class AsyncProducer:
         except IllegalMessage as error:
             raise not_appended(Reason.ILLEGAL_MESSAGE, str(error)) from None
         self._check_size(item)
+        if self._traces is not None:
+            self._traces.follow(item, messages)
         return item
 
     def _check_size(self, item: SendItem) -> None:

@@ -23,6 +23,7 @@ class ProducerSettings(TypedDict, total=False):
     compress_above_bytes: int
     is_unknown_retried: bool
     may_use_frames: bool
+    trace: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,8 @@ class ProducerOptions:
             messages may be stored twice.
         may_use_frames: whether messages go to the brokers' frame ports, if they have some; otherwise, and without it,
             to gRPC.
+        trace: whether the outcome of each message is recorded in the topic RMQ_SYS_TRACE_TOPIC, which the broker must
+            have (`trace_topic_enable`). It is written in the background; records that cannot be are dropped.
     """
 
     deadline_s: float = 10.0
@@ -60,6 +63,7 @@ class ProducerOptions:
     compress_above_bytes: int = COMPRESS_ABOVE_BYTES
     is_unknown_retried: bool = False
     may_use_frames: bool = True
+    trace: bool = False
 
     def __post_init__(self) -> None:
         """Check the values and their relations.

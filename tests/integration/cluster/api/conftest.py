@@ -48,6 +48,7 @@ class Shop:
         self.replica_kind = StandaloneReplica
         self.first_user: Any = None
         self.audit: Any = None
+        self.registry: Any = None
         # Added to the clock by which delayed messages are due.
         self.clock_ahead_ms = 0
 
@@ -78,6 +79,7 @@ class Shop:
                     address,
                     first_user=self.first_user,
                     audit=self.audit,
+                    registry=self.registry,
                     frames=self.frames,
                     clock_ms=lambda: wall_clock_ms() + self.clock_ahead_ms,
                 ) as broker,
