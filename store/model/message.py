@@ -16,6 +16,8 @@ TAGS = "TAGS"
 KEYS = "KEYS"
 UNIQUE_KEY = "UNIQ_KEY"
 DELAY = "DELAY"
+# The message group of a FIFO message.
+SHARDING_KEY = "__SHARDINGKEY"
 
 QUEUE_ID_MAX = (1 << 31) - 1
 

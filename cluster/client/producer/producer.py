@@ -110,10 +110,13 @@ class BlockingProducer:
         queue_id: int | None = None,
         properties: Mapping[str, str] | None = None,
         delay_level: int = 0,
+        message_group: str = "",
         deadline_s: float | None = None,
     ) -> MessageAppended:
         """Send one message; return its offsets once it is committed. See `AsyncProducer.send`."""
-        message = OutgoingMessage(topic, body, tags, keys, properties or {}, delay_level=delay_level)
+        message = OutgoingMessage(
+            topic, body, tags, keys, properties or {}, delay_level=delay_level, message_group=message_group
+        )
         return self.send_many((message,), queue_key=queue_key, queue_id=queue_id, deadline_s=deadline_s)[0]
 
     def send_many(
