@@ -21,6 +21,7 @@ from cluster.client.outcomes import (
 from cluster.client.producer.batch import REQUEST_MESSAGES_MAX, REQUEST_SIZE_BYTES_MAX, Encoded, SendItem
 from cluster.client.producer.fault_avoidance import FAILED_LATENCY_MS, FaultAvoidance
 from cluster.client.producer.outgoing import OutgoingEncoder, OutgoingMessage, queue_key_of
+from cluster.client.producer.replies import reply_to, wait_s
 from cluster.client.producer.sender import PutSender, SenderHooks, SendRules
 from cluster.client.routing.connection import BrokerConnection, Endpoints
 from cluster.client.routing.queue_choice import BrokerQueue, RoundRobin, queue_of_key, writable_queues
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from cluster.client.producer.options import ProducerOptions
+    from cluster.client.producer.replies import ReceivedRequest
     from cluster.client.routing.cache import Routes
     from dledger.security.settings import Security
 
@@ -133,6 +135,27 @@ class AsyncProducer:
             deadline_s: time limit in seconds, retries included; None: the producer's option.
         """
         return await self._send(tuple(messages), queue_key, queue_id, deadline_s)
+
+    async def reply(
+        self, request: ReceivedRequest, body: bytes, *, properties: Mapping[str, str] | None = None
+    ) -> MessageAppended:
+        """Reply to a request that a consumer received; return the offsets of the reply once it is committed.
+
+        Args:
+            request: the received message.
+            body: the payload of the reply; may be empty.
+            properties: further names and values.
+
+        Raises:
+            MessageNotAppended: ILLEGAL_MESSAGE: the message is no request; or see `send`.
+            MessageAppendUnknown: see `send`.
+        """
+        try:
+            message = reply_to(request.properties, body, properties or {})
+        except IllegalMessage as error:
+            raise not_appended(Reason.ILLEGAL_MESSAGE, str(error)) from None
+        deadline_s = wait_s(request.properties, self._options.deadline_s)
+        return (await self._send((message,), None, None, deadline_s))[0]
 
     async def queues(self, topic: str) -> tuple[BrokerQueue, ...]:
         """Return the writable queues of a topic, in the order that all clients share.

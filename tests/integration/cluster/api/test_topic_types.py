@@ -123,11 +123,10 @@ def test_message_of_another_kind_fails_no_other_message_of_its_batch(shop):
 
 def test_messages_of_one_call_have_one_message_group(shop):
     async def scenario():
-        async with shop.open():
-            async with Producer(str(shop.address), may_use_frames=False) as producer:
-                messages = [OutgoingMessage(TOPIC, b"x", message_group=group) for group in "ab"]
-                with pytest.raises(MessageNotAppended, match="one message group"):
-                    await producer.send_many(messages)
+        async with shop.open(), Producer(str(shop.address), may_use_frames=False) as producer:
+            messages = [OutgoingMessage(TOPIC, b"x", message_group=group) for group in "ab"]
+            with pytest.raises(MessageNotAppended, match="one message group"):
+                await producer.send_many(messages)
 
     run(scenario)
 

@@ -1,13 +1,16 @@
-"""Planted bugs of topic types: what lets a message of another kind pass, or refuses one of the right kind."""
+"""Planted bugs of topic types and of requests: messages of the wrong kind, and replies that get lost or go wrong."""
 
 import cluster.api.put_calls
 import cluster.client.producer.async_producer
 import cluster.client.producer.sender
 import cluster.delivery.message_kinds
+from cluster.client.requests.awaited_replies import AwaitedReplies
 from cluster.protocol.errors import Reason
 from cluster.protocol.topic_types import TopicType
 from tests.mutants.mutant import Mutant, Tests
 
+REQUESTS = "tests/integration/cluster/api/test_requests.py::"
+PENDING = "tests/unit/cluster/client/test_requests.py::"
 KINDS = "tests/unit/cluster/delivery/test_message_kinds.py::"
 TYPES = "tests/integration/cluster/api/test_topic_types.py::"
 
@@ -44,7 +47,33 @@ def key_of_the_queue_has_precedence_over_the_group(patch):
     patch.setattr(cluster.client.producer.async_producer, "queue_key_of", wrong)
 
 
+def reply_goes_to_the_oldest_request(patch):
+    received = AwaitedReplies.received
+
+    def wrong(self, message):
+        first = next(iter(self._replies), "")
+        if first:
+            self._replies.setdefault(message.properties["CORRELATION_ID"], self._replies.pop(first))
+        received(self, message)
+
+    patch.setattr(AwaitedReplies, "received", wrong)
+
+
+def requests_that_ended_stay_pending(patch):
+    patch.setattr(AwaitedReplies, "remove", lambda *_: None)
+
+
 MUTANTS = [
+    Mutant(
+        reply_goes_to_the_oldest_request,
+        "a reply is that to the request",
+        Tests(PENDING + "test_first_reply_to_a_pending_request_of_this_client_counts"),
+    ),
+    Mutant(
+        requests_that_ended_stay_pending,
+        "pending requests are bounded",
+        Tests(PENDING + "test_first_reply_to_a_pending_request_of_this_client_counts"),
+    ),
     Mutant(
         types_are_not_enforced,
         "types are enforced",
