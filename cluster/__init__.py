@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     )
     from cluster.client.producer.outgoing import OutgoingMessage
     from cluster.client.producer.producer import Producer
+    from cluster.client.requests.requester import Requester
     from cluster.client.security_files import SecurityFiles
     from cluster.client.token_file import TokenFile
     from cluster.protocol.errors import RequestFailed
@@ -43,6 +44,7 @@ __all__ = [
     "Producer",
     "ReceivedMessage",
     "RequestFailed",
+    "Requester",
     "SecurityFiles",
     "SendsFailed",
     "SkippedMessages",
@@ -57,6 +59,7 @@ _MODULES = {
     "Producer": "cluster.client.producer.producer",
     "ReceivedMessage": "cluster.client.consumer.received",
     "RequestFailed": "cluster.protocol.errors",
+    "Requester": "cluster.client.requests.requester",
     "SecurityFiles": "cluster.client.security_files",
     "SkippedMessages": "cluster.protocol.skipped_messages",
     "Sql92": "cluster.protocol.wire.filters",

@@ -9,6 +9,7 @@ Answers to invalid input (`cluster.protocol.errors` has the code and the certain
 | an invalid topic name | ILLEGAL_MESSAGE      | store.model.topics   |
 | TIMER_…, TRAN_MSG; sys_flag of a prepared message | UNSUPPORTED          | delivery.put_options |
 | DELAY, below the feature level of effects | UNSUPPORTED | broker_core |
+| of another kind than the type of its topic                | MESSAGE_TYPE_CONFLICT | delivery.message_kinds |
 | node does not lead, or is not ready (checked first) | NOT_LEADER, LEADER_NOT_READY | replica |
 | unknown topic                                            | UNKNOWN_TOPIC        | broker_core    |
 | a topic without permission to write, or of the system    | TOPIC_NOT_WRITABLE   | broker_core    |
@@ -30,6 +31,7 @@ from cluster.api.answers import DONE, refusal
 from cluster.api.message_columns import encode_host, messages_of
 from cluster.broker.core import BrokerCore, wall_clock_ms
 from cluster.delivery.diversion import diverted
+from cluster.delivery.message_kinds import check_kinds
 from cluster.delivery.put_options import requested_levels
 from cluster.protocol.errors import Reason, RequestFailed, failure_of, reason_of_put
 from cluster.protocol.request_bounds import BROKER_BOUNDS
@@ -117,8 +119,11 @@ class PutCalls:
             new_topic = core.topic_to_create(request.topic) if topic is None else None
             if new_topic is not None:
                 return asyncio.ensure_future(self._create_and_put(new_topic, born_host, request))
-            self._check(topic or core.known_topic(request.topic), request)
+            topic = topic or core.known_topic(request.topic)
+            self._check(topic, request)
             properties = list(request.properties)
+            if topic.attributes:
+                check_kinds(topic, properties, request.sys_flags)
             levels = requested_levels(properties, request.sys_flags)
             columns, size_bytes = messages_of(request, properties, born_host, wall_clock_ms())
             messages: Sequence[Message] = columns
@@ -266,7 +271,7 @@ def _status_of(error: StoreError | DLedgerError | None) -> PutStatus:
     if isinstance(error, RepeatLater):
         return PutStatus.OS_PAGE_CACHE_BUSY
     if isinstance(error, RequestFailed):
-        if error.reason is Reason.UNSUPPORTED:
+        if error.reason in (Reason.UNSUPPORTED, Reason.MESSAGE_TYPE_CONFLICT):
             return PutStatus.MESSAGE_ILLEGAL
         return PutStatus.SERVICE_NOT_AVAILABLE
     return PutStatus.UNKNOWN_ERROR

@@ -18,6 +18,7 @@ from cluster.protocol.topic_config import (
     GroupConfig,
     TopicConfig,
 )
+from cluster.protocol.topic_types import check_topic_type
 from cluster.protocol.wire.routes import route_response
 from cluster.state.commands import DeleteGroup, DeleteTopic, SetGroup, SetTopic
 from cluster.state.verdicts import CommandVerdict
@@ -54,6 +55,7 @@ class TopicCalls:
             raise RequestFailed(Reason.ILLEGAL_REQUEST, f"topic {topic.name!r} is a system topic; use another name")
         if topic.read_queues < 1 and topic.write_queues < 1:
             raise IllegalRequest("read_queues, write_queues", "at least one queue", "0 and 0")
+        check_topic_type(topic.attributes)
         applied = await self._core.change(SetTopic(topic, request.is_new))
         await self._core.announced()
         return pb.ChangeResponse(answer=DONE, is_changed=applied.verdict is CommandVerdict.CHANGED)

@@ -205,11 +205,13 @@ class _Value:
         return self.content
 
     def attributes(self) -> tuple[tuple[str, str], ...]:
-        pairs = [(name, value.content) for name, value in self.members()]
-        for name, content in pairs:
-            if not isinstance(content, str):
-                raise self.fault(f"a text as {name}", repr(content)[:80])
-        return tuple(sorted(pairs))
+        pairs = {}
+        for name, value in self.members():
+            if not isinstance(value.content, str):
+                raise self.fault(f"a text as {name}", repr(value.content)[:80])
+            # Requests to change attributes name one as `+message.type`; a file may have that form.
+            pairs[name.removeprefix("+")] = value.content
+        return tuple(sorted(pairs.items()))
 
     def checked(self, command: Command) -> None:
         """Raise unless a command is valid."""

@@ -30,7 +30,7 @@ import grpc.aio
 from dledger.errors import AccessUnknown, RepeatLater
 from dledger.networks import client_of_address
 from dledger.service.limits.client_addresses import address_of_peer
-from dledger.service.limits.unread_calls import Requester
+from dledger.service.limits.unread_calls import CallOwner
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -141,12 +141,12 @@ def admit(gate: CallGate | None, method: str, context: Context) -> CallRights:
     return EVERYTHING if gate is None else gate.admit(method, context)
 
 
-def enter_call(rights: CallRights, context: Context) -> Requester:
+def enter_call(rights: CallRights, context: Context) -> CallOwner:
     """Return the requester, whose name is its user or else its address; `holder` returns the name in the task, too."""
     user = rights.user
     name = f"user {user!r}" if user else _client_holder(context.peer())
     _HOLDER.set(name)
-    return Requester(name, bool(user) or rights.is_node)
+    return CallOwner(name, bool(user) or rights.is_node)
 
 
 def holder() -> str:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from dledger.service.call_gate import CallGate, CallRights
-    from dledger.service.limits.unread_calls import Requester
+    from dledger.service.limits.unread_calls import CallOwner
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -140,7 +140,7 @@ class _GrpcMethod:
             return request
 
         async def requests(
-            pieces: AsyncIterator[bytes], context: Context, admission: CallRights, caller: Requester, places: list[str]
+            pieces: AsyncIterator[bytes], context: Context, admission: CallRights, caller: CallOwner, places: list[str]
         ) -> AsyncIterator[Any]:
             first = await self._calls.unread.first_request(context, caller, is_stream=True)
             if first is not None:

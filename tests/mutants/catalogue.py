@@ -20,6 +20,7 @@ from tests.mutants.bugs.shell import directories, general, snapshots
 from tests.mutants.bugs.store import (
     changed_bits,
     delays,
+    kinds,
     message_store,
     pending_units,
     replicated,
@@ -44,6 +45,7 @@ GROUPS = (
     retries,
     delays,
     traces,
+    kinds,
     identity,
     incarnations,
     lost_entries,

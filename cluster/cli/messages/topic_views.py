@@ -10,6 +10,7 @@ from cluster.cli.common import NameServers, notes
 from cluster.cli.each_broker import Choice, end_if_silent, list_chosen, read_each
 from cluster.cli.message_common import Broker, BrokerNames, Cluster, Topic, moment, targets_of
 from cluster.cli.rows import AsJson, print_rows
+from cluster.protocol.topic_types import MESSAGE_TYPE, TopicType
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +48,7 @@ def list_topics(
         Choice(broker, name_servers, broker_names, cluster),
         lambda calls: calls.ask(lambda stub: stub.ListTopics, pb.ListTopicsRequest()).topics,
         lambda target, topics: (_row(target, topic) for topic in topics),
-        {**columns, "permission": "permission"},
+        {**columns, "permission": "permission", "type": "type"},
         as_json=as_json,
         order=("topic", "broker"),
     )
@@ -64,6 +65,7 @@ def _row(target: BrokerTarget, topic: pb.Topic) -> dict[str, Any]:
         "read_queues": topic.read_queues,
         "write_queues": topic.write_queues,
         "permission": _PERMISSION_NAMES.get(topic.permission, str(topic.permission)),
+        "type": topic.attributes.get(MESSAGE_TYPE, TopicType.UNSPECIFIED).lower(),
         "is_ordered": topic.is_ordered,
         "attributes": dict(topic.attributes),
     }
@@ -102,7 +104,7 @@ def describe_topic(
             first = min((time for time in offsets.earliest_timestamps if time >= 0), default=-1)
             queues = {"messages": sum(counts), "queues_with_messages": used, "first_message": moment(first)}
             rows.append({**_row(target, found), **queues, "groups": groups})
-        columns = {**_where(targets.is_named), "write_queues": "queues", "permission": "permission"}
+        columns = {**_where(targets.is_named), "write_queues": "queues", "permission": "permission", "type": "type"}
     columns |= {"messages": "messages", "queues_with_messages": "in queues", "first_message": "first message"}
     print_rows(columns | {"groups": "groups"}, rows, as_json=as_json)
     end_if_silent(silent)

@@ -10,6 +10,7 @@ from cluster.cli.common import EXIT_USAGE, NameServers, fail, help_of
 from cluster.cli.each_broker import Choice, change_chosen, change_each, chosen_brokers, read_each
 from cluster.cli.message_common import Broker, BrokerNames, Cluster, Topic
 from cluster.cli.messages.topic_views import PERMISSIONS, describe_topic, list_topics, route_topic
+from cluster.protocol.topic_types import MESSAGE_TYPE, TopicType
 
 if TYPE_CHECKING:
     from cluster.client.broker_calls import BrokerCalls
@@ -25,6 +26,15 @@ Queues = Annotated[
     ),
 ]
 Permission = Annotated[str, typer.Option("--permission", help="rw, r or w.", show_default="rw")]
+Type = Annotated[
+    str,
+    typer.Option(
+        "--type",
+        metavar="TYPE",
+        help="Accepted messages: normal, fifo, delay, transaction; mixed or unspecified: all.",
+        show_default="unspecified",
+    ),
+]
 
 topic_app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Create, change, list, describe and delete topics."
@@ -41,6 +51,7 @@ def create_topic(
     queues: Queues = None,
     permission: Permission = "",
     *,
+    kind: Type = "",
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="Succeed without a change if the topic exists already.")
     ] = False,
@@ -52,6 +63,7 @@ def create_topic(
 
     Examples:
         dledger topic create orders --queues 4
+        dledger topic create orders --type fifo
         dledger topic create orders --if-not-exists
         dledger topic create orders --name-servers 10.0.0.5:9876,10.0.0.6:9876
         dledger topic create orders --broker-name broker-a --broker-name broker-b
@@ -59,7 +71,7 @@ def create_topic(
     from cluster.protocol.errors import Reason, RequestFailed
     from cluster.v1 import broker_pb2 as pb
 
-    bits = _permission_of(permission)
+    bits, message_type = _permission_of(permission), _type_of(kind)
     with chosen_brokers(context, Choice(broker, name_servers, broker_names, cluster), is_change=True) as targets:
         answers, silent = read_each(targets, lambda calls: _known_topic(calls, topic))
         having = {target.broker for target, known in answers if known is not None}
@@ -72,7 +84,7 @@ def create_topic(
 
         def change(calls: BrokerCalls) -> str:
             wanted = pb.Topic(name=topic, read_queues=_NEW_QUEUES, write_queues=_NEW_QUEUES, permission=bits or _RW)
-            _set(wanted, queues, bits)
+            _set(wanted, queues, bits, message_type)
             # The broker decides: another caller or a put may have created the topic since it was read.
             try:
                 answer = calls.ask(lambda stub: stub.SetTopic, pb.SetTopicRequest(topic=wanted, is_new=True))
@@ -94,6 +106,8 @@ def alter_topic(
     cluster: Cluster = "",
     queues: Queues = None,
     permission: Permission = "",
+    *,
+    kind: Type = "",
 ) -> None:
     """Change a topic; options that are not given are unchanged.
 
@@ -104,19 +118,20 @@ def alter_topic(
     Examples:
         dledger topic alter orders --queues 16
         dledger topic alter orders --permission r        refuse new messages
+        dledger topic alter orders --type mixed          accept messages of all kinds
     """
     from cluster.protocol.errors import Reason, RequestFailed
     from cluster.v1 import broker_pb2 as pb
 
-    bits = _permission_of(permission)
-    if queues is None and bits is None:
-        fail("topic alter: expected --queues, --permission or both, found neither", EXIT_USAGE)
+    bits, message_type = _permission_of(permission), _type_of(kind)
+    if queues is None and bits is None and message_type is None:
+        fail("topic alter: expected --queues, --permission or --type, found none", EXIT_USAGE)
 
     def change(calls: BrokerCalls) -> str:
         wanted = _known_topic(calls, topic)
         if wanted is None:
             raise RequestFailed(Reason.UNKNOWN_TOPIC, f"there is no topic {topic!r}; `dledger topic create` creates it")
-        _set(wanted, queues, bits)
+        _set(wanted, queues, bits, message_type)
         answer = calls.ask(lambda stub: stub.SetTopic, pb.SetTopicRequest(topic=wanted))
         return f"topic {topic} {'changed' if answer.is_changed else 'has these settings already'}"
 
@@ -129,11 +144,22 @@ def _permission_of(text: str) -> int | None:
     return PERMISSIONS.get(text)
 
 
-def _set(topic: pb.Topic, queues: int | None, bits: int | None) -> None:
+def _type_of(text: str) -> TopicType | None:
+    name = text.upper()
+    if text and name not in TopicType.__members__:
+        fail(f"--type {text}: expected {', '.join(TopicType).lower()}", EXIT_USAGE)
+    return TopicType.__members__.get(name)
+
+
+def _set(topic: pb.Topic, queues: int | None, bits: int | None, message_type: TopicType | None) -> None:
     if queues is not None:
         topic.read_queues = topic.write_queues = queues
     if bits is not None:
         topic.permission = bits
+    if message_type is TopicType.UNSPECIFIED:
+        topic.attributes.pop(MESSAGE_TYPE, None)
+    elif message_type is not None:
+        topic.attributes[MESSAGE_TYPE] = message_type
 
 
 def _known_topic(calls: BrokerCalls, name: str) -> pb.Topic | None:

@@ -20,7 +20,8 @@ from cluster.client.outcomes import (
 )
 from cluster.client.producer.batch import REQUEST_MESSAGES_MAX, REQUEST_SIZE_BYTES_MAX, Encoded, SendItem
 from cluster.client.producer.fault_avoidance import FAILED_LATENCY_MS, FaultAvoidance
-from cluster.client.producer.outgoing import OutgoingEncoder, OutgoingMessage
+from cluster.client.producer.outgoing import OutgoingEncoder, OutgoingMessage, queue_key_of
+from cluster.client.producer.replies import reply_to, wait_s
 from cluster.client.producer.send_traces import SendTraces
 from cluster.client.producer.sender import PutSender, SenderHooks, SendRules
 from cluster.client.routing.connection import BrokerConnection, Endpoints
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from cluster.client.producer.options import ProducerOptions
+    from cluster.client.producer.replies import ReceivedRequest
     from cluster.client.routing.cache import Routes
     from dledger.security.settings import Security
 
@@ -91,6 +93,7 @@ class AsyncProducer:
         queue_id: int | None = None,
         properties: Mapping[str, str] | None = None,
         delay_level: int = 0,
+        message_group: str = "",
         deadline_s: float | None = None,
     ) -> MessageAppended:
         """Send one message; return its offsets once it is committed.
@@ -105,13 +108,17 @@ class AsyncProducer:
             properties: further names and values.
             delay_level: consumers get it after the delay of this level, 1 (1 s) to 18 (2 h); 0: at once. Then the
                 returned offset is that in the queue of the level.
+            message_group: of a FIFO message: messages with the same group go to the same queue, in order, whatever
+                `queue_key` is; empty: none.
             deadline_s: time limit in seconds, retries included; None: the producer's option.
 
         Raises:
             MessageNotAppended: it was not stored and never will be; send it again once the cause is fixed.
             MessageAppendUnknown: it may have been stored.
         """
-        message = OutgoingMessage(topic, body, tags, keys, properties or {}, delay_level=delay_level)
+        message = OutgoingMessage(
+            topic, body, tags, keys, properties or {}, delay_level=delay_level, message_group=message_group
+        )
         places = await self._send((message,), queue_key, queue_id, deadline_s)
         return places[0]
 
@@ -132,6 +139,27 @@ class AsyncProducer:
             deadline_s: time limit in seconds, retries included; None: the producer's option.
         """
         return await self._send(tuple(messages), queue_key, queue_id, deadline_s)
+
+    async def reply(
+        self, request: ReceivedRequest, body: bytes, *, properties: Mapping[str, str] | None = None
+    ) -> MessageAppended:
+        """Reply to a request that a consumer received; return the offsets of the reply once it is committed.
+
+        Args:
+            request: the received message.
+            body: the payload of the reply; may be empty.
+            properties: further names and values.
+
+        Raises:
+            MessageNotAppended: ILLEGAL_MESSAGE: the message is no request; or see `send`.
+            MessageAppendUnknown: see `send`.
+        """
+        try:
+            message = reply_to(request.properties, body, properties or {})
+        except IllegalMessage as error:
+            raise not_appended(Reason.ILLEGAL_MESSAGE, str(error)) from None
+        deadline_s = wait_s(request.properties, self._options.deadline_s)
+        return (await self._send((message,), None, None, deadline_s))[0]
 
     async def queues(self, topic: str) -> tuple[BrokerQueue, ...]:
         """Return the writable queues of a topic, in the order that all clients share.
@@ -186,7 +214,7 @@ class AsyncProducer:
         Raises:
             NotAppended: CLIENT_QUEUE_FULL: this client's queue is full; or the message is not allowed.
         """
-        item = self._item((message,), None)
+        item, queue_key = self._item((message,), None), queue_key_of((message,), queue_key)
         if not self._has_space(item):
             raise not_appended(Reason.CLIENT_QUEUE_FULL, self._fullness())
         item.future.add_done_callback(self._submitted_ended)
@@ -254,7 +282,7 @@ class AsyncProducer:
         queue_id: int | None,
         deadline_s: float | None,
     ) -> list[MessageAppended]:
-        item = self._item(messages, deadline_s)
+        item, queue_key = self._item(messages, deadline_s), queue_key_of(messages, queue_key)
         if not self._has_space(item):
             await self._wait_for_space(item)
         self._admit(item)

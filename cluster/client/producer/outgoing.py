@@ -11,7 +11,7 @@ from cluster.client.producer.body_compression import compressed_body
 from cluster.client.producer.unique_keys import UniqueKeys
 from commitlog.record.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, encode_properties
 from store.errors import IllegalMessage
-from store.model.message import DELAY, KEYS, NO_PROPERTIES, TAGS, UNIQUE_KEY
+from store.model.message import DELAY, KEYS, NO_PROPERTIES, SHARDING_KEY, TAGS, UNIQUE_KEY
 from store.model.topics import DELAY_LEVELS_MS, check_topic
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 BODY_SIZE_MAX: Final = 4 << 20
 _TOPICS_KEPT: Final = 10_000
+_GROUP_LENGTH_MAX: Final = 64
 # A message without properties from its caller has only this one; the general encoder takes five times as long.
 _NEW_KEY_NAME: Final = f"{UNIQUE_KEY}{NAME_VALUE_SEPARATOR}"
 
@@ -38,6 +39,8 @@ class OutgoingMessage(NamedTuple):
         flag: free for the client's use; 32 bits, signed.
         delay_level: consumers get it after the delay of this level, 1 (1 s) to 18 (2 h), of
             `store.model.topics.DELAY_LEVELS_MS`; 0: at once.
+        message_group: messages of one group go to one queue, in the order of their sends; topics of type FIFO take only
+            messages with one. 1 to 64 characters; empty: none.
     """
 
     topic: str
@@ -47,6 +50,12 @@ class OutgoingMessage(NamedTuple):
     properties: Mapping[str, str] = NO_PROPERTIES
     flag: int = 0
     delay_level: int = 0
+    message_group: str = ""
+
+
+def queue_key_of(messages: Sequence[OutgoingMessage], queue_key: str | None) -> str | None:
+    """Return the key that chooses the queue of messages: their group has precedence over `queue_key`."""
+    return next((message.message_group for message in messages if message.message_group), queue_key)
 
 
 class OutgoingEncoder:
@@ -74,6 +83,10 @@ class OutgoingEncoder:
         if len(messages) == 1:
             key, sent = self._encode(messages[0], self._unique_keys.next(), now_ms)
             return SendItem(topic, (sent,), (key,), deadline, sequence, self._loop.create_future())
+        groups = {message.message_group for message in messages}
+        if len(groups) > 1:
+            expected, found = "one message group for all messages of a call", ", ".join(sorted(groups))[:80]
+            raise IllegalMessage("messages", expected, repr(found))
         encoded, unique_keys = [], []
         for message, new_key in zip(messages, self._unique_keys.take(len(messages)), strict=True):
             if message.topic != topic:
@@ -84,7 +97,7 @@ class OutgoingEncoder:
         return SendItem(topic, encoded, tuple(unique_keys), deadline, sequence, self._loop.create_future())
 
     def _encode(self, message: OutgoingMessage, new_key: str, now_ms: int) -> tuple[str, Encoded]:
-        _, body, tags, keys, more, flag, delay_level = message
+        _, body, tags, keys, more, flag, delay_level, message_group = message
         if not isinstance(body, bytes):
             raise TypeError(f"expected a body of bytes, found {type(body).__name__}")
         if len(body) > BODY_SIZE_MAX:
@@ -92,7 +105,7 @@ class OutgoingEncoder:
         unique_key, properties = new_key, (_NEW_KEY_NAME + new_key + PROPERTY_SEPARATOR).encode()
         if not 0 <= delay_level <= len(DELAY_LEVELS_MS):
             raise IllegalMessage("delay_level", f"0 to {len(DELAY_LEVELS_MS)}", str(delay_level))
-        if tags or keys or more or delay_level:
+        if tags or keys or more or delay_level or message_group:
             unique_key = more.get(UNIQUE_KEY) or new_key
             named = {UNIQUE_KEY: unique_key}
             if tags:
@@ -102,6 +115,8 @@ class OutgoingEncoder:
             named |= more
             if delay_level:
                 named[DELAY] = str(delay_level)
+            if message_group:
+                named[SHARDING_KEY] = _checked_group(message_group)
             properties = encode_properties(named)
         sys_flag = 0
         if self._compression is not None and len(body) > self._compress_above_bytes:
@@ -114,3 +129,10 @@ class OutgoingEncoder:
         check_topic(topic)
         if len(self._checked_topics) < _TOPICS_KEPT:
             self._checked_topics.add(topic)
+
+
+def _checked_group(message_group: str) -> str:
+    if len(message_group) > _GROUP_LENGTH_MAX or not message_group.isprintable():
+        expected = f"1 to {_GROUP_LENGTH_MAX} printable characters"
+        raise IllegalMessage("message_group", expected, repr(message_group)[:80])
+    return message_group

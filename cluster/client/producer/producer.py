@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 
     from cluster.client.outcomes import MessageAppended
+    from cluster.client.producer.replies import ReceivedRequest
     from dledger.security.settings import Security
 
 
@@ -110,10 +111,13 @@ class BlockingProducer:
         queue_id: int | None = None,
         properties: Mapping[str, str] | None = None,
         delay_level: int = 0,
+        message_group: str = "",
         deadline_s: float | None = None,
     ) -> MessageAppended:
         """Send one message; return its offsets once it is committed. See `AsyncProducer.send`."""
-        message = OutgoingMessage(topic, body, tags, keys, properties or {}, delay_level=delay_level)
+        message = OutgoingMessage(
+            topic, body, tags, keys, properties or {}, delay_level=delay_level, message_group=message_group
+        )
         return self.send_many((message,), queue_key=queue_key, queue_id=queue_id, deadline_s=deadline_s)[0]
 
     def send_many(
@@ -127,6 +131,12 @@ class BlockingProducer:
         """Send messages of one topic to one queue, all or none. See `AsyncProducer.send_many`."""
         work = self._producer.send_many(messages, queue_key=queue_key, queue_id=queue_id, deadline_s=deadline_s)
         return self._thread.run(work)
+
+    def reply(
+        self, request: ReceivedRequest, body: bytes, *, properties: Mapping[str, str] | None = None
+    ) -> MessageAppended:
+        """Reply to a request that a consumer received. See `AsyncProducer.reply`."""
+        return self._thread.run(self._producer.reply(request, body, properties=properties))
 
     def flush(self) -> None:
         """Wait until every message that other threads have sent has its outcome."""

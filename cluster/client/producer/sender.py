@@ -41,7 +41,9 @@ if TYPE_CHECKING:
     from dledger.client.aio.framed_stream import FramedCalls
 
 # Refusals that a single message may cause: each message of the batch is then retried alone.
-_FAULT_OF_ONE = frozenset({Reason.ILLEGAL_MESSAGE, Reason.ILLEGAL_REQUEST, Reason.UNKNOWN_QUEUE})
+_FAULT_OF_ONE = frozenset(
+    {Reason.ILLEGAL_MESSAGE, Reason.ILLEGAL_REQUEST, Reason.MESSAGE_TYPE_CONFLICT, Reason.UNKNOWN_QUEUE}
+)
 # Refusals that another broker may not return.
 _FAULT_OF_BROKER = frozenset({Reason.DISK_FULL, Reason.UNKNOWN_QUEUE, Reason.UNKNOWN_TOPIC, Reason.TOPIC_NOT_WRITABLE})
 _PUT: Final = "/cluster.v1.BrokerService/Put"

@@ -36,7 +36,7 @@ _TOO_MANY: Final = grpc.StatusCode.RESOURCE_EXHAUSTED
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-class Requester(NamedTuple):
+class CallOwner(NamedTuple):
     """The caller of a call, as its places are counted.
 
     Attributes:
@@ -101,7 +101,7 @@ class UnreadCalls:
         self._reading: dict[_Call, float] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    async def first_request(self, context: Context, caller: Requester, *, is_stream: bool = False) -> bytes | None:
+    async def first_request(self, context: Context, caller: CallOwner, *, is_stream: bool = False) -> bytes | None:
         """Return the first request of a call; None: a stream ended without one.
 
         Args:
@@ -119,7 +119,7 @@ class UnreadCalls:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "expected one request, found none")
         return None
 
-    async def _read(self, context: Context, caller: Requester, waiting: dict[_Call, None]) -> Any:
+    async def _read(self, context: Context, caller: CallOwner, waiting: dict[_Call, None]) -> Any:
         task = asyncio.current_task()
         assert task is not None
         places = self._known if caller.is_known else self._unknown

@@ -75,6 +75,16 @@ def test_topics_groups_offsets_and_delay_progress_are_imported(store: Path) -> N
     ]
 
 
+def test_attribute_is_imported_with_or_without_the_sign_of_a_request(tmp_path: Path) -> None:
+    (tmp_path / "config").mkdir()
+    topics = {"a": {"attributes": {"+message.type": "FIFO"}}, "b": {"attributes": {"message.type": "LITE"}}}
+    (tmp_path / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": topics}))
+
+    found = import_config(tmp_path)
+
+    assert [topic.attributes for topic in found.topics] == [(("message.type", "FIFO"),), (("message.type", "LITE"),)]
+
+
 def test_importing_twice_gives_the_state_of_the_old_broker(store: Path) -> None:
     commands = list(import_config(store).commands())
     state = BrokerState()

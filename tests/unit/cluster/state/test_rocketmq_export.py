@@ -60,11 +60,12 @@ def test_keys_that_are_numbers_have_no_quotes():
 
 
 def test_topic_has_the_members_of_rocketmq():
-    files = exported_files([TopicConfig("T", 3, 4, 6)], [], {}, {}, 7)
+    typed = TopicConfig("T", 3, 4, 6, attributes=(("message.type", "FIFO"),))
+    files = exported_files([typed], [], {}, {}, 7)
 
     assert json.loads(files["topics.json"])["topicConfigTable"] == {
         "T": {
-            "attributes": {},
+            "attributes": {"message.type": "FIFO"},
             "order": False,
             "perm": 6,
             "readQueueNums": 3,

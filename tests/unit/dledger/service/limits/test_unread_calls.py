@@ -7,7 +7,7 @@ import grpc
 import pytest
 
 from dledger.service.limits import unread_calls
-from dledger.service.limits.unread_calls import Requester, UnreadCalls
+from dledger.service.limits.unread_calls import CallOwner, UnreadCalls
 
 TURNS = 12
 LATE, MANY = grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -24,7 +24,7 @@ class Call:
         self.status = None
         self.is_read = False
         self.request = asyncio.get_running_loop().create_future()
-        self.task = asyncio.create_task(self._serve(unread, Requester(name, is_known), is_stream=is_stream))
+        self.task = asyncio.create_task(self._serve(unread, CallOwner(name, is_known), is_stream=is_stream))
 
     async def _serve(self, unread, caller, *, is_stream):
         try:
