@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from cluster.broker.damage_log import DamageLog
+from cluster.broker.flow_quotas import FlowQuotas
 from cluster.config.quotas import QuotaSettings
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.topic_config import DEFAULT_TOPIC_QUEUES, GroupConfig, TopicConfig
@@ -63,6 +64,7 @@ class BrokerCore:
 
     Attributes:
         damage_log: the damaged messages that were logged.
+        flow: quotas of topics and groups.
         on_topics_changed: called when a topic was created, changed or deleted here.
         announced: waits until all reachable name servers have the change.
         life_digests: returns the digests by which name servers recognise registrations of this process.
@@ -73,6 +75,7 @@ class BrokerCore:
         self.options = options
         self.metrics = metrics
         self.damage_log = DamageLog()
+        self.flow = FlowQuotas(time.monotonic, metrics.count_limited)
         self.on_topics_changed: Callable[[], None] = lambda: None
         self.announced: Callable[[], Awaitable[None]] = _no_announcement
         self.life_digests: tuple[bytes, ...] = ()
