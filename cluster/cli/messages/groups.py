@@ -9,6 +9,7 @@ import typer
 from cluster.cli.common import EXIT_USAGE, NameServers, fail, help_of
 from cluster.cli.each_broker import Choice, change_chosen, change_each, chosen_brokers, list_chosen
 from cluster.cli.message_common import Broker, BrokerNames, Cluster, Topic
+from cluster.cli.messages.quota_options import Quotas, rates_of_options, set_rates, shown_quotas
 from cluster.cli.rows import AsJson
 
 if TYPE_CHECKING:
@@ -54,6 +55,37 @@ def create_group(
     change_chosen(context, Choice(broker, name_servers, broker_names, cluster), change)
 
 
+def alter_group(
+    context: typer.Context,
+    group: GroupName,
+    broker: Broker = "",
+    name_servers: NameServers = "",
+    broker_names: BrokerNames = None,
+    cluster: Cluster = "",
+    quota: Quotas = None,
+) -> None:
+    """Change the quotas of a group; others are unchanged.
+
+    Each broker counts what all consumers of the group get from it.
+
+    Examples:
+        dledger group alter billing --quota get.messages=500 --quota get.bytes=1000000
+        dledger group alter billing --quota get.messages=off
+    """
+    from cluster.protocol.flow_attributes import QUOTAS_OF_GROUP
+
+    rates = rates_of_options(quota, QUOTAS_OF_GROUP)
+    if not rates:
+        fail("group alter: expected --quota, found none", EXIT_USAGE)
+
+    def change(calls: BrokerCalls) -> str:
+        wanted = _group_to_change(calls, group)
+        set_rates(wanted.attributes, rates)
+        return f"group {group} {'changed' if _set_group(calls, wanted) else 'has these quotas already'}"
+
+    change_chosen(context, Choice(broker, name_servers, broker_names, cluster), change)
+
+
 def enable_group(
     context: typer.Context,
     group: GroupName,
@@ -92,11 +124,7 @@ def disable_group(
 
 def _enable(context: typer.Context, group: str, choice: Choice, *, is_enabled: bool) -> None:
     def change(calls: BrokerCalls) -> str:
-        from cluster.protocol.errors import Reason, RequestFailed
-
-        wanted = _known_group(calls, group)
-        if wanted is None:
-            raise RequestFailed(Reason.UNKNOWN_GROUP, f"there is no group {group!r}")
+        wanted = _group_to_change(calls, group)
         wanted.is_consume_enabled = is_enabled
         state = "enabled" if is_enabled else "disabled"
         return f"group {group} {state if _set_group(calls, wanted) else f'was {state} already'}"
@@ -109,6 +137,15 @@ def _known_group(calls: BrokerCalls, name: str) -> pb.Group | None:
 
     groups = calls.ask(lambda stub: stub.ListGroups, pb.ListGroupsRequest()).groups
     return next((each.group for each in groups if each.group.name == name), None)
+
+
+def _group_to_change(calls: BrokerCalls, name: str) -> pb.Group:
+    from cluster.protocol.errors import Reason, RequestFailed
+
+    wanted = _known_group(calls, name)
+    if wanted is None:
+        raise RequestFailed(Reason.UNKNOWN_GROUP, f"there is no group {name!r}")
+    return wanted
 
 
 def _new_group(name: str) -> pb.Group:
@@ -157,7 +194,7 @@ def list_groups(
         Choice(broker, name_servers, broker_names, cluster),
         lambda calls: calls.ask(lambda stub: stub.ListGroups, pb.ListGroupsRequest()).groups,
         lambda target, groups: (_row(target, each) for each in groups),
-        {**columns, "is_enabled": "enabled", "topics": "topics"},
+        {**columns, "is_enabled": "enabled", "topics": "topics", "quotas": "quotas"},
         as_json=as_json,
         order=("group", "broker"),
     )
@@ -172,6 +209,7 @@ def _row(target: BrokerTarget, state: pb.GroupState) -> dict[str, Any]:
         "is_enabled": state.group.is_consume_enabled,
         "is_orderly": state.group.is_orderly,
         "topics": list(state.topics),
+        "quotas": shown_quotas(state.group.attributes),
     }
 
 
@@ -272,6 +310,7 @@ def copy_offsets(
 
 for _name, _command in (
     ("create", create_group),
+    ("alter", alter_group),
     ("list", list_groups),
     ("disable", disable_group),
     ("enable", enable_group),

@@ -9,6 +9,7 @@ import typer
 from cluster.cli.common import EXIT_USAGE, NameServers, fail, help_of
 from cluster.cli.each_broker import Choice, change_chosen, change_each, chosen_brokers, read_each
 from cluster.cli.message_common import Broker, BrokerNames, Cluster, Topic
+from cluster.cli.messages.quota_options import Quotas, rates_of_options, set_rates
 from cluster.cli.messages.topic_views import PERMISSIONS, describe_topic, list_topics, route_topic
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def create_topic(
     queues: Queues = None,
     permission: Permission = "",
     *,
+    quota: Quotas = None,
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="Succeed without a change if the topic exists already.")
     ] = False,
@@ -52,14 +54,16 @@ def create_topic(
 
     Examples:
         dledger topic create orders --queues 4
+        dledger topic create orders --quota put.bytes=1000000
         dledger topic create orders --if-not-exists
         dledger topic create orders --name-servers 10.0.0.5:9876,10.0.0.6:9876
         dledger topic create orders --broker-name broker-a --broker-name broker-b
     """
     from cluster.protocol.errors import Reason, RequestFailed
+    from cluster.protocol.flow_attributes import QUOTAS_OF_TOPIC
     from cluster.v1 import broker_pb2 as pb
 
-    bits = _permission_of(permission)
+    bits, rates = _permission_of(permission), rates_of_options(quota, QUOTAS_OF_TOPIC)
     with chosen_brokers(context, Choice(broker, name_servers, broker_names, cluster), is_change=True) as targets:
         answers, silent = read_each(targets, lambda calls: _known_topic(calls, topic))
         having = {target.broker for target, known in answers if known is not None}
@@ -73,6 +77,7 @@ def create_topic(
         def change(calls: BrokerCalls) -> str:
             wanted = pb.Topic(name=topic, read_queues=_NEW_QUEUES, write_queues=_NEW_QUEUES, permission=bits or _RW)
             _set(wanted, queues, bits)
+            set_rates(wanted.attributes, rates)
             # The broker decides: another caller or a put may have created the topic since it was read.
             try:
                 answer = calls.ask(lambda stub: stub.SetTopic, pb.SetTopicRequest(topic=wanted, is_new=True))
@@ -94,6 +99,8 @@ def alter_topic(
     cluster: Cluster = "",
     queues: Queues = None,
     permission: Permission = "",
+    *,
+    quota: Quotas = None,
 ) -> None:
     """Change a topic; options that are not given are unchanged.
 
@@ -104,19 +111,22 @@ def alter_topic(
     Examples:
         dledger topic alter orders --queues 16
         dledger topic alter orders --permission r        refuse new messages
+        dledger topic alter orders --quota put.messages=500 --quota get.bytes=off
     """
     from cluster.protocol.errors import Reason, RequestFailed
+    from cluster.protocol.flow_attributes import QUOTAS_OF_TOPIC
     from cluster.v1 import broker_pb2 as pb
 
-    bits = _permission_of(permission)
-    if queues is None and bits is None:
-        fail("topic alter: expected --queues, --permission or both, found neither", EXIT_USAGE)
+    bits, rates = _permission_of(permission), rates_of_options(quota, QUOTAS_OF_TOPIC)
+    if queues is None and bits is None and not rates:
+        fail("topic alter: expected --queues, --permission or --quota, found none", EXIT_USAGE)
 
     def change(calls: BrokerCalls) -> str:
         wanted = _known_topic(calls, topic)
         if wanted is None:
             raise RequestFailed(Reason.UNKNOWN_TOPIC, f"there is no topic {topic!r}; `dledger topic create` creates it")
         _set(wanted, queues, bits)
+        set_rates(wanted.attributes, rates)
         answer = calls.ask(lambda stub: stub.SetTopic, pb.SetTopicRequest(topic=wanted))
         return f"topic {topic} {'changed' if answer.is_changed else 'has these settings already'}"
 
