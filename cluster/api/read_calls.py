@@ -14,7 +14,7 @@ Answers to invalid input (`cluster.protocol.errors` has the codes; a read change
 | a count, size or wait above the maximum       | the maximum is used                               |
 | user or address has its share of them         | OVERLOADED                                        |
 | topic or group has used its quota             | OVER_QUOTA; responses of a stream wait instead    |
-| too many waiting readers                      | TOO_MANY_WAITERS                                  |
+| too many waiting readers, or of its topic or group | TOO_MANY_WAITERS                             |
 | Subscribe, not LOCAL, on a follower           | NOT_LEADER                                        |
 
 A read never moves to another offset than the requested one: the status describes where messages are, and the reader
@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from cluster.api.answers import read_mode_of, refusal, report_skipped
 from cluster.api.message_columns import check_lengths, fill_columns, records_of
 from cluster.broker.queue_watch import QueueWatch
+from cluster.broker.reader_bounds import ReaderBounds
 from cluster.process.cooperative import Pace
 from cluster.protocol.wire.filters import expression_of
 from cluster.v1 import broker_pb2 as pb
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
     from cluster.broker.core import BrokerCore
+    from cluster.broker.reader_bounds import Readers
 
 # One response is read and encoded in one iteration of the loop, which takes 8 microseconds a message.
 # A message takes some 5 us: no response may block the event loop for long.
@@ -90,6 +92,7 @@ class ReadCalls:
         self._streams = FairShares(STREAMS_MAX)
         # A stream counts with each of its queues.
         self._readers = FairShares(core.options.waiters_max)
+        self._bounds = ReaderBounds(core.options.limits, core.metrics.count_limited)
         self._retries = RetryTimes(time.monotonic)
 
     def _take(self, shares: FairShares, name: str, amount: int, what: str) -> None:
@@ -164,11 +167,15 @@ class ReadCalls:
     async def _wait(self, want: _Want, queue_id: int, offset: int, time_limit_s: float) -> bool:
         """Wait for a message; return whether there may be one."""
         name = holder()
-        self._take(self._readers, name, 1, _READERS)
+        readers = self._bounds.take_waits(want.topic, want.group, 1)
         try:
-            return await self._core.replica.wait(want.topic, queue_id, offset, time_limit_s, want.tags)
+            self._take(self._readers, name, 1, _READERS)
+            try:
+                return await self._core.replica.wait(want.topic, queue_id, offset, time_limit_s, want.tags)
+            finally:
+                self._readers.give_back(name, 1)
         finally:
-            self._readers.give_back(name, 1)
+            self._bounds.give_back(readers)
 
     def _read(self, want: _Want, queue_id: int, offset: int) -> GetResult:
         """Read once; an unused queue begins and ends at 0."""
@@ -211,8 +218,11 @@ class ReadCalls:
         """Stream the messages of queues; if the broker ends the stream, the last response has the reason."""
         core, counts, name = self._core, self._core.metrics.counts, holder()
         taken: list[tuple[FairShares, int]] = []
+        readers: list[Readers] = []
         counts.subscribe_streams += 1
         try:
+            readers.append(self._bounds.take_stream(request.group))
+            readers.append(self._bounds.take_waits(request.topic, request.group, max(len(request.queue_ids), 1)))
             for shares, amount, what in (
                 (self._streams, 1, "streams of readers"),
                 (self._readers, max(len(request.queue_ids), 1), _READERS),
@@ -227,6 +237,8 @@ class ReadCalls:
             counts.subscribe_streams -= 1
             for shares, amount in taken:
                 shares.give_back(name, amount)
+            for each in readers:
+                self._bounds.give_back(each)
 
     async def _subscribe(self, request: pb.SubscribeRequest) -> AsyncIterator[pb.SubscribeResponse]:
         await self._core.confirm(read_mode_of(request.mode))

@@ -48,6 +48,7 @@ from cluster.server.store_host import resolve_store_host
 from dledger.security.revoked import CurrentRevoked, nothing_revoked
 from dledger.security.server_port import requires_certificates
 from dledger.security.settings import PLAIN
+from dledger.service.call_gate import holder
 from dledger.service.frames.metrics import frame_port
 from dledger.service.grpc_server import Served, start_grpc_server
 from store.fs.linux.files import OsFiles
@@ -119,6 +120,7 @@ class Broker:
         self._metrics = BrokerMetrics(registry, options.broker, options.self_id)
         replica.when_flushed(self._metrics.flush_latency_s.observe)
         self.core = BrokerCore(replica, options, self._metrics)
+        self.core.caller = holder
         self._service = BrokerService(self.core, frame_address=str(frames.address) if frames is not None else "")
         scope = Scope(
             options.cluster,

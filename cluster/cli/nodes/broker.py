@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from cluster.config.port_tls import ProcessTls
-    from cluster.config.quotas import QuotaSettings
+    from cluster.config.quotas import BrokerLimits, QuotaSettings
     from cluster.server.broker import BrokerConfig
     from commitlog.plain.store import PlainStoreConfig
     from dledger.config import Address
@@ -146,10 +146,12 @@ def broker(
     from cluster.replica.standalone import StandaloneConfig
     from cluster.server.broker import BrokerConfig, run_broker
 
-    plain, quotas = _configs(set_options or [], name, flush, is_skipping=skip_damaged)
+    plain, quotas, limits = _configs(set_options or [], name, flush, is_skipping=skip_damaged)
     config: BrokerConfig = BrokerConfig(
         store=StandaloneConfig(str(standalone), name, str(ports.clients), plain),
-        options=BrokerOptions(name, self_id=name, auto_create_topic_enable=auto_create_topics, quotas=quotas),
+        options=BrokerOptions(
+            name, self_id=name, auto_create_topic_enable=auto_create_topics, quotas=quotas, limits=limits
+        ),
         address=ports.clients,
         metrics_address=ports.metrics,
         name_servers=name_servers,
@@ -225,18 +227,20 @@ def _tls_of(modes: _Modes, certificate: str, key: str, authority: str, *, has_na
     return process_tls(*modes, files)
 
 
-def _configs(texts: list[str], name: str, flush: str, *, is_skipping: bool) -> tuple[PlainStoreConfig, QuotaSettings]:
+def _configs(
+    texts: list[str], name: str, flush: str, *, is_skipping: bool
+) -> tuple[PlainStoreConfig, QuotaSettings, BrokerLimits]:
     if flush not in ("sync", "async"):
         fail(f"--flush {flush}: expected sync or async", EXIT_USAGE)
-    from cluster.config.quotas import QuotaSettings
+    from cluster.config.quotas import BrokerLimits, QuotaSettings
     from commitlog.plain.commit_log import CommitLogConfig
     from commitlog.plain.store import PlainStoreConfig
     from store.model.config import MessageStoreConfig
 
     log = CommitLogConfig(is_flush_sync=flush == "sync")
     store = MessageStoreConfig(**_DEFAULTS, archive_log=name)  # type: ignore[arg-type]
-    quotas = QuotaSettings()
-    places = {option: config for config in (quotas, store, log) for option in _options(config)}
+    quotas, limits = QuotaSettings(), BrokerLimits()
+    places = {option: config for config in (quotas, limits, store, log) for option in _options(config)}
     given: dict[str, Any] = {}
     for text in texts:
         option, _, value = (part.strip() for part in text.partition("="))
@@ -252,7 +256,11 @@ def _configs(texts: list[str], name: str, flush: str, *, is_skipping: bool) -> t
         changes = {name: value for name, value in given.items() if places[name] is config}
         return dataclasses.replace(config, **changes)
 
-    return PlainStoreConfig(changed(log), changed(store), is_corruption_skipped=is_skipping), changed(quotas)
+    return (
+        PlainStoreConfig(changed(log), changed(store), is_corruption_skipped=is_skipping),
+        changed(quotas),
+        changed(limits),
+    )
 
 
 def _options(config: Any) -> set[str]:
