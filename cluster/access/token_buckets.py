@@ -1,7 +1,7 @@
 """Token buckets that may be in debt: what is taken is paid for by waiting. Pure but for its clock.
 
-A bucket in credit holds the tokens of `burst_s` seconds at most. Whoever takes more leaves a debt, and others wait
-until it is paid. So a large request is served, and those after it wait.
+A bucket in credit holds the tokens of `burst_s` seconds at most. What is taken beyond them is a debt, and others
+wait until it is paid. So a large request is served, and those after it wait.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class BrokerCore:
         damage_log: the damaged messages that were logged.
         flow: quotas of topics and groups.
         on_topics_changed: called when a topic was created, changed or deleted here.
-        caller: returns who calls: a user, or an address; empty: the broker itself.
+        caller: returns the user or address that calls; empty: the broker itself.
         announced: waits until all reachable name servers have the change.
         life_digests: returns the digests by which name servers recognise registrations of this process.
     """

@@ -1,6 +1,6 @@
 """Bounds what callers create: topics and groups, by request or because a put or a consumer needs them.
 
-The state does not say who created what, and a user may be deleted or renamed while its topics stay. So there is a rate
+The state has no creators of topics: a user may be deleted or renamed while its topics stay. So there is a rate
 for each caller (a user, or the address of a client without one), and a total for the broker. What is being created
 counts in the total, once: many consumers may need one new group at the same time. Changes and deletions have no limit.
 """
@@ -29,7 +29,7 @@ _GROUPS: Final = "groups"
 
 
 class Creations:
-    """The creations at one node. For the loop thread; a restart forgets who created what.
+    """The creations at one node. For the loop thread; a restart forgets the rates.
 
     Args:
         limits: of the broker.

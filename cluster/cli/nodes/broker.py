@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from cluster.config.port_tls import ProcessTls
-    from cluster.config.quotas import BrokerLimits, QuotaSettings
     from cluster.server.broker import BrokerConfig
     from commitlog.plain.store import PlainStoreConfig
     from dledger.config import Address
@@ -146,12 +145,10 @@ def broker(
     from cluster.replica.standalone import StandaloneConfig
     from cluster.server.broker import BrokerConfig, run_broker
 
-    plain, quotas, limits = _configs(set_options or [], name, flush, is_skipping=skip_damaged)
+    plain, bounds = _configs(set_options or [], name, flush, is_skipping=skip_damaged)
     config: BrokerConfig = BrokerConfig(
         store=StandaloneConfig(str(standalone), name, str(ports.clients), plain),
-        options=BrokerOptions(
-            name, self_id=name, auto_create_topic_enable=auto_create_topics, quotas=quotas, limits=limits
-        ),
+        options=BrokerOptions(name, self_id=name, auto_create_topic_enable=auto_create_topics, **bounds),
         address=ports.clients,
         metrics_address=ports.metrics,
         name_servers=name_servers,
@@ -227,9 +224,7 @@ def _tls_of(modes: _Modes, certificate: str, key: str, authority: str, *, has_na
     return process_tls(*modes, files)
 
 
-def _configs(
-    texts: list[str], name: str, flush: str, *, is_skipping: bool
-) -> tuple[PlainStoreConfig, QuotaSettings, BrokerLimits]:
+def _configs(texts: list[str], name: str, flush: str, *, is_skipping: bool) -> tuple[PlainStoreConfig, dict[str, Any]]:
     if flush not in ("sync", "async"):
         fail(f"--flush {flush}: expected sync or async", EXIT_USAGE)
     from cluster.config.quotas import BrokerLimits, QuotaSettings
@@ -256,11 +251,8 @@ def _configs(
         changes = {name: value for name, value in given.items() if places[name] is config}
         return dataclasses.replace(config, **changes)
 
-    return (
-        PlainStoreConfig(changed(log), changed(store), is_corruption_skipped=is_skipping),
-        changed(quotas),
-        changed(limits),
-    )
+    bounds = {"quotas": changed(quotas), "limits": changed(limits)}
+    return PlainStoreConfig(changed(log), changed(store), is_corruption_skipped=is_skipping), bounds
 
 
 def _options(config: Any) -> set[str]:

@@ -53,7 +53,7 @@ def test_rate_of_creations_is_that_of_the_user(shop) -> None:
     run(scenario)
 
 
-def test_broker_with_as_many_topics_and_groups_as_it_may_refuses_more_for_good(shop) -> None:
+def test_broker_with_as_many_topics_and_groups_as_it_may_refuses_more(shop) -> None:
     limits = BrokerLimits(topics_max=2, groups_max=1)
 
     async def scenario() -> None:

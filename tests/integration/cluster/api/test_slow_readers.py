@@ -139,7 +139,7 @@ def test_readers_that_wait_for_another_queue_cost_a_put_nothing(shop, work) -> N
 
 
 def test_streams_above_a_quota_wait_without_a_read_or_a_notification(shop, work, monkeypatch) -> None:
-    # A clock that stands still: only what one second allows is sent at once.
+    # The clock does not advance: only what one second allows is sent at once.
     made = lambda _, count: FlowQuotas(lambda: 1_000.0, count)  # noqa: E731
     monkeypatch.setattr(cluster.broker.core, "FlowQuotas", made)
     rate = READERS // 50

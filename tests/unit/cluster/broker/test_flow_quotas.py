@@ -80,7 +80,7 @@ def test_bytes_of_puts_are_bounded_and_other_topics_are_not(flow) -> None:
     assert flow.puts(TopicConfig("free"), 1_000, 1 << 30) == 1_000
 
 
-def test_refused_put_is_told_when_it_is_taken(flow) -> None:
+def test_refusal_says_when_the_put_is_taken(flow) -> None:
     topic = topic_with(put_messages=10)
     flow.puts(topic, 20)
     wait_s = flow.put_wait_s(topic)

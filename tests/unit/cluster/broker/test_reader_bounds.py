@@ -16,7 +16,7 @@ LIMITS = BrokerLimits(topic_waits_max=10, group_waits_max=6, group_streams_max=3
 
 
 def taken(count: int, take) -> int:
-    """Return how many are taken at once."""
+    """Return the number that is taken at once."""
     for number in range(count):
         try:
             take(number)
