@@ -14,7 +14,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cluster.access.token_buckets import TokenBuckets
-from cluster.protocol.flow_attributes import GET_BYTES, GET_MESSAGES, PUT_BYTES, PUT_MESSAGES, rates_of
+from cluster.protocol.flow_attributes import (
+    GET_BYTES,
+    GET_MESSAGES,
+    PUT_BYTES,
+    PUT_MESSAGES,
+    QUOTA_PREFIX,
+    owner_text,
+    rates_of,
+)
 from dledger.errors import OverQuota
 
 if TYPE_CHECKING:
@@ -115,7 +123,8 @@ class FlowQuotas:
 
 
 def _over(bucket: _Bucket, wait_s: float) -> OverQuota:
-    return OverQuota(f"{bucket.whose} {bucket.name!r} ({bucket.quota} is {bucket.rate} a second)", wait_s)
+    which = bucket.quota.removeprefix(QUOTA_PREFIX)
+    return OverQuota(f"{owner_text(bucket.whose, bucket.name)}{which} is {bucket.rate} a second)", wait_s)
 
 
 def _put_buckets(topic: TopicConfig) -> Iterator[_Bucket]:

@@ -45,6 +45,16 @@ class FlowRates(NamedTuple):
     get_bytes: int = 0
 
 
+def owner_text(whose: str, name: str) -> str:
+    """Return the beginning of the text of a refusal by a quota of a topic or group, by which clients know it.
+
+    Args:
+        whose: "topic" or "group".
+        name: of it.
+    """
+    return f"{whose} {name!r} (quota."
+
+
 def check_quotas(attributes: Attributes, names: tuple[str, ...]) -> None:
     """Raise unless the quotas among the attributes of a topic or group are valid.
 

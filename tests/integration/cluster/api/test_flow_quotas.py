@@ -208,6 +208,23 @@ def test_producer_and_consumer_follow_the_quotas_and_every_message_arrives_once(
     run(scenario)
 
 
+def test_topic_above_its_quota_does_not_delay_other_topics_of_its_producer(shop, clock) -> None:
+    async def scenario() -> None:
+        async with shop.open() as stub:
+            await shop.set_topic("others")
+            await limit_topic(stub, put_messages=1)
+            async with Producer(str(shop.address), deadline_s=PATIENCE_S, answer_timeout_s=PATIENCE_S) as producer:
+                await producer.send_many([OutgoingMessage(TOPIC, b"x")] * 1_000)
+                late = asyncio.ensure_future(producer.send(TOPIC, b"late"))
+                await until(lambda: shop.broker.core.metrics.counts.limited)
+                for _ in range(20):
+                    await producer.send("others", b"x")
+                assert not late.done()
+                late.cancel()
+
+    run(scenario)
+
+
 @pytest.mark.parametrize("rates", [{"put_messages": 0}, {"get_bytes": 100}, {"puts": 10}])
 def test_wrong_quotas_of_a_topic_are_refused_and_change_nothing(shop, rates) -> None:
     async def scenario() -> None:

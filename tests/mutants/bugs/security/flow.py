@@ -7,6 +7,7 @@ from cluster.api.read_calls import ReadCalls
 from cluster.broker.creations import Creations
 from cluster.broker.flow_quotas import FlowQuotas
 from cluster.broker.reader_bounds import ReaderBounds
+from dledger.errors import OverQuota
 from tests.mutants.mutant import Mutant, Tests
 
 FLOW = "tests/unit/cluster/broker/test_flow_quotas.py::"
@@ -40,7 +41,7 @@ def streams_are_charged_after_they_waited(patch):
     def charge(self, topic, group, count, size_bytes):
         try:
             self.check_get(topic, group)
-        except Exception as error:
+        except OverQuota as error:
             return error.wait_s
         return original(self, topic, group, count, size_bytes)
 
