@@ -7,6 +7,7 @@ from cluster.api.read_calls import ReadCalls
 from cluster.broker.creations import Creations
 from cluster.broker.flow_quotas import FlowQuotas
 from cluster.broker.reader_bounds import ReaderBounds
+from cluster.client.producer.sender import PutQueue
 from dledger.errors import OverQuota
 from tests.mutants.mutant import Mutant, Tests
 
@@ -15,6 +16,7 @@ FLOW_OF_BROKER = "tests/integration/cluster/api/test_flow_quotas.py::"
 CREATIONS = "tests/unit/cluster/broker/test_creations.py::"
 READERS = "tests/unit/cluster/broker/test_reader_bounds.py::"
 LIMITS = "tests/integration/cluster/api/test_limits_of_brokers.py::"
+SENDER = "tests/unit/cluster/client/test_sender.py::"
 BOUNDED = "one topic or group takes a bounded share"
 
 
@@ -91,6 +93,10 @@ def waits_of_a_topic_count_for_its_group_alone(patch):
     patch.setattr(ReaderBounds, "take_waits", lambda self, _topic, group, amount: take(self, "", group, amount))
 
 
+def topic_above_its_quota_delays_other_topics(patch):
+    patch.setattr(PutQueue, "_hold", lambda self, topic, failure: False)
+
+
 MUTANTS = (
     Mutant(
         refused_puts_use_the_quota_of_their_topic,
@@ -143,5 +149,10 @@ MUTANTS = (
         waits_of_a_topic_count_for_its_group_alone,
         BOUNDED,
         Tests(LIMITS + "test_waits_of_a_topic_are_bounded_whatever_their_groups_and_other_topics_are_served"),
+    ),
+    Mutant(
+        topic_above_its_quota_delays_other_topics,
+        BOUNDED,
+        Tests(SENDER + "test_topic_above_its_quota_waits_and_the_others_of_the_broker_are_sent_meanwhile"),
     ),
 )
