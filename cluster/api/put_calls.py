@@ -14,6 +14,7 @@ Answers to invalid input (`cluster.protocol.errors` has the code and the certain
 | unknown topic                                            | UNKNOWN_TOPIC        | broker_core    |
 | a topic without permission to write, or of the system    | TOPIC_NOT_WRITABLE   | broker_core    |
 | a queue that the topic lacks | UNKNOWN_QUEUE        | broker_core    |
+| the topic has used its quota | OVER_QUOTA | flow_quotas |
 | user or address has its share of pending puts            | OVERLOADED           | found here     |
 | too many puts wait for the disk                          | LEADER_PENDING_FULL  | store service  |
 | disk full                                                | DISK_FULL, of a group SERVICE_NOT_AVAILABLE | store, node |
@@ -121,6 +122,7 @@ class PutCalls:
                 return asyncio.ensure_future(self._create_and_put(new_topic, born_host, request))
             topic = topic or core.known_topic(request.topic)
             self._check(topic, request)
+            core.flow.check_put(topic)
             properties = list(request.properties)
             if topic.attributes:
                 check_kinds(topic, properties, request.sys_flags)
@@ -138,6 +140,7 @@ class PutCalls:
             except BaseException:
                 self._pending.give_back(name, amount)
                 raise
+            core.flow.charge_put(topic, len(messages), request.ByteSize())
         except BadRequest as error:
             ended.set_result(_Put(None, _illegal(error)))
             return ended

@@ -13,7 +13,8 @@ Answers to invalid input (`cluster.protocol.errors` has the codes; a read change
 | an offset beyond the end by more than one     | status OFFSET_OVERFLOW_BADLY, at once             |
 | a count, size or wait above the maximum       | the maximum is used                               |
 | user or address has its share of them         | OVERLOADED                                        |
-| too many waiting readers                      | TOO_MANY_WAITERS                                  |
+| topic or group has used its quota             | OVER_QUOTA; responses of a stream wait instead    |
+| too many waiting readers, or of its topic or group | TOO_MANY_WAITERS                             |
 | Subscribe, not LOCAL, on a follower           | NOT_LEADER                                        |
 
 A read never moves to another offset than the requested one: the status describes where messages are, and the reader
@@ -32,6 +33,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from cluster.api.answers import read_mode_of, refusal, report_skipped
 from cluster.api.message_columns import check_lengths, fill_columns, records_of
 from cluster.broker.queue_watch import QueueWatch
+from cluster.broker.reader_bounds import ReaderBounds
 from cluster.process.cooperative import Pace
 from cluster.protocol.wire.filters import expression_of
 from cluster.v1 import broker_pb2 as pb
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
     from cluster.broker.core import BrokerCore
+    from cluster.broker.reader_bounds import Readers
 
 # One response is read and encoded in one iteration of the loop, which takes 8 microseconds a message.
 # A message takes some 5 us: no response may block the event loop for long.
@@ -77,6 +80,7 @@ class _Want(NamedTuple):
     """The parameters of a reader, equal for all of its reads."""
 
     topic: str
+    group: str
     tags: str
     count_max: int
     size_bytes_max: int
@@ -90,6 +94,7 @@ class ReadCalls:
         self._streams = FairShares(STREAMS_MAX)
         # A stream counts with each of its queues.
         self._readers = FairShares(core.options.waiters_max)
+        self._bounds = ReaderBounds(core.options.limits, core.metrics.count_limited)
         self._retries = RetryTimes(time.monotonic)
 
     def _take(self, shares: FairShares, name: str, amount: int, what: str) -> None:
@@ -116,12 +121,15 @@ class ReadCalls:
         core.check_consumer(request.group)
         want = _Want(
             request.topic,
+            request.group,
             expression_of(request),
             _bounded("max_messages", request.max_messages, _COUNT_DEFAULT, COUNT_MAX),
             _bounded("max_bytes", request.max_bytes, SIZE_BYTES_MAX, SIZE_BYTES_MAX),
         )
         wait_ms = _bounded("wait_ms", request.wait_ms, 0, WAIT_MS_MAX)
         result = await self._get_waiting(want, request.queue_id, request.offset, wait_ms)
+        if result.messages:
+            self._charge(want, result)
         core.metrics.count_get(result.status)
         if core.traffic is not None:
             latency_s = time.monotonic() - begin_s
@@ -146,6 +154,7 @@ class ReadCalls:
         was_leading = self._core.replica.status().is_leading
         deadline_s = time.monotonic() + wait_ms / _MS_PER_S
         while True:
+            self._check_flow(want)
             result = self._read(want, queue_id, offset)
             left_s = deadline_s - time.monotonic()
             if left_s <= 0 or result.skipped:
@@ -164,11 +173,15 @@ class ReadCalls:
     async def _wait(self, want: _Want, queue_id: int, offset: int, time_limit_s: float) -> bool:
         """Wait for a message; return whether there may be one."""
         name = holder()
-        self._take(self._readers, name, 1, _READERS)
+        readers = self._bounds.take_waits(want.topic, want.group, 1)
         try:
-            return await self._core.replica.wait(want.topic, queue_id, offset, time_limit_s, want.tags)
+            self._take(self._readers, name, 1, _READERS)
+            try:
+                return await self._core.replica.wait(want.topic, queue_id, offset, time_limit_s, want.tags)
+            finally:
+                self._readers.give_back(name, 1)
         finally:
-            self._readers.give_back(name, 1)
+            self._bounds.give_back(readers)
 
     def _read(self, want: _Want, queue_id: int, offset: int) -> GetResult:
         """Read once; an unused queue begins and ends at 0."""
@@ -178,6 +191,16 @@ class ReadCalls:
         if offset > 0 and result.status in (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE):
             return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, 0)
         return result
+
+    def _check_flow(self, want: _Want) -> None:
+        state = self._core.replica.state
+        self._core.flow.check_get(state.topics.get(want.topic), state.groups.get(want.group))
+
+    def _charge(self, want: _Want, result: GetResult) -> float:
+        """Charge what is to be sent to the topic and the group; return after how many seconds it may be sent."""
+        state, size_bytes = self._core.replica.state, sum(message.size for message in result.messages)
+        topic, group = state.topics.get(want.topic), state.groups.get(want.group)
+        return self._core.flow.charge_get(topic, group, len(result.messages), size_bytes)
 
     def _skipped(self, topic: str, queue_id: int, result: GetResult) -> Iterable[pb.SkippedMessages]:
         """Return the report of skipped messages."""
@@ -211,8 +234,11 @@ class ReadCalls:
         """Stream the messages of queues; if the broker ends the stream, the last response has the reason."""
         core, counts, name = self._core, self._core.metrics.counts, holder()
         taken: list[tuple[FairShares, int]] = []
+        readers: list[Readers] = []
         counts.subscribe_streams += 1
         try:
+            readers.append(self._bounds.take_stream(request.group))
+            readers.append(self._bounds.take_waits(request.topic, request.group, max(len(request.queue_ids), 1)))
             for shares, amount, what in (
                 (self._streams, 1, "streams of readers"),
                 (self._readers, max(len(request.queue_ids), 1), _READERS),
@@ -227,6 +253,8 @@ class ReadCalls:
             counts.subscribe_streams -= 1
             for shares, amount in taken:
                 shares.give_back(name, amount)
+            for each in readers:
+                self._bounds.give_back(each)
 
     async def _subscribe(self, request: pb.SubscribeRequest) -> AsyncIterator[pb.SubscribeResponse]:
         await self._core.confirm(read_mode_of(request.mode))
@@ -243,7 +271,7 @@ class ReadCalls:
                 for queue_id in watch.take_ready():
                     # Most of a thousand queues may have no message.
                     await pace.yield_if_due()
-                    result = self._read(want, queue_id, offsets[queue_id])
+                    result = await self._read_in_turn(want, queue_id, offsets[queue_id], request)
                     if result.status in _MAY_COME:
                         if queue_id in silent:
                             yield self._subscribe_response(request, queue_id, silent.pop(queue_id))
@@ -266,12 +294,38 @@ class ReadCalls:
                     await asyncio.sleep(0)
                 if offsets:
                     await watch.wait(_STREAM_WAIT_S)
-                # The topic may have been deleted: a reader must not wait for its messages endlessly.
-                self._core.known_topic(request.topic)
-                self._core.check_consumer(request.group)
-                self._check_serving(request.mode)
+                self._check_still(request)
         finally:
             watch.end()
+
+    async def _read_in_turn(self, want: _Want, queue_id: int, offset: int, request: pb.SubscribeRequest) -> GetResult:
+        """Read once; messages above a quota of the topic or group are returned when they may be sent.
+
+        Raises:
+            OverQuota: that would be too late.
+            RequestFailed: see `_check_still`.
+        """
+        result = self._read(want, queue_id, offset)
+        wait_s = self._charge(want, result) if result.messages else 0.0
+        if not wait_s:
+            return result
+        # Nothing is held while it waits: a thousand streams may. What was charged is read again.
+        charged = want._replace(count_max=len(result.messages))
+        del result
+        await asyncio.sleep(wait_s)
+        self._check_still(request)
+        return self._read(charged, queue_id, offset)
+
+    def _check_still(self, request: pb.SubscribeRequest) -> None:
+        """Raise if a stream may not continue after a wait.
+
+        Raises:
+            RequestFailed: UNKNOWN_TOPIC: a reader must not wait for messages of a deleted topic endlessly;
+                GROUP_NOT_ENABLED; NOT_LEADER.
+        """
+        self._core.known_topic(request.topic)
+        self._core.check_consumer(request.group)
+        self._check_serving(request.mode)
 
     def _check_serving(self, mode: int) -> None:
         """Raise NOT_LEADER on a follower: it may lag, and a stream without end would not notice."""
@@ -286,7 +340,7 @@ class ReadCalls:
         """
         self._check(request)
         size_bytes_max = _bounded("max_bytes", request.max_bytes, _STREAM_SIZE_BYTES_DEFAULT, SIZE_BYTES_MAX)
-        want = _Want(request.topic, expression_of(request), COUNT_MAX, size_bytes_max)
+        want = _Want(request.topic, request.group, expression_of(request), COUNT_MAX, size_bytes_max)
         offsets = dict(zip(request.queue_ids, request.offsets, strict=True))
         # Invalid requests are refused before the subscription is confirmed.
         parse_filter(want.tags)

@@ -9,6 +9,7 @@ from cluster.api.answers import DONE, leader_hint
 from cluster.nameserver.registration import TopicChange
 from cluster.process.cooperative import run_cooperatively
 from cluster.protocol.errors import Reason, RequestFailed
+from cluster.protocol.flow_attributes import QUOTAS_OF_GROUP, QUOTAS_OF_TOPIC, check_quotas
 from cluster.protocol.retry_policy import POLICY_ATTRIBUTE, parse_policy
 from cluster.protocol.route_table import TOPICS_PER_REGISTRATION_MAX, BrokerRoute, Registration, TopicQueues
 from cluster.protocol.topic_config import (
@@ -56,6 +57,7 @@ class TopicCalls:
         if topic.read_queues < 1 and topic.write_queues < 1:
             raise IllegalRequest("read_queues, write_queues", "at least one queue", "0 and 0")
         check_topic_type(topic.attributes)
+        check_quotas(topic.attributes, QUOTAS_OF_TOPIC)
         applied = await self._core.change(SetTopic(topic, request.is_new))
         await self._core.announced()
         return pb.ChangeResponse(answer=DONE, is_changed=applied.verdict is CommandVerdict.CHANGED)
@@ -100,7 +102,9 @@ class TopicCalls:
         policy = request.group.attributes.get(POLICY_ATTRIBUTE)
         if policy is not None:
             parse_policy(policy)
-        applied = await self._core.change(SetGroup(group_config(request.group), request.is_new))
+        group = group_config(request.group)
+        check_quotas(group.attributes, QUOTAS_OF_GROUP)
+        applied = await self._core.change(SetGroup(group, request.is_new))
         return pb.ChangeResponse(answer=DONE, is_changed=applied.verdict is CommandVerdict.CHANGED)
 
     async def delete_group(self, request: pb.DeleteGroupRequest) -> pb.ChangeResponse:

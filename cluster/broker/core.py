@@ -9,9 +9,11 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from cluster.broker.creations import Creations
 from cluster.broker.damage_log import DamageLog
+from cluster.broker.flow_quotas import FlowQuotas
 from cluster.broker.traffic import Traffic
-from cluster.config.quotas import QuotaSettings
+from cluster.config.quotas import BrokerLimits, QuotaSettings
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.topic_config import DEFAULT_TOPIC_QUEUES, GroupConfig, TopicConfig
 from cluster.replica.port import ReadMode, Replica
@@ -48,6 +50,7 @@ class BrokerOptions:
         default_topic_queue_nums: number of queues of an automatically created topic.
         auto_create_subscription_group: whether an unknown group is created when it consumes.
         quotas: what users and addresses may take of this node.
+        limits: what callers may create, and readers of a topic or group.
         pending_messages_max: messages whose puts are not decided yet; of which each user or address has its share.
         pending_size_bytes_max: the same in bytes of bodies.
         waiters_max: readers that may wait, of which each user or address has its share.
@@ -63,6 +66,7 @@ class BrokerOptions:
     default_topic_queue_nums: int = DEFAULT_TOPIC_QUEUES
     auto_create_subscription_group: bool = True
     quotas: QuotaSettings = field(default_factory=QuotaSettings)
+    limits: BrokerLimits = field(default_factory=BrokerLimits)
     pending_messages_max: int = 20_000
     pending_size_bytes_max: int = 64 << 20
     waiters_max: int = 100_000
@@ -86,7 +90,9 @@ class BrokerCore:
 
     Attributes:
         damage_log: the damaged messages that were logged.
+        flow: quotas of topics and groups.
         on_topics_changed: called when a topic was created, changed or deleted here.
+        caller: returns the user or address that calls; empty: the broker itself.
         announced: waits until all reachable name servers have the change.
         life_digests: returns the digests by which name servers recognise registrations of this process.
         traffic: counts for metrics under RocketMQ's names; None: there are none.
@@ -97,6 +103,9 @@ class BrokerCore:
         self.options = options
         self.metrics = metrics
         self.damage_log = DamageLog()
+        self.flow = FlowQuotas(time.monotonic, metrics.count_limited)
+        self._creations = Creations(options.limits, time.monotonic, metrics.count_limited)
+        self.caller: Callable[[], str] = lambda: ""
         self.on_topics_changed: Callable[[], None] = lambda: None
         self.announced: Callable[[], Awaitable[None]] = _no_announcement
         self.life_digests: tuple[bytes, ...] = ()
@@ -140,13 +149,15 @@ class BrokerCore:
 
         Raises:
             RequestFailed: the command was refused; or see `Replica.change`.
+            OverQuota: the caller has created as much as it may for now.
         """
         self.check_leading()
         try:
             check_command(command)
         except IllegalMessage as error:
             raise RequestFailed(Reason.ILLEGAL_REQUEST, str(error)) from error
-        applied = await self.replica.change(command)
+        with self._creations.admitted(command, self.replica.state, self.caller()):
+            applied = await self.replica.change(command)
         if not applied.is_done:
             raise RequestFailed(Reason[applied.verdict.name], applied.detail)
         if isinstance(command, SetTopic | DeleteTopic):

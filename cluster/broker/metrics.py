@@ -34,6 +34,12 @@ TABLE: Final = (
     ),
     Row("dledger_broker_refusals", MetricKind.COUNTER, "Requests refused, by reason.", "reason"),
     Row("dledger_broker_quota_refused", MetricKind.COUNTER, "Requests refused because a quota was used up."),
+    Row(
+        "dledger_broker_limited",
+        MetricKind.COUNTER,
+        "Requests refused, or responses of streams delayed, by a limit of a topic, a group or the broker, by limit.",
+        "limit",
+    ),
     Row("dledger_broker_audit_records", MetricKind.COUNTER, "Records written to the audit log, by kind.", "kind"),
     Row("dledger_broker_audit_lost", MetricKind.COUNTER, "Records that the audit log lost, by kind.", "kind"),
     Row(
@@ -156,6 +162,7 @@ class _Counts:
     skipped_messages: dict[str, int] = field(default_factory=dict)
     refusals: dict[str, int] = field(default_factory=dict)
     quota_refused: int = 0
+    limited: dict[str, int] = field(default_factory=dict)
     delayed_delivered: int = 0
     delayed_not_delivered: dict[str, int] = field(default_factory=dict)
     returned_messages: dict[str, int] = field(default_factory=dict)
@@ -234,6 +241,11 @@ class BrokerMetrics:
     def count_quota_refused(self) -> None:
         """Count a request above a quota."""
         self.counts.quota_refused += 1
+
+    def count_limited(self, limit: str) -> None:
+        """Count a request or response that a limit refused or delayed."""
+        limited = self.counts.limited
+        limited[limit] = limited.get(limit, 0) + 1
 
     def count_records(self, written: dict[str, int], summarized: dict[str, int], lost: dict[str, int]) -> None:
         """Show the counters of an audit log, by kind of record, which the log itself adds to."""

@@ -11,12 +11,14 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from cluster.config.options import NodeOptions
+from cluster.config.quotas import BrokerLimits
 from cluster.config.security_options import SecurityOptions
 from cluster.config.values import parse_addresses, parse_broker, parse_group
 from cluster.protocol.topic_config import DEFAULT_TOPIC_QUEUES, QUEUES_MAX
 from store.model.config import MessageStoreConfig
 
 _STORE = MessageStoreConfig()
+_LIMITS = BrokerLimits()
 _MIB = 1 << 20
 _GIB = 1 << 30
 _HOUR_MS = 3_600_000
@@ -153,6 +155,39 @@ class ServerOptions(SecurityOptions, NodeOptions):
     )
     waiters_max: int = Field(
         default=_STORE.waiters_max, ge=1, le=10_000_000, description="Maximum number of waiting readers."
+    )
+    topic_waits_max: int = Field(
+        default=_LIMITS.topic_waits_max,
+        ge=1,
+        le=10_000_000,
+        description="... of one topic. A stream of many queues waits in each of them, and is counted as a whole.",
+    )
+    group_waits_max: int = Field(
+        default=_LIMITS.group_waits_max, ge=1, le=10_000_000, description="... of one consumer group."
+    )
+    group_streams_max: int = Field(
+        default=_LIMITS.group_streams_max,
+        ge=1,
+        le=1_024,
+        description="Maximum number of streams (Subscribe) of one consumer group; a node has 1,024 in all.",
+    )
+    topics_max: int = Field(
+        default=_LIMITS.topics_max,
+        ge=1,
+        le=_LIMITS.topics_max,
+        description="No more topics are created, by request or by a put. Equal on all nodes.",
+    )
+    groups_max: int = Field(
+        default=_LIMITS.groups_max,
+        ge=1,
+        le=_LIMITS.groups_max,
+        description="No more consumer groups are created, by request or by a consumer. Equal on all nodes.",
+    )
+    quota_creations_per_min: int = Field(
+        default=_LIMITS.quota_creations_per_min,
+        ge=0,
+        description="Topics and groups that one user, or one address without users, creates in a minute, by request or "
+        "by use; more are refused with OVER_QUOTA. 0: no limit. Equal on all nodes.",
     )
     dispatch_size_bytes: int = Field(
         default=_STORE.dispatch_size_bytes,

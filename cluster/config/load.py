@@ -28,7 +28,7 @@ from cluster.config.checks import relation_faults
 from cluster.config.exposure import ExposedPort, exposed_ports
 from cluster.config.log_callers import LogCallers, users_of
 from cluster.config.port_tls import ProcessTls, process_tls
-from cluster.config.quotas import QuotaSettings
+from cluster.config.quotas import BrokerLimits, QuotaSettings
 from dledger.config import Address, NodeConfig
 from dledger.core.config import RaftConfig
 from dledger.security.credentials import CertificateFiles
@@ -120,6 +120,7 @@ class BrokerSettings:
         max_message_size: maximum bytes of a body.
         has_property_crc: whether the records of the base log have property CRCs.
         store: settings of queues, index and reads; the base log has the retention of entries.
+        limits: what callers may create, and readers of a topic or group.
     """
 
     broker: str
@@ -135,6 +136,7 @@ class BrokerSettings:
     max_message_size: int
     has_property_crc: bool
     store: MessageStoreConfig
+    limits: BrokerLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,4 +348,5 @@ def _broker_of(options: ServerOptions) -> BrokerSettings:
         clean_file_forcibly_enable=options.enable_disk_force_clean,
         archive_log=options.broker,
     )
-    return BrokerSettings(**own, store=store)
+    limits = BrokerLimits(**{name: getattr(options, name) for name in BrokerLimits.__dataclass_fields__})
+    return BrokerSettings(**own, store=store, limits=limits)

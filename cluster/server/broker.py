@@ -51,6 +51,7 @@ from cluster.server.trace_topic import create_trace_topic
 from dledger.security.revoked import CurrentRevoked, nothing_revoked
 from dledger.security.server_port import requires_certificates
 from dledger.security.settings import PLAIN
+from dledger.service.call_gate import holder
 from dledger.service.frames.metrics import frame_port
 from dledger.service.grpc_server import Served, start_grpc_server
 from store.fs.linux.files import OsFiles
@@ -125,6 +126,7 @@ class Broker:
             self._rocketmq_metrics = RocketMQMetrics(registry, options.cluster, options.broker)
         replica.when_flushed(self._metrics.flush_latency_s.observe)
         self.core = BrokerCore(replica, options, self._metrics)
+        self.core.caller = holder
         self._service = BrokerService(self.core, frame_address=str(frames.address) if frames is not None else "")
         scope = Scope(
             options.cluster,

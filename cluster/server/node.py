@@ -187,6 +187,7 @@ async def _serve_messages(
         default_topic_queue_nums=settings.default_topic_queue_nums,
         auto_create_subscription_group=settings.auto_create_subscription_group,
         quotas=server.quotas,
+        limits=settings.limits,
         pending_messages_max=node_config.max_pending_requests_num,
         pending_size_bytes_max=node_config.max_pending_size_bytes,
         waiters_max=settings.store.waiters_max,

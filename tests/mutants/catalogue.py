@@ -15,7 +15,7 @@ from tests.mutants.bugs.raft import (
     starts,
     transfer,
 )
-from tests.mutants.bugs.security import access, audit, certificates, floods, modes, name_servers, peers
+from tests.mutants.bugs.security import access, audit, certificates, floods, flow, modes, name_servers, peers
 from tests.mutants.bugs.shell import directories, general, snapshots
 from tests.mutants.bugs.store import (
     changed_bits,
@@ -60,6 +60,7 @@ GROUPS = (
     access,
     peers,
     floods,
+    flow,
     audit,
     name_servers,
 )

@@ -9,6 +9,7 @@ import typer
 from cluster.cli.common import EXIT_USAGE, NameServers, fail, help_of
 from cluster.cli.each_broker import Choice, change_chosen, change_each, chosen_brokers, list_chosen
 from cluster.cli.message_common import Broker, BrokerNames, Cluster, Topic
+from cluster.cli.messages.quota_options import Quotas, rates_of_options, set_rates, shown_quotas
 from cluster.cli.rows import AsJson
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def create_group(
     change_chosen(context, Choice(broker, name_servers, broker_names, cluster), change)
 
 
-def set_group(
+def alter_group(
     context: typer.Context,
     group: GroupName,
     broker: Broker = "",
@@ -74,38 +75,32 @@ def set_group(
         str | None,
         typer.Option("--retry-policy", metavar="POLICY", help="levels, custom:DELAYS or exponential:MIN,MAX,FACTOR."),
     ] = None,
+    quota: Quotas = None,
 ) -> None:
-    """Change when failed messages are retried.
+    """Change a group: its retries and quotas; options that are not given are unchanged.
 
-    Other settings of the group are unchanged. A policy has the delays between attempts: `levels`, the default, are
-    10 s, 30 s, 1 min, ... 2 h; a list ends with a delay that is repeated. Delays are rounded up to delay levels. A
-    retry topic that exists keeps its queues; `dledger topic alter` changes them.
+    A retry policy has the delays between attempts: `levels`, the default, are 10 s, 30 s, 1 min, ... 2 h; a list ends
+    with a delay that is repeated. Delays are rounded up to delay levels. A retry topic that exists keeps its queues;
+    `dledger topic alter` changes them. For quotas, each broker counts what all consumers of the group get from it.
 
     Examples:
-        dledger group set billing --retry-max 3
-        dledger group set billing --retry-policy custom:1s,1m,1h
-        dledger group set billing --retry-policy exponential:5s,2h,2
+        dledger group alter billing --retry-max 3
+        dledger group alter billing --retry-policy custom:1s,1m,1h
+        dledger group alter billing --retry-policy exponential:5s,2h,2
+        dledger group alter billing --quota get.messages=500 --quota get.bytes=1000000
+        dledger group alter billing --quota get.messages=off
     """
-    if all(option is None for option in (retry_max, retry_queues, retry_policy)):
-        fail("expected --retry-max, --retry-queues or --retry-policy", EXIT_USAGE)
+    from cluster.protocol.flow_attributes import QUOTAS_OF_GROUP
+
+    rates = rates_of_options(quota, QUOTAS_OF_GROUP)
+    if all(option is None for option in (retry_max, retry_queues, retry_policy)) and not rates:
+        fail("group alter: expected --retry-max, --retry-queues, --retry-policy or --quota, found none", EXIT_USAGE)
 
     def change(calls: BrokerCalls) -> str:
-        from cluster.protocol.errors import Reason, RequestFailed
-        from cluster.protocol.retry_policy import POLICY_ATTRIBUTE, parse_shown_policy
-
-        wanted = _known_group(calls, group)
-        if wanted is None:
-            raise RequestFailed(Reason.UNKNOWN_GROUP, f"there is no group {group!r}")
-        if retry_max is not None:
-            wanted.retry_max_times = retry_max
-        if retry_queues is not None:
-            wanted.retry_queues = retry_queues
-        if retry_policy is not None:
-            wanted.attributes.pop(POLICY_ATTRIBUTE, None)
-            text = parse_shown_policy(retry_policy)
-            if text:
-                wanted.attributes[POLICY_ATTRIBUTE] = text
-        return f"group {group} {'set' if _set_group(calls, wanted) else 'already has these settings'}"
+        wanted = _group_to_change(calls, group)
+        _set_retries(wanted, retry_max, retry_queues, retry_policy)
+        set_rates(wanted.attributes, rates)
+        return f"group {group} {'changed' if _set_group(calls, wanted) else 'already has these settings'}"
 
     change_chosen(context, Choice(broker, name_servers, broker_names, cluster), change)
 
@@ -148,11 +143,7 @@ def disable_group(
 
 def _enable(context: typer.Context, group: str, choice: Choice, *, is_enabled: bool) -> None:
     def change(calls: BrokerCalls) -> str:
-        from cluster.protocol.errors import Reason, RequestFailed
-
-        wanted = _known_group(calls, group)
-        if wanted is None:
-            raise RequestFailed(Reason.UNKNOWN_GROUP, f"there is no group {group!r}")
+        wanted = _group_to_change(calls, group)
         wanted.is_consume_enabled = is_enabled
         state = "enabled" if is_enabled else "disabled"
         return f"group {group} {state if _set_group(calls, wanted) else f'was {state} already'}"
@@ -167,6 +158,15 @@ def _known_group(calls: BrokerCalls, name: str) -> pb.Group | None:
     return next((each.group for each in groups if each.group.name == name), None)
 
 
+def _group_to_change(calls: BrokerCalls, name: str) -> pb.Group:
+    from cluster.protocol.errors import Reason, RequestFailed
+
+    wanted = _known_group(calls, name)
+    if wanted is None:
+        raise RequestFailed(Reason.UNKNOWN_GROUP, f"there is no group {name!r}")
+    return wanted
+
+
 def _new_group(name: str) -> pb.Group:
     from cluster.v1 import broker_pb2 as pb
 
@@ -179,6 +179,25 @@ def _new_group(name: str) -> pb.Group:
         retry_max_times=16,
         consume_timeout_minutes=15,
     )
+
+
+def _set_retries(wanted: pb.Group, maximum: int | None, queues: int | None, policy: str | None) -> None:
+    """Set the given settings of retries.
+
+    Raises:
+        IllegalMessage: the policy is invalid.
+    """
+    from cluster.protocol.retry_policy import POLICY_ATTRIBUTE, parse_shown_policy
+
+    if maximum is not None:
+        wanted.retry_max_times = maximum
+    if queues is not None:
+        wanted.retry_queues = queues
+    if policy is not None:
+        wanted.attributes.pop(POLICY_ATTRIBUTE, None)
+        text = parse_shown_policy(policy)
+        if text:
+            wanted.attributes[POLICY_ATTRIBUTE] = text
 
 
 def _set_group(calls: BrokerCalls, wanted: pb.Group) -> bool:
@@ -213,7 +232,7 @@ def list_groups(
         Choice(broker, name_servers, broker_names, cluster),
         lambda calls: calls.ask(lambda stub: stub.ListGroups, pb.ListGroupsRequest()).groups,
         lambda target, groups: (_row(target, each) for each in groups),
-        {**columns, "is_enabled": "enabled", "topics": "topics"},
+        {**columns, "is_enabled": "enabled", "topics": "topics", "quotas": "quotas"},
         as_json=as_json,
         order=("group", "broker"),
     )
@@ -231,6 +250,7 @@ def _row(target: BrokerTarget, state: pb.GroupState) -> dict[str, Any]:
         "retry_queues": state.group.retry_queues,
         "retry_policy": state.group.attributes.get("retry.policy"),
         "topics": list(state.topics),
+        "quotas": shown_quotas(state.group.attributes),
     }
 
 
@@ -331,7 +351,7 @@ def copy_offsets(
 
 for _name, _command in (
     ("create", create_group),
-    ("set", set_group),
+    ("alter", alter_group),
     ("list", list_groups),
     ("disable", disable_group),
     ("enable", enable_group),

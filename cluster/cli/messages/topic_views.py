@@ -9,6 +9,7 @@ import typer
 from cluster.cli.common import NameServers, notes
 from cluster.cli.each_broker import Choice, end_if_silent, list_chosen, read_each
 from cluster.cli.message_common import Broker, BrokerNames, Cluster, Topic, moment, targets_of
+from cluster.cli.messages.quota_options import shown_quotas
 from cluster.cli.rows import AsJson, print_rows
 from cluster.protocol.topic_types import MESSAGE_TYPE, TopicType
 
@@ -48,7 +49,7 @@ def list_topics(
         Choice(broker, name_servers, broker_names, cluster),
         lambda calls: calls.ask(lambda stub: stub.ListTopics, pb.ListTopicsRequest()).topics,
         lambda target, topics: (_row(target, topic) for topic in topics),
-        {**columns, "permission": "permission", "type": "type"},
+        {**columns, "permission": "permission", "type": "type", "quotas": "quotas"},
         as_json=as_json,
         order=("topic", "broker"),
     )
@@ -67,6 +68,7 @@ def _row(target: BrokerTarget, topic: pb.Topic) -> dict[str, Any]:
         "permission": _PERMISSION_NAMES.get(topic.permission, str(topic.permission)),
         "type": topic.attributes.get(MESSAGE_TYPE, TopicType.UNSPECIFIED).lower(),
         "is_ordered": topic.is_ordered,
+        "quotas": shown_quotas(topic.attributes),
         "attributes": dict(topic.attributes),
     }
 
@@ -106,7 +108,7 @@ def describe_topic(
             rows.append({**_row(target, found), **queues, "groups": groups})
         columns = {**_where(targets.is_named), "write_queues": "queues", "permission": "permission", "type": "type"}
     columns |= {"messages": "messages", "queues_with_messages": "in queues", "first_message": "first message"}
-    print_rows(columns | {"groups": "groups"}, rows, as_json=as_json)
+    print_rows(columns | {"groups": "groups", "quotas": "quotas"}, rows, as_json=as_json)
     end_if_silent(silent)
 
 

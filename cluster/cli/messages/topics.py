@@ -9,6 +9,7 @@ import typer
 from cluster.cli.common import EXIT_USAGE, NameServers, fail, help_of
 from cluster.cli.each_broker import Choice, change_chosen, change_each, chosen_brokers, read_each
 from cluster.cli.message_common import Broker, BrokerNames, Cluster, Topic
+from cluster.cli.messages.quota_options import Quotas, rates_of_options, set_rates
 from cluster.cli.messages.topic_views import PERMISSIONS, describe_topic, list_topics, route_topic
 from cluster.protocol.topic_types import MESSAGE_TYPE, TopicType
 
@@ -52,6 +53,7 @@ def create_topic(
     permission: Permission = "",
     *,
     kind: Type = "",
+    quota: Quotas = None,
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="Succeed without a change if the topic exists already.")
     ] = False,
@@ -64,14 +66,17 @@ def create_topic(
     Examples:
         dledger topic create orders --queues 4
         dledger topic create orders --type fifo
+        dledger topic create orders --quota put.bytes=1000000
         dledger topic create orders --if-not-exists
         dledger topic create orders --name-servers 10.0.0.5:9876,10.0.0.6:9876
         dledger topic create orders --broker-name broker-a --broker-name broker-b
     """
     from cluster.protocol.errors import Reason, RequestFailed
+    from cluster.protocol.flow_attributes import QUOTAS_OF_TOPIC
     from cluster.v1 import broker_pb2 as pb
 
     bits, message_type = _permission_of(permission), _type_of(kind)
+    rates = rates_of_options(quota, QUOTAS_OF_TOPIC)
     with chosen_brokers(context, Choice(broker, name_servers, broker_names, cluster), is_change=True) as targets:
         answers, silent = read_each(targets, lambda calls: _known_topic(calls, topic))
         having = {target.broker for target, known in answers if known is not None}
@@ -85,6 +90,7 @@ def create_topic(
         def change(calls: BrokerCalls) -> str:
             wanted = pb.Topic(name=topic, read_queues=_NEW_QUEUES, write_queues=_NEW_QUEUES, permission=bits or _RW)
             _set(wanted, queues, bits, message_type)
+            set_rates(wanted.attributes, rates)
             # The broker decides: another caller or a put may have created the topic since it was read.
             try:
                 answer = calls.ask(lambda stub: stub.SetTopic, pb.SetTopicRequest(topic=wanted, is_new=True))
@@ -108,6 +114,7 @@ def alter_topic(
     permission: Permission = "",
     *,
     kind: Type = "",
+    quota: Quotas = None,
 ) -> None:
     """Change a topic; options that are not given are unchanged.
 
@@ -119,19 +126,23 @@ def alter_topic(
         dledger topic alter orders --queues 16
         dledger topic alter orders --permission r        refuse new messages
         dledger topic alter orders --type mixed          accept messages of all kinds
+        dledger topic alter orders --quota put.messages=500 --quota get.bytes=off
     """
     from cluster.protocol.errors import Reason, RequestFailed
+    from cluster.protocol.flow_attributes import QUOTAS_OF_TOPIC
     from cluster.v1 import broker_pb2 as pb
 
     bits, message_type = _permission_of(permission), _type_of(kind)
-    if queues is None and bits is None and message_type is None:
-        fail("topic alter: expected --queues, --permission or --type, found none", EXIT_USAGE)
+    rates = rates_of_options(quota, QUOTAS_OF_TOPIC)
+    if queues is None and bits is None and message_type is None and not rates:
+        fail("topic alter: expected --queues, --permission, --type or --quota, found none", EXIT_USAGE)
 
     def change(calls: BrokerCalls) -> str:
         wanted = _known_topic(calls, topic)
         if wanted is None:
             raise RequestFailed(Reason.UNKNOWN_TOPIC, f"there is no topic {topic!r}; `dledger topic create` creates it")
         _set(wanted, queues, bits, message_type)
+        set_rates(wanted.attributes, rates)
         answer = calls.ask(lambda stub: stub.SetTopic, pb.SetTopicRequest(topic=wanted))
         return f"topic {topic} {'changed' if answer.is_changed else 'has these settings already'}"
 

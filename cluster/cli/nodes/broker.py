@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from cluster.broker.core import BrokerOptions
     from cluster.config.port_tls import ProcessTls
-    from cluster.config.quotas import QuotaSettings
     from cluster.server.broker import BrokerConfig
     from commitlog.plain.store import PlainStoreConfig
     from dledger.config import Address
@@ -154,10 +153,10 @@ def broker(
     from cluster.replica.standalone import StandaloneConfig  # here: gRPC and the store are slow to load
     from cluster.server.broker import BrokerConfig, run_broker
 
-    plain, quotas = _configs(set_options or [], name, flush, is_skipping=skip_damaged)
+    plain, bounds = _configs(set_options or [], name, flush, is_skipping=skip_damaged)
     config: BrokerConfig = BrokerConfig(
         store=StandaloneConfig(str(standalone), name, str(ports.clients), plain),
-        options=_options_of(name, quotas, metrics_names, auto_create=auto_create_topics, trace_topic=trace_topic),
+        options=_options_of(name, bounds, metrics_names, auto_create=auto_create_topics, trace_topic=trace_topic),
         address=ports.clients,
         metrics_address=ports.metrics,
         name_servers=name_servers,
@@ -233,18 +232,18 @@ def _tls_of(modes: _Modes, certificate: str, key: str, authority: str, *, has_na
     return process_tls(*modes, files)
 
 
-def _configs(texts: list[str], name: str, flush: str, *, is_skipping: bool) -> tuple[PlainStoreConfig, QuotaSettings]:
+def _configs(texts: list[str], name: str, flush: str, *, is_skipping: bool) -> tuple[PlainStoreConfig, dict[str, Any]]:
     if flush not in ("sync", "async"):
         fail(f"--flush {flush}: expected sync or async", EXIT_USAGE)
-    from cluster.config.quotas import QuotaSettings
+    from cluster.config.quotas import BrokerLimits, QuotaSettings
     from commitlog.plain.commit_log import CommitLogConfig
     from commitlog.plain.store import PlainStoreConfig
     from store.model.config import MessageStoreConfig
 
     log = CommitLogConfig(is_flush_sync=flush == "sync")
     store = MessageStoreConfig(**_DEFAULTS, archive_log=name)  # type: ignore[arg-type]
-    quotas = QuotaSettings()
-    places = {option: config for config in (quotas, store, log) for option in _options(config)}
+    quotas, limits = QuotaSettings(), BrokerLimits()
+    places = {option: config for config in (quotas, limits, store, log) for option in _options(config)}
     given: dict[str, Any] = {}
     for text in texts:
         option, _, value = (part.strip() for part in text.partition("="))
@@ -260,11 +259,12 @@ def _configs(texts: list[str], name: str, flush: str, *, is_skipping: bool) -> t
         changes = {name: value for name, value in given.items() if places[name] is config}
         return dataclasses.replace(config, **changes)
 
-    return PlainStoreConfig(changed(log), changed(store), is_corruption_skipped=is_skipping), changed(quotas)
+    bounds = {"quotas": changed(quotas), "limits": changed(limits)}
+    return PlainStoreConfig(changed(log), changed(store), is_corruption_skipped=is_skipping), bounds
 
 
 def _options_of(
-    name: str, quotas: QuotaSettings, names: MetricsNames, *, auto_create: bool, trace_topic: bool
+    name: str, bounds: dict[str, Any], names: MetricsNames, *, auto_create: bool, trace_topic: bool
 ) -> BrokerOptions:
     from cluster.broker.core import BrokerOptions
 
@@ -272,9 +272,9 @@ def _options_of(
         name,
         self_id=name,
         auto_create_topic_enable=auto_create,
-        quotas=quotas,
         metrics_names=names,
         trace_topic_enable=trace_topic,
+        **bounds,
     )
 
 

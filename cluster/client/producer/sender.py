@@ -9,7 +9,8 @@ broker and with the same UNIQ_KEY; without an answer from that broker its outcom
 
 After a refusal nothing is sent until all batches in flight are answered, and refused items return to their old
 positions in the queue. So with one batch in flight at a time, messages of one queue are stored in the order in which
-they were sent; with several, an accepted batch may overtake a refused one before it.
+they were sent; with several, an accepted batch may overtake a refused one before it. A topic that has used its quota
+waits by itself, and the others are sent meanwhile.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import grpc
 from cluster.client.outcomes import outcome_of_failure
 from cluster.client.producer.batch import REQUEST_MESSAGES_MAX, PutBatch, SendItem
 from cluster.protocol.errors import Reason, RequestFailed
+from cluster.protocol.flow_attributes import owner_text
 from cluster.protocol.wire.answers import check_answer, failure_of_call
 from cluster.v1.broker_pb2 import PutResponse
 from dledger.client.aio.batching_sender import BatchingSender, SendVerdict
@@ -48,6 +50,8 @@ _FAULT_OF_ONE = frozenset(
 _FAULT_OF_BROKER = frozenset({Reason.DISK_FULL, Reason.UNKNOWN_QUEUE, Reason.UNKNOWN_TOPIC, Reason.TOPIC_NOT_WRITABLE})
 _PUT: Final = "/cluster.v1.BrokerService/Put"
 _TAKEN: SendVerdict[RequestFailed] = SendVerdict(is_taken=True)
+# The topic waits; the broker serves others.
+_HELD: SendVerdict[RequestFailed] = SendVerdict(is_drained_first=True)
 
 
 class SenderHooks(NamedTuple):
@@ -121,6 +125,8 @@ class PutQueue:
         # Topics take turns; topics without queued items are removed.
         self._queues: OrderedDict[str, deque[SendItem]] = OrderedDict()
         self.queued_bytes = 0
+        # Until when topics wait that have used their quota, on the monotonic clock.
+        self._held: dict[str, float] = {}
         # A lower bound of all deadlines in the queues.
         self._earliest = math.inf
         # Whether batches are sent without linger.
@@ -148,13 +154,31 @@ class PutQueue:
 
     def linger_left_s(self) -> float:
         """Return the seconds that the batch of the next topic still waits for messages; 0 or less: it is sent now."""
-        rules = self._rules
+        topic, rules = self._next_topic(), self._rules
+        if topic is None:
+            return min(self._held[each] for each in self._queues) - time.monotonic()
         if not rules.linger_s or self.is_linger_skipped or self.queued_bytes >= rules.batch_size_bytes_max:
             return 0.0
-        queue = next(iter(self._queues.values()))
+        queue = self._queues[topic]
         if len(queue) >= rules.batch_messages_max:
             return 0.0
         return queue[0].queued_at + rules.linger_s - time.monotonic()
+
+    def _next_topic(self) -> str | None:
+        """Return the topic whose turn it is; None: all that are queued wait for their quotas, or nothing is queued."""
+        if not self._held:
+            return next(iter(self._queues), None)
+        now_s = time.monotonic()
+        return next((topic for topic in self._queues if self._held.get(topic, now_s) <= now_s), None)
+
+    def _hold(self, topic: str, failure: RequestFailed) -> bool:
+        """Let a topic wait if its quota is the cause of a refusal; return whether it is."""
+        if failure.reason is not Reason.OVER_QUOTA or owner_text("topic", topic) not in failure.message:
+            return False
+        now_s = time.monotonic()
+        self._held = {name: end_s for name, end_s in self._held.items() if end_s > now_s}
+        self._held[topic] = now_s + Backoff().next_s(failure.repeat_after_s)
+        return True
 
     async def open(self) -> tuple[str, grpc.aio.StreamStreamCall[Any, PutResponse] | FramedCalls]:
         """Open a stream to the broker's leader once it accepts connections; report a failure for fault avoidance."""
@@ -174,10 +198,10 @@ class PutQueue:
 
     def take(self) -> PutBatch | None:
         """Take the head of the next topic's queue, up to the size of a batch; drop items whose caller was cancelled."""
-        if not self._queues:
+        topic, rules = self._next_topic(), self._rules
+        if topic is None:
             return None
-        rules = self._rules
-        topic, queue = next(iter(self._queues.items()))
+        queue = self._queues[topic]
         items: list[SendItem] = []
         messages = size_bytes = 0
         while queue:
@@ -234,6 +258,9 @@ class PutQueue:
         try:
             check_answer(response.answer, address)
         except RequestFailed as failure:
+            if self._hold(batch.items[0].topic, failure):
+                self._failed(batch, failure, may_retry=may_retry, is_observed=False)
+                return _HELD
             is_named = self._nodes.observe(self._broker, address, failure)
             is_left = self._nodes.leader(self._broker) != address
             self._failed(batch, failure, may_retry=may_retry)
@@ -266,9 +293,9 @@ class PutQueue:
             is_drained_first=bool(batches),
         )
 
-    def _failed(self, batch: PutBatch, failure: RequestFailed, *, may_retry: bool) -> None:
+    def _failed(self, batch: PutBatch, failure: RequestFailed, *, may_retry: bool, is_observed: bool = True) -> None:
         self._last_failure = failure
-        if failure.is_worth_trying or failure.certainty is Certainty.UNKNOWN:
+        if is_observed and (failure.is_worth_trying or failure.certainty is Certainty.UNKNOWN):
             self._hooks.observed(self._broker, None)
         for item in batch.items:
             if not (may_retry and self._is_tried_again(item, batch, failure)):

@@ -230,7 +230,7 @@ def test_a_topic_is_created_once_and_only_the_given_options_are_altered(dledger)
     assert topic() == ("orders", 16, 16, "r")
     dledger("topic", "alter", "orders", "--queues", "20")
     assert topic() == ("orders", 20, 20, "r")
-    assert "expected --queues, --permission or both" in dledger("topic", "alter", "orders", code=2)
+    assert "expected --queues, --permission or --quota" in dledger("topic", "alter", "orders", code=2)
 
 
 def test_a_topic_that_another_created_after_the_check_is_unchanged(dledger, broker, monkeypatch):
@@ -337,3 +337,22 @@ def test_output_shows_a_new_user_the_state_and_address_of_a_broker(tmp_path):
         one.communicate(timeout=30)
     assert (one.returncode, "stopping signal=SIGINT" in said) == (0, True)
     assert "fatal" not in said.lower(), "nothing sounds like an error in a run without one"
+
+
+def test_quotas_of_topics_and_groups_are_set_shown_and_removed(dledger):
+    dledger("topic", "create", "orders", "--quota", "put.messages=500", "--quota", "get.bytes=1000000")
+    assert "get.bytes=1000000, put.messages=500" in dledger("topic", "list")
+    dledger("topic", "alter", "orders", "--quota", "put.messages=700", "--quota", "get.bytes=off")
+    assert json.loads(dledger("topic", "describe", "orders", "--json"))["quotas"] == ["put.messages=700"]
+    dledger("topic", "alter", "orders", "--queues", "4")
+    assert json.loads(dledger("topic", "describe", "orders", "--json"))["quotas"] == ["put.messages=700"]
+    dledger("group", "create", "billing", "--orderly")
+    dledger("group", "alter", "billing", "--quota", "get.messages=50")
+    group = json.loads(dledger("group", "list", "--json"))
+    assert (group["quotas"], group["is_orderly"]) == (["get.messages=50"], True)
+    assert "already" in dledger("group", "alter", "billing", "--quota", "get.messages=50")
+    for wrong in ("puts=5", "put.messages", "put.messages=0", "put.bytes=1000", "put.messages=x"):
+        assert f"--quota {wrong}" in dledger("topic", "alter", "orders", "--quota", wrong, code=2)
+    assert "--quota put.messages=5" in dledger("group", "alter", "billing", "--quota", "put.messages=5", code=2)
+    assert "expected --quota" in dledger("group", "alter", "billing", code=2)
+    assert "no group 'other'" in dledger("group", "alter", "other", "--quota", "get.messages=5", code=1)

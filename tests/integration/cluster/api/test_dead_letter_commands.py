@@ -1,4 +1,4 @@
-"""`dledger dlq` and `dledger group set` against a broker process."""
+"""`dledger dlq` and `dledger group alter` against a broker process."""
 
 import json
 
@@ -121,7 +121,7 @@ def test_wrong_use_is_explained(dledger, stub):
 
 
 def test_retries_of_a_group_are_set(dledger, stub):
-    dledger("group", "set", GROUP, "--retry-max", "1", "--retry-policy", "custom:1s,10m", "--retry-queues", "2")
+    dledger("group", "alter", GROUP, "--retry-max", "1", "--retry-policy", "custom:1s,10m", "--retry-queues", "2")
     (row,) = map(json.loads, dledger("group", "list", "--json").splitlines())
     found = (row["retry_max_times"], row["retry_queues"], row["retry_policy"])
     assert found == (1, 2, "customized:1000,1000,1000,600000")
@@ -130,9 +130,9 @@ def test_retries_of_a_group_are_set(dledger, stub):
     topic = stub.ListTopics(pb.ListTopicsRequest(topic="%RETRY%billing")).topics[0]
     assert topic.write_queues == 2
 
-    dledger("group", "set", GROUP, "--retry-policy", "levels")
+    dledger("group", "alter", GROUP, "--retry-policy", "levels")
     assert json.loads(dledger("group", "list", "--json"))["retry_policy"] is None
-    assert "there is no group" in dledger("group", "set", "other", "--retry-max", "1", code=1)
-    assert "expected --retry-max" in dledger("group", "set", GROUP, code=2)
+    assert "there is no group" in dledger("group", "alter", "other", "--retry-max", "1", code=1)
+    assert "expected --retry-max" in dledger("group", "alter", GROUP, code=2)
     for wrong in ("custom:", "custom:1", "exponential:1s", "exponential:1s,1h,0", "linear:1s", "custom:1y"):
-        assert "expected levels" in dledger("group", "set", GROUP, "--retry-policy", wrong, code=2)
+        assert "expected levels" in dledger("group", "alter", GROUP, "--retry-policy", wrong, code=2)

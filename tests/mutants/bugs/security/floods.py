@@ -6,6 +6,7 @@ from collections import Counter, deque
 import dledger.client.connections
 import dledger.service.grpc_server
 from cluster.access.quotas import Quotas
+from cluster.access.token_buckets import TokenBuckets
 from cluster.api.gates.quota_gate import QuotaAdmission
 from dledger.service.frames.partial_frames import PartialFrames
 from dledger.service.frames.turns import FairTurns
@@ -111,18 +112,17 @@ def connections_of_the_frame_port_alternate_instead_of_users(patch):
 
 def refused_requests_use_the_quota(patch):
     def take(self, user, address, size_bytes):
-        now_s = self._now_s()
         rates = list(self._rates(user, address))
-        wait_s = max((self._paid_at.get(key, now_s) - now_s for key, _ in rates), default=0.0)
+        wait_s = max((self._buckets.wait_s(key) for key, _ in rates), default=0.0)
         for key, rate in rates:
-            self._charge(key, (1, size_bytes)[key[1] & 1] / rate, now_s)
-        return max(wait_s, 0.0)
+            self._buckets.charge(key, (1, size_bytes)[key[1] & 1] / rate)
+        return wait_s
 
     patch.setattr(Quotas, "take", take)
 
 
 def unused_quota_is_saved_without_end(patch):
-    patch.setattr("cluster.access.quotas._BURST_S", 1e9)
+    patch.setattr(TokenBuckets.__init__, "__defaults__", (1e9,))
 
 
 def answers_use_no_quota(patch):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cluster.access import quotas
+from cluster.access import token_buckets
 from cluster.access.quotas import Quotas
 from cluster.config.quotas import QuotaSettings
 
@@ -80,7 +80,7 @@ def test_user_and_address_of_one_name_have_buckets_of_their_own(clock):
 
 
 def test_number_of_buckets_is_bounded(clock, monkeypatch):
-    monkeypatch.setattr(quotas, "BUCKETS_MAX", 10)
+    monkeypatch.setattr(token_buckets, "BUCKETS_MAX", 10)
     found = made(clock, user_requests_per_s=1)
     for number in range(100):
         found.take(f"user{number}", "10.0.0.1", 1)

@@ -27,8 +27,16 @@ WITHOUT_ROWS = {
     *("user roles", "user enable", "user disable", "user rotate-key", "user create-token", "user delete-token"),
     *("acl grant", "acl revoke", "acl explain", "acl delete-role"),
     *("topic create", "topic alter", "topic delete"),
-    *("group create", "group disable", "group enable", "group reset", "group delete", "group copy"),
-    *("group set", "dlq replay"),
+    *(
+        "dlq replay",
+        "group create",
+        "group alter",
+        "group disable",
+        "group enable",
+        "group reset",
+        "group delete",
+        "group copy",
+    ),
     *("members add", "members promote", "members remove", "brokers drain", "brokers restore"),
     # A JSON object, always.
     "inspect term",
