@@ -31,6 +31,7 @@ from cluster.state.commands import (
     DeleteGroup,
     DeleteTopic,
     FinishImport,
+    PassTimers,
     QueueOffset,
     ResetOffsets,
     SetDelayOffsets,
@@ -40,7 +41,7 @@ from cluster.state.commands import (
     check_command,
     decode_command,
 )
-from cluster.state.effects import decode_effect
+from cluster.state.effects import TimerDone, decode_effect
 from cluster.state.features import WITH_EFFECTS
 from cluster.state.offsets import CommittedOffsets
 from cluster.state.snapshot import Content, decode_snapshot_in_pieces, encode_snapshot
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 
     from cluster.protocol.topic_config import GroupConfig, TopicConfig
     from cluster.state.access_state import AccessState
+    from cluster.state.timers import DoneTimers
     from dledger.entries.format.entry import Entry
 
 TOPICS_MAX: Final = 100_000
@@ -100,6 +102,11 @@ class BrokerState:
     def delay_offsets(self) -> Mapping[int, int]:
         """The offset up to which the queue of each delay level (1, 2, …) was delivered."""
         return MappingProxyType(self._content.delay_offsets)
+
+    @property
+    def timers(self) -> DoneTimers:
+        """Which messages of the timer queue are done. Changed only by commands and effects."""
+        return self._content.timers
 
     @property
     def access(self) -> AccessState:
@@ -166,8 +173,11 @@ class BrokerState:
         if effect is None or self.feature_level < WITH_EFFECTS:
             # Clients of older versions could store any mark, and any property.
             return UNCHANGED
-        level, unit = decode_effect(effect)
-        applied = self._set_delays(((level, unit + 1),))
+        found = decode_effect(effect)
+        if isinstance(found, TimerDone):
+            applied = CHANGED if self.timers.add(found.unit) else UNCHANGED
+        else:
+            applied = self._set_delays(((found.level, found.unit + 1),))
         self.unfit_effects_count += applied is UNCHANGED
         return applied
 
@@ -195,8 +205,8 @@ class BrokerState:
             case ResetOffsets(group, offsets):
                 self._offsets.sweep(len(offsets))
                 applied = self._reset(group, offsets)
-            case SetDelayOffsets(delays):
-                applied = self._set_delays(delays)
+            case SetDelayOffsets() | PassTimers():
+                applied = self._pass_over(command)
             case FinishImport():
                 applied = UNCHANGED if self._content.is_imported else CHANGED
                 self._content.is_imported = True
@@ -280,6 +290,11 @@ class BrokerState:
             return CommitOutcome.NOT_AHEAD
         self._offsets.put(group, given._replace(reset_count=given.reset_count + is_reset))
         return CommitOutcome.COMMITTED
+
+    def _pass_over(self, command: SetDelayOffsets | PassTimers) -> Applied:
+        if isinstance(command, SetDelayOffsets):
+            return self._set_delays(command.offsets)
+        return CHANGED if self.timers.pass_over(command.floor, command.ranges) else UNCHANGED
 
     def _set_delays(self, delays: Iterable[tuple[int, int]]) -> Applied:
         kept = self._content.delay_offsets

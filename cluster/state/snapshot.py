@@ -3,7 +3,7 @@
 | field | encoding (`cluster.state.compact_bytes`) |
 | --- | --- |
 | magic | 4 bytes, `DLBS` |
-| version | a number: 5; without parts 4; for older programs 3 or (no access control) 2 at feature level 0; 1 is read, too |
+| version | a number: 5; without parts 4; at feature level 0: 3, or 2 without access control; 1 is read, too |
 | number of changes of topics | a number |
 | topics, in order of their names | a count; each as in a command |
 | groups, in order of their names | a count; each as in a command |
@@ -37,6 +37,7 @@ from cluster.state.commands import (
 from cluster.state.compact_bytes import Reader, Writer
 from cluster.state.features import FEATURE_LEVEL
 from cluster.state.offsets import CommittedOffsets, FrozenOffsets
+from cluster.state.timers import DoneTimers
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping
@@ -68,6 +69,7 @@ class Content:
         feature_level: of the group (`cluster.state.features`).
         effects_offset: log offset up to which a standalone broker has applied the effects of records; 0 in a group,
             where the applied index of the snapshot says so.
+        timers: which messages for a time are done.
     """
 
     topics: dict[str, TopicConfig] = field(default_factory=dict)
@@ -78,11 +80,12 @@ class Content:
     access: AccessState = field(default_factory=AccessState)
     feature_level: int = 0
     effects_offset: int = 0
+    timers: DoneTimers = field(default_factory=DoneTimers)
 
     @property
     def parts(self) -> dict[int, StatePart]:
         """The parts by their numbers, in ascending order."""
-        return {}
+        return {1: self.timers}
 
     def frozen(self) -> FrozenContent:
         """Return a copy that later changes do not affect; the (immutable) values are shared."""
