@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from cluster.broker.metrics import BrokerMetrics
     from cluster.state.verdicts import Applied
 
+# RocketMQ's `timerMaxDelaySec`: three days.
+TIMER_MAX_DELAY_SEC: Final = 259_200
 _MS_PER_S: Final = 1000
 
 
@@ -43,6 +45,8 @@ class BrokerOptions:
         pending_size_bytes_max: the same in bytes of bodies.
         waiters_max: readers that may wait, of which each user or address has its share.
         access_lag_max_s: seconds without a leader after which a node refuses calls of users; 0: never.
+        timer_max_delay_sec: longest time until the delivery of a message, in seconds.
+        timers_max: messages that may wait for a time of their own.
     """
 
     broker: str
@@ -56,6 +60,8 @@ class BrokerOptions:
     pending_size_bytes_max: int = 64 << 20
     waiters_max: int = 100_000
     access_lag_max_s: float = 60.0
+    timer_max_delay_sec: int = TIMER_MAX_DELAY_SEC
+    timers_max: int = 10_000_000
 
 
 class BrokerCore:
@@ -65,6 +71,7 @@ class BrokerCore:
         damage_log: the damaged messages that were logged.
         on_topics_changed: called when a topic was created, changed or deleted here.
         announced: waits until all reachable name servers have the change.
+        clock_ms: the wall clock by which messages are due, milliseconds since 1970.
         life_digests: returns the digests by which name servers recognise registrations of this process.
     """
 
@@ -75,6 +82,7 @@ class BrokerCore:
         self.damage_log = DamageLog()
         self.on_topics_changed: Callable[[], None] = lambda: None
         self.announced: Callable[[], Awaitable[None]] = _no_announcement
+        self.clock_ms: Callable[[], int] = wall_clock_ms
         self.life_digests: tuple[bytes, ...] = ()
 
     # ---------------------------------------------------------------------------------------------------- changes

@@ -191,6 +191,7 @@ async def _serve_messages(
         pending_size_bytes_max=node_config.max_pending_size_bytes,
         waiters_max=settings.store.waiters_max,
         access_lag_max_s=settings.access_lag_max_s,
+        timer_max_delay_sec=settings.timer_max_delay_sec,
     )
     broker = Broker(
         replica,

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from cluster.state.compact_bytes import Reader, Writer
 
 # Units of one chunk: a change of one bit copies a kilobyte.
-_CHUNK: Final = 8_192
+CHUNK_UNITS: Final = 8_192
+_CHUNK: Final = CHUNK_UNITS
 _FULL: Final = (1 << _CHUNK) - 1
 # Chunks that are written, or copied, in one step of a snapshot.
 _CHUNKS_PER_STEP: Final = 256
@@ -72,6 +73,12 @@ class DoneTimers:
         if not bits:
             return list(range(unit, min(last, unit + count_max)))
         return [unit + at for at in range(last - unit) if not bits >> at & 1][:count_max]
+
+    def done_bits(self, chunk: int) -> bytes:
+        """Return the bits of the done units of a chunk of `CHUNK_UNITS`, the lowest bit of the first byte first."""
+        is_below = (chunk + 1) * _CHUNK <= self._floor
+        bits = _FULL if is_below else self._chunks.get(chunk, self._below_floor(chunk))
+        return bits.to_bytes(_CHUNK // 8, "little")
 
     def next_chunk(self, unit: int) -> int:
         """Return the first unit of the chunk after that of `unit`, or of the floor's."""
