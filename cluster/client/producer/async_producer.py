@@ -14,6 +14,7 @@ from cluster.client.outcomes import (
     MessageAppended,
     MessageAppendUnknown,
     MessageNotAppended,
+    RecallOutcome,
     SendsFailed,
     not_appended,
     outcome_of_failure,
@@ -21,6 +22,7 @@ from cluster.client.outcomes import (
 from cluster.client.producer.batch import REQUEST_MESSAGES_MAX, REQUEST_SIZE_BYTES_MAX, Encoded, SendItem
 from cluster.client.producer.fault_avoidance import FAILED_LATENCY_MS, FaultAvoidance
 from cluster.client.producer.outgoing import OutgoingEncoder, OutgoingMessage
+from cluster.client.producer.recalling import recall_message
 from cluster.client.producer.sender import PutSender, SenderHooks, SendRules
 from cluster.client.routing.connection import BrokerConnection, Endpoints
 from cluster.client.routing.queue_choice import BrokerQueue, RoundRobin, queue_of_key, writable_queues
@@ -32,6 +34,7 @@ from store.errors import IllegalMessage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from datetime import datetime
 
     from cluster.client.producer.options import ProducerOptions
     from cluster.client.routing.cache import Routes
@@ -87,6 +90,8 @@ class AsyncProducer:
         queue_id: int | None = None,
         properties: Mapping[str, str] | None = None,
         delay_level: int = 0,
+        delay_s: float = 0,
+        deliver_at: float | datetime | None = None,
         deadline_s: float | None = None,
     ) -> MessageAppended:
         """Send one message; return its offsets once it is committed.
@@ -101,13 +106,25 @@ class AsyncProducer:
             properties: further names and values.
             delay_level: consumers get it after the delay of this level, 1 (1 s) to 18 (2 h); 0: at once. Then the
                 returned offset is that in the queue of the level.
+            delay_s: consumers get it after this many seconds, counted by the broker; 0: at once.
+            deliver_at: consumers get it at this time, seconds since 1970 or a datetime with a time zone; None: at once.
+                Then, and after `delay_s`, the result has the handle for `recall`.
             deadline_s: time limit in seconds, retries included; None: the producer's option.
 
         Raises:
             MessageNotAppended: it was not stored and never will be; send it again once the cause is fixed.
             MessageAppendUnknown: it may have been stored.
         """
-        message = OutgoingMessage(topic, body, tags, keys, properties or {}, delay_level=delay_level)
+        message = OutgoingMessage(
+            topic,
+            body,
+            tags,
+            keys,
+            properties or {},
+            delay_level=delay_level,
+            delay_s=delay_s,
+            deliver_at=deliver_at,
+        )
         places = await self._send((message,), queue_key, queue_id, deadline_s)
         return places[0]
 
@@ -144,6 +161,22 @@ class AsyncProducer:
                 if not failure.is_worth_trying or time.monotonic() + pause_s >= deadline:
                     raise
             await asyncio.sleep(pause_s)
+
+    async def recall(self, recall_handle: str, *, deadline_s: float | None = None) -> RecallOutcome:
+        """Recall a message that waits for its time; a second recall has the same outcome.
+
+        Args:
+            recall_handle: of the result of its send.
+            deadline_s: time limit in seconds, retries included; None: the producer's option.
+
+        Raises:
+            RequestFailed: ILLEGAL_REQUEST, UNKNOWN_BROKER; or its certainty is whether the message may be recalled
+                nevertheless: repeat the call.
+        """
+        if self._is_closed:
+            raise not_appended(Reason.CLIENT_CLOSED, "the producer is closed")
+        deadline_s = self._options.deadline_s if deadline_s is None else deadline_s
+        return await recall_message(self._connection, recall_handle, deadline_s)
 
     async def send_encoded(
         self, queue: BrokerQueue, messages: Sequence[Encoded], unique_keys: Sequence[str], deadline_s: float
