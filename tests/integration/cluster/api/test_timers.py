@@ -3,12 +3,14 @@
 import asyncio
 import time
 from random import Random
+from typing import ClassVar
 
 import pytest
 
 from cluster.broker.core import wall_clock_ms
 from cluster.delivery import leader_task, timers
 from cluster.protocol.recall_handle import RecallHandle, decode_recall_handle, encode_recall_handle
+from cluster.replica.standalone import StandaloneReplica
 from cluster.state.commands import DeleteTopic
 from cluster.v1 import broker_pb2 as pb
 from commitlog.record.properties import decode_properties
@@ -323,6 +325,42 @@ def test_concurrent_recalls_of_many_messages_take_effect_once_each(shop):
             assert sorted(await bodies_of(shop, 10)) == sorted(keys[30:])
             await until(lambda: waiting(shop) == 0)
             assert shop.replica.store.max_offset(TIMER_TOPIC, 0) == 70
+            assert shop.replica.state.unfit_effects_count == 0
+
+    run(scenario)
+
+
+def test_message_that_is_recalled_while_others_are_put_is_not_delivered(shop, monkeypatch):
+    """It is chosen already when the recall arrives, but not put."""
+    monkeypatch.setattr(timers, "BATCH_MAX", 1)
+
+    class Slow(StandaloneReplica):
+        is_held: ClassVar[asyncio.Event]
+
+        def begin_own_put(self, messages):
+            return asyncio.ensure_future(self.held(messages))
+
+        async def held(self, messages):
+            await self.is_held.wait()
+            return await super().begin_own_put(messages)
+
+    shop.replica_kind = Slow
+
+    async def scenario():
+        Slow.is_held = asyncio.Event()
+        async with shop.open():
+            put = await shop.put(*(b"a", b"b", b"c"), properties=[later(1, key(each)) for each in (b"a", b"b", b"c")])
+            shop.clock_ahead_ms = 1_500
+            delivery = shop.broker._timers
+            await until(lambda: delivery._ahead is not None)
+            ((row, _),) = delivery._ahead.copies
+            recalling = asyncio.create_task(recall(shop, put.recall_handles[row.unit]))
+            await until(lambda: delivery._recalls)
+            Slow.is_held.set()
+            assert await recalling == RECALLED
+            await until(lambda: waiting(shop) == 0)
+            left = {b"a", b"b", b"c"} - {[b"a", b"b", b"c"][row.unit]}
+            assert set(await bodies_of(shop, 2)) == left
             assert shop.replica.state.unfit_effects_count == 0
 
     run(scenario)

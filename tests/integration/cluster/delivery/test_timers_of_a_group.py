@@ -27,6 +27,7 @@ from tests.support.waiting import run, until
 pytestmark = pytest.mark.slow
 COUNT = 600
 HOUR_MS = 3_600_000
+FAR_MS = 1 << 50
 
 
 def timed(numbers, begin_ms):
@@ -188,7 +189,7 @@ async def numbers_in_a_group(tmp_path, count):
         await group.start()
         replica = await group.leader()
         await until(lambda: replica.state.feature_level == FEATURE_LEVEL)
-        async with delivering_alone(replica, lambda: now_ms(group) + 3 * HOUR_MS):
+        async with delivering_alone(replica, lambda: FAR_MS):
             await put(replica, *timed([9], now_ms(group)))
             await until(lambda: replica.store.max_offset("T", 0) >= count)
         await group.level()
