@@ -32,7 +32,7 @@ from cluster.api.answers import DONE, refusal
 from cluster.api.message_columns import encode_host, messages_of
 from cluster.broker.core import BrokerCore, wall_clock_ms
 from cluster.delivery.diversion import DeliverAt, Delivery, diverted
-from cluster.delivery.put_options import Limits, requested_deliveries
+from cluster.delivery.put_options import TimeLimits, requested_deliveries
 from cluster.delivery.timer_records import TIMER_QUEUE
 from cluster.protocol.errors import Reason, RequestFailed, failure_of, reason_of_put
 from cluster.protocol.recall_handle import RecallHandle, encode_recall_handle
@@ -118,7 +118,7 @@ class PutCalls:
                 return asyncio.ensure_future(self._create_and_put(new_topic, born_host, request))
             self._check(topic or core.known_topic(request.topic), request)
             properties = list(request.properties)
-            limits = Limits(core.clock_ms(), core.options.timer_max_delay_sec)
+            limits = TimeLimits(core.clock_ms(), core.options.timer_max_delay_sec)
             deliveries = requested_deliveries(properties, request.sys_flags, limits)
             columns, size_bytes = messages_of(request, properties, born_host, wall_clock_ms())
             messages: Sequence[Message] = columns

@@ -83,7 +83,7 @@ class LeaderTask:
         return max(self._clock_ms(), self._replica.store.log.last_store_timestamp)
 
     def sleep_s(self, next_ms: int | None) -> float | None:
-        """Return for how many seconds to sleep until a time, or less; None: for ever."""
+        """Return for how many seconds to sleep until a time, or less; None: until woken."""
         if next_ms is None:
             return None
         return min(max(next_ms - self.now_ms(), 1) / _MS_PER_S, _SLEEP_MAX_S)

@@ -39,7 +39,7 @@ _NUMBER = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 _MARKS: Final = tuple(name.encode() for name in (DELAY, _TRANSACTION, TIMER_PREFIX))
 
 
-class Limits(NamedTuple):
+class TimeLimits(NamedTuple):
     """What bounds the times that clients may ask for.
 
     Attributes:
@@ -52,7 +52,7 @@ class Limits(NamedTuple):
 
 
 def requested_deliveries(
-    properties: Sequence[bytes], sys_flags: Sequence[int], limits: Limits
+    properties: Sequence[bytes], sys_flags: Sequence[int], limits: TimeLimits
 ) -> list[Delivery] | None:
     """Return when to deliver each message; None: all at once.
 
@@ -77,7 +77,7 @@ def requested_deliveries(
     return found if any(found) else None
 
 
-def _requested(number: int, raw: bytes, limits: Limits) -> Delivery:
+def _requested(number: int, raw: bytes, limits: TimeLimits) -> Delivery:
     if not any(mark in raw for mark in _MARKS):
         return AT_ONCE
     properties = decode_properties(raw)
@@ -96,7 +96,7 @@ def _requested(number: int, raw: bytes, limits: Limits) -> Delivery:
     return AT_ONCE
 
 
-def _timed(name: str, text: str, unit_ms: int, limits: Limits) -> Delivery:
+def _timed(name: str, text: str, unit_ms: int, limits: TimeLimits) -> Delivery:
     """Return the delivery of a property; the unit of an absolute time is 0."""
     if not _NUMBER.fullmatch(text):
         raise IllegalMessage(name, "a whole number", repr(text[:80]))

@@ -27,7 +27,7 @@ ROWS_MAX: Final = 1 << 17
 _FEW: Final = 256
 
 
-class Row(NamedTuple):
+class TimerRow(NamedTuple):
     """One waiting message; rows are ordered by their time.
 
     Attributes:
@@ -53,14 +53,14 @@ class TimerWindow:
 
     def __init__(self, begin: int, rows_max: int) -> None:
         self.end = begin
-        self.horizon: Row | None = None
+        self.horizon: TimerRow | None = None
         self._rows_max = rows_max
         # Sorted; those before `_at` are taken.
         self._times: Int64s = np.empty(0, np.int64)
         self._units: Int64s = np.empty(0, np.int64)
         self._at = 0
         # Rows that came later, as a heap; and those that are not sorted yet.
-        self._late: list[Row] = []
+        self._late: list[TimerRow] = []
         self._new: list[tuple[Int64s, Int64s]] = []
         self._new_count = 0
 
@@ -92,21 +92,21 @@ class TimerWindow:
         if len(self) > 2 * self._rows_max:
             self._sort()
 
-    def put_back(self, rows: Iterable[Row]) -> None:
+    def put_back(self, rows: Iterable[TimerRow]) -> None:
         """Insert rows again that were taken, possibly with another time."""
         for row in rows:
             if self.horizon is None or row <= self.horizon:
                 heapq.heappush(self._late, row)
 
-    def take_due(self, now_ms: int, count_max: int) -> list[Row]:
+    def take_due(self, now_ms: int, count_max: int) -> list[TimerRow]:
         """Take rows whose time has come, in order."""
         self._settle()
-        found: list[Row] = []
+        found: list[TimerRow] = []
         due = int(np.searchsorted(self._times[self._at : self._at + count_max], now_ms, "right"))
         times, units = self._times[self._at :][:due].tolist(), self._units[self._at :][:due].tolist()
         taken = 0
         while len(found) < count_max:
-            row = Row(times[taken], units[taken]) if taken < due else None
+            row = TimerRow(times[taken], units[taken]) if taken < due else None
             if self._late and self._late[0].time_ms <= now_ms and (row is None or self._late[0] < row):
                 found.append(heapq.heappop(self._late))
             elif row is not None:
@@ -129,7 +129,7 @@ class TimerWindow:
             self._sort()
         for times, units in self._new:
             for row in zip(times.tolist(), units.tolist(), strict=True):
-                heapq.heappush(self._late, Row(*row))
+                heapq.heappush(self._late, TimerRow(*row))
         self._new, self._new_count = [], 0
 
     def _sort(self) -> None:
@@ -140,6 +140,6 @@ class TimerWindow:
         order = np.lexsort((units, times))
         if len(order) > 2 * self._rows_max:
             order = order[: self._rows_max]
-            self.horizon = Row(int(times[order[-1]]), int(units[order[-1]]))
+            self.horizon = TimerRow(int(times[order[-1]]), int(units[order[-1]]))
         self._times, self._units, self._at = times[order], units[order], 0
         self._late, self._new, self._new_count = [], [], 0

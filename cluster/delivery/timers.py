@@ -27,7 +27,7 @@ import numpy as np
 from cluster.delivery.copies import Obstacle
 from cluster.delivery.leader_task import LeaderTask
 from cluster.delivery.timer_records import TIMER_QUEUE, Recalled, put_again, read_unit, recall_message, timer_copy
-from cluster.delivery.timer_window import ROWS_MAX, Row, TimerWindow
+from cluster.delivery.timer_window import ROWS_MAX, TimerRow, TimerWindow
 from cluster.process.cooperative import Pace
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.state.commands import PassTimers
@@ -66,8 +66,8 @@ class _Chosen:
         passed: units that are done without a message, with the obstacle; None: the record is no message.
     """
 
-    rows: list[Row] = field(default_factory=list)
-    copies: list[tuple[Row, Message]] = field(default_factory=list)
+    rows: list[TimerRow] = field(default_factory=list)
+    copies: list[tuple[TimerRow, Message]] = field(default_factory=list)
     passed: list[tuple[int, Obstacle | None]] = field(default_factory=list)
 
 
@@ -113,7 +113,7 @@ class TimerDelivery:
         self._window: TimerWindow | None = None
         self._batch_max = BATCH_MAX
         # Rows of a put that is pending or failed: they return to the window.
-        self._taken: list[Row] = []
+        self._taken: list[TimerRow] = []
         # What follows the pending put, chosen meanwhile.
         self._ahead: _Chosen | None = None
         self._recalls: deque[_Recall] = deque()
@@ -256,7 +256,7 @@ class TimerDelivery:
             properties = {} if record is None else decode_properties(record.properties_raw)
             if (due_ms := timer_time_ms(properties)) > now_ms:
                 # A unit of RocketMQ has no time.
-                window.put_back([Row(due_ms, row.unit)])
+                window.put_back([TimerRow(due_ms, row.unit)])
                 continue
             chosen.rows.append(row)
             if record is None:
@@ -301,7 +301,7 @@ class TimerDelivery:
                 due_ms = timer_time_ms(decode_properties(record.properties_raw))
                 # One that is due is delivered in this turn.
                 if due_ms > now_ms:
-                    chosen.copies.append((Row(due_ms, each), put_again(record, each)))
+                    chosen.copies.append((TimerRow(due_ms, each), put_again(record, each)))
                     size_bytes += record.size
         return chosen
 

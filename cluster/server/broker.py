@@ -122,9 +122,8 @@ class Broker:
         self.core = BrokerCore(replica, options, self._metrics)
         self.core.clock_ms = clock_ms
         self._timers = TimerDelivery(replica, clock_ms, self._metrics.count_delayed, self._metrics.count_not_delivered)
-        self._service = BrokerService(
-            self.core, self._timers, frame_address=str(frames.address) if frames is not None else ""
-        )
+        frame_address = "" if frames is None else str(frames.address)
+        self._service = BrokerService(self.core, self._timers, frame_address=frame_address)
         scope = Scope(
             options.cluster,
             has_topic=lambda name: name in replica.state.topics,

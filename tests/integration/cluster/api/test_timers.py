@@ -1,16 +1,13 @@
 """Messages at any time, of a standalone broker: in their own topic once, not before their time; and their recall."""
 
-import asyncio
 import time
 from random import Random
-from typing import ClassVar
 
 import pytest
 
 from cluster.broker.core import wall_clock_ms
 from cluster.delivery import leader_task, timers
 from cluster.protocol.recall_handle import RecallHandle, decode_recall_handle, encode_recall_handle
-from cluster.replica.standalone import StandaloneReplica
 from cluster.state.commands import DeleteTopic
 from cluster.v1 import broker_pb2 as pb
 from commitlog.record.properties import decode_properties
@@ -21,11 +18,7 @@ from tests.integration.cluster.api.test_delayed import Unsteady, bodies_of
 from tests.support.waiting import until
 
 HOUR_MS = 3_600_000
-RECALLED, DELIVERED, UNKNOWN = (
-    pb.RECALL_OUTCOME_RECALLED,
-    pb.RECALL_OUTCOME_DELIVERED,
-    pb.RECALL_OUTCOME_UNKNOWN,
-)
+RECALLED, DELIVERED = pb.RECALL_OUTCOME_RECALLED, pb.RECALL_OUTCOME_DELIVERED
 
 
 def later(seconds, *more):
@@ -46,7 +39,7 @@ async def recall(shop, handle, topic=TOPIC):
 
 
 def waiting(shop):
-    """Return what waits, recall records that are not passed over included."""
+    """The number of those that wait, recall records that are not passed over included."""
     return shop.broker._timers.waiting_count
 
 
@@ -260,112 +253,6 @@ def test_unit_of_rocketmq_without_a_time_is_not_early(shop, monkeypatch):
     run(scenario)
 
 
-# ------------------------------------------------------------------------------------------------------------- recall
-
-
-def test_recalled_message_is_not_delivered_and_recalls_are_idempotent(shop):
-    async def scenario():
-        async with shop.open():
-            put = await shop.put(b"a", b"b", properties=[later(60, key(b"a")), later(60, key(b"b"))])
-            handle = put.recall_handles[0]
-            assert await recall(shop, handle) == RECALLED
-            assert await recall(shop, handle) == RECALLED
-            record = shop.replica.store.get(TIMER_TOPIC, 0, 2).messages[0]
-            assert record.body == b"0"
-            assert dict(record.properties) == {
-                "TAGS": "_RECALL_TAG_",
-                "UNIQ_KEY": "a",
-                "TIMER_DEL_UNIQKEY": f"{TOPIC}+a",
-                "TIMER_DELIVER_MS": str(decode_recall_handle(handle).deliver_ms),
-                "TIMER_OUT_MS": str((decode_recall_handle(handle).deliver_ms - 1) // 1_000 * 1_000),
-                "REAL_TOPIC": TOPIC,
-                "REAL_QID": "0",
-                "__EFFECT": "c:0",
-            }
-            shop.clock_ahead_ms = 61_000
-            assert await bodies_of(shop, 1) == [b"b"]
-            await until(lambda: waiting(shop) == 0)
-            assert shop.broker.core.metrics.counts.delayed_not_delivered == {}
-            assert shop.replica.store.max_offset(TIMER_TOPIC, 0) == 3
-            assert await recall(shop, handle) == RECALLED
-            assert await recall(shop, put.recall_handles[1]) == DELIVERED
-
-    run(scenario)
-
-
-def test_wrong_handles_are_refused_or_unknown(shop):
-    async def scenario():
-        async with shop.open():
-            await shop.set_topic("other")
-            put = await shop.put(b"a", properties=[later(60, key(b"a"))])
-            handle = put.recall_handles[0]
-            assert await recall(shop, handle, topic="other") == "ILLEGAL_REQUEST"
-            content = decode_recall_handle(handle)
-            assert await recall(shop, encode_recall_handle(content._replace(broker="c"))) == "ILLEGAL_REQUEST"
-            for wrong in ("", "abc", "djE=", "é", handle[4:]):
-                assert await recall(shop, wrong) == "ILLEGAL_REQUEST"
-            assert await recall(shop, encode_recall_handle(content._replace(unique_key="b"))) == UNKNOWN
-            stolen = encode_recall_handle(content._replace(topic="other"))
-            assert await recall(shop, stolen, topic="other") == UNKNOWN
-            await until(lambda: waiting(shop) == 1)
-            assert await recall(shop, handle) == RECALLED
-
-    run(scenario)
-
-
-def test_concurrent_recalls_of_many_messages_take_effect_once_each(shop):
-    async def scenario():
-        async with shop.open():
-            keys = [b"k%d" % number for number in range(40)]
-            put = await shop.put(*keys, properties=[later(60, key(each)) for each in keys])
-            twice = [*put.recall_handles[:30], *put.recall_handles[:30]]
-            found = await asyncio.gather(*(recall(shop, handle) for handle in twice))
-            assert found == [RECALLED] * 60
-            shop.clock_ahead_ms = 61_000
-            assert sorted(await bodies_of(shop, 10)) == sorted(keys[30:])
-            await until(lambda: waiting(shop) == 0)
-            assert shop.replica.store.max_offset(TIMER_TOPIC, 0) == 70
-            assert shop.replica.state.unfit_effects_count == 0
-
-    run(scenario)
-
-
-def test_message_that_is_recalled_while_others_are_put_is_not_delivered(shop, monkeypatch):
-    """It is chosen already when the recall arrives, but not put."""
-    monkeypatch.setattr(timers, "BATCH_MAX", 1)
-
-    class Slow(StandaloneReplica):
-        is_held: ClassVar[asyncio.Event]
-
-        def begin_own_put(self, messages):
-            return asyncio.ensure_future(self.held(messages))
-
-        async def held(self, messages):
-            await self.is_held.wait()
-            return await super().begin_own_put(messages)
-
-    shop.replica_kind = Slow
-
-    async def scenario():
-        Slow.is_held = asyncio.Event()
-        async with shop.open():
-            put = await shop.put(*(b"a", b"b", b"c"), properties=[later(1, key(each)) for each in (b"a", b"b", b"c")])
-            shop.clock_ahead_ms = 1_500
-            delivery = shop.broker._timers
-            await until(lambda: delivery._ahead is not None)
-            ((row, _),) = delivery._ahead.copies
-            recalling = asyncio.create_task(recall(shop, put.recall_handles[row.unit]))
-            await until(lambda: delivery._recalls)
-            Slow.is_held.set()
-            assert await recalling == RECALLED
-            await until(lambda: waiting(shop) == 0)
-            left = {b"a", b"b", b"c"} - {[b"a", b"b", b"c"][row.unit]}
-            assert set(await bodies_of(shop, 2)) == left
-            assert shop.replica.state.unfit_effects_count == 0
-
-    run(scenario)
-
-
 # ---------------------------------------------------------------------------------------- failures, bounds, retention
 
 
@@ -421,21 +308,6 @@ def test_messages_are_put_again_before_the_log_deletes_their_records(shop):
             shop.clock_ahead_ms = 250_001_000
             assert await bodies_of(shop, 2) == [b"near", b"far"]
             assert await recall(shop, put.recall_handles[0]) == DELIVERED
-
-    run(scenario)
-
-
-def test_message_that_was_put_again_is_recalled(shop):
-    async def scenario():
-        async with shop.open():
-            put = await shop.put(b"far", properties=[later(250_000, key(b"far"))])
-            shop.clock_ahead_ms = 195_000_000
-            await until(lambda: shop.replica.store.max_offset(TIMER_TOPIC, 0) == 2)
-            assert await recall(shop, put.recall_handles[0]) == RECALLED
-            shop.clock_ahead_ms = 251_000_000
-            await shop.put(b"end")
-            assert await bodies_of(shop, 1) == [b"end"]
-            await until(lambda: waiting(shop) == 0)
 
     run(scenario)
 

@@ -11,6 +11,7 @@ from commitlog.record import timer_properties
 from tests.mutants.mutant import Mutant, Tests
 
 STANDALONE = "tests/integration/cluster/api/test_timers.py::"
+RECALLS = "tests/integration/cluster/api/test_recalls.py::"
 GROUP = "tests/integration/cluster/delivery/test_timers_of_a_group.py::"
 STATE = "tests/unit/cluster/state/test_timers.py::"
 WINDOW = "tests/unit/cluster/delivery/test_timer_window.py::"
@@ -142,12 +143,12 @@ MUTANTS = [
     Mutant(
         recalled_message_that_was_chosen_is_delivered,
         "delivered or recalled",
-        Tests(STANDALONE + "test_message_that_is_recalled_while_others_are_put_is_not_delivered"),
+        Tests(RECALLS + "test_message_that_is_recalled_while_others_are_put_is_not_delivered"),
     ),
     Mutant(
         recall_of_another_topic_takes_effect,
         "delivered or recalled",
-        Tests(STANDALONE + "test_wrong_handles_are_refused_or_unknown"),
+        Tests(RECALLS + "test_wrong_handles_are_refused_or_unknown"),
     ),
     Mutant(
         delay_in_milliseconds_comes_first,

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.delivery.timer_window import Row, TimerWindow
+from cluster.delivery.timer_window import TimerRow, TimerWindow
 
 TIMES = st.integers(0, 60)
 STEPS = st.lists(
@@ -39,7 +39,7 @@ def test_waiting_messages_are_taken_in_the_order_of_their_times_with_bounded_row
             window.put_back(row for row in taken if row.unit not in done)
             taken = []
         elif step == "crash":
-            # The window is made again from the queue, and from what is done.
+            # Another window is made from the queue, and from what is done.
             window, taken = TimerWindow(0, rows_max), []
         else:
             now, count = value
@@ -49,7 +49,9 @@ def test_waiting_messages_are_taken_in_the_order_of_their_times_with_bounded_row
                 window = TimerWindow(0, rows_max)
                 examined(window, times, done)
             rows = [row for row in window.take_due(now, count) if row.unit not in done]
-            expected = sorted(Row(each, unit) for unit, each in enumerate(times) if each <= now and unit not in done)
+            expected = sorted(
+                TimerRow(each, unit) for unit, each in enumerate(times) if each <= now and unit not in done
+            )
             assert rows == expected[: len(rows)]
             # Fewer only if recalled ones were among them, or the window ends there.
             assert len(rows) == min(count, len(expected)) or done or window.horizon is not None
@@ -78,9 +80,9 @@ def test_next_time_is_that_of_the_first_waiting_message():
     window.examine(np.array([50, 30, 70], np.int64), np.array([False, True, False]))
     assert window.next_ms() == 50
     assert window.take_due(49, 9) == []
-    assert window.take_due(50, 9) == [Row(50, 0)]
+    assert window.take_due(50, 9) == [TimerRow(50, 0)]
     assert (window.next_ms(), window.is_spent) == (70, False)
-    window.put_back([Row(60, 9)])
+    window.put_back([TimerRow(60, 9)])
     assert window.next_ms() == 60
 
 
