@@ -60,8 +60,8 @@ def test_waiting_messages_are_taken_in_the_order_of_their_times_with_bounded_row
         assert len(window) <= 2 * rows_max + 12
     # In the end everything is taken, once.
     done |= {row.unit for row in taken}
-    left = {unit for unit in range(len(times)) if unit not in done}
-    while left:
+    waiting = {unit for unit in range(len(times)) if unit not in done}
+    while waiting:
         examined(window, times, done)
         if window.is_spent:
             window = TimerWindow(0, rows_max)
@@ -70,7 +70,7 @@ def test_waiting_messages_are_taken_in_the_order_of_their_times_with_bounded_row
         assert rows
         for row in rows:
             if row.unit not in done:
-                left.remove(row.unit)
+                waiting.remove(row.unit)
                 done.add(row.unit)
 
 
