@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         MessageAppendUnknown,
         MessageNotAppended,
         NotAppended,
+        RecallOutcome,
         SendsFailed,
     )
     from cluster.client.producer.outgoing import OutgoingMessage
@@ -42,6 +43,7 @@ __all__ = [
     "NotAppended",
     "OutgoingMessage",
     "Producer",
+    "RecallOutcome",
     "ReceivedMessage",
     "RequestFailed",
     "Requester",

@@ -141,6 +141,7 @@ _ROWS: Final[dict[str, dict[str, AuditedMethod]]] = {
         "Route": _READ,
         "Status": _READ,
         "DelayLevels": _READ,
+        "RecallMessage": _ACCESS,
     },
     "cluster.v1.AccessService": {
         "StartLogin": _LOGIN,

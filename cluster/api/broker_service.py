@@ -22,6 +22,7 @@ from cluster.api.log_calls import LogCalls
 from cluster.api.put_calls import PutCalls
 from cluster.api.query_calls import QueryCalls
 from cluster.api.read_calls import ReadCalls
+from cluster.api.recall_calls import RecallCalls
 from cluster.api.return_calls import ReturnCalls
 from cluster.api.topic_calls import TopicCalls
 from cluster.protocol.request_bounds import BROKER_BOUNDS
@@ -37,12 +38,19 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from cluster.broker.core import BrokerCore
+    from cluster.delivery.timers import TimerDelivery
     from store.errors import IllegalRequest
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
 # Responses of methods that change something.
-_OF_CHANGES: Final = (pb.ChangeResponse, pb.CommitOffsetResponse, pb.LockQueuesResponse, pb.ReturnMessageResponse)
+_OF_CHANGES: Final = (
+    pb.ChangeResponse,
+    pb.CommitOffsetResponse,
+    pb.LockQueuesResponse,
+    pb.RecallMessageResponse,
+    pb.ReturnMessageResponse,
+)
 # Methods that the frame port serves, too (ADR 65).
 _FRAMED: Final = frozenset({"Put", "Get"})
 _FAMILIES: Final = {"ipv4": socket.AF_INET, "ipv6": socket.AF_INET6}
@@ -53,17 +61,19 @@ class BrokerService(broker_pb2_grpc.BrokerServiceServicer):
 
     Args:
         core: rules of the broker.
+        timers: the delivery of messages at any time on this node.
         frame_address: of the frame port, which answers about routes contain; empty: there is none.
     """
 
-    def __init__(self, core: BrokerCore, *, frame_address: str = "") -> None:
+    def __init__(self, core: BrokerCore, timers: TimerDelivery, *, frame_address: str = "") -> None:
         self._core = core
         self._frame_address = frame_address
         self._puts = PutCalls(core)
         self._reads = ReadCalls(core)
         self._queries = QueryCalls(core)
         self._log = LogCalls(core)
-        self._delays = DelayCalls(core)
+        self._delays = DelayCalls(core, timers)
+        self._recalls = RecallCalls(core, timers)
         self._returns = ReturnCalls(core)
         self.groups = GroupCalls(core)
         self.topics = TopicCalls(core, self.groups.members)
@@ -200,6 +210,10 @@ class BrokerService(broker_pb2_grpc.BrokerServiceServicer):
     async def DelayLevels(self, request: pb.DelayLevelsRequest, context: Context) -> pb.DelayLevelsResponse:
         """Return the state of the queues of the delay levels."""
         return await answered(self._core, pb.DelayLevelsResponse, self._delays.levels(request), is_read=True)
+
+    async def RecallMessage(self, request: pb.RecallMessageRequest, context: Context) -> pb.RecallMessageResponse:
+        """Recall a message that waits for its time."""
+        return await answered(self._core, pb.RecallMessageResponse, self._recalls.recall(request))
 
     async def Status(self, request: pb.BrokerStatusRequest, context: Context) -> pb.BrokerStatusResponse:
         """Return the state of this node's message store."""

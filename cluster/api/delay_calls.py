@@ -1,4 +1,4 @@
-"""DelayLevels: what waits in the queues of the delay levels."""
+"""DelayLevels: what waits in the queues of the delay levels, and for times."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from store.model.topics import DELAY_LEVELS_MS, SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from cluster.broker.core import BrokerCore
+    from cluster.delivery.timers import TimerDelivery
 
 
 class DelayCalls:
     """The calls about delayed messages."""
 
-    def __init__(self, core: BrokerCore) -> None:
+    def __init__(self, core: BrokerCore, timers: TimerDelivery) -> None:
         self._core = core
+        self._timers = timers
 
     async def levels(self, _request: pb.DelayLevelsRequest) -> pb.DelayLevelsResponse:
         """Return all levels; only the leader's numbers are current.
@@ -29,7 +31,14 @@ class DelayCalls:
         await self._core.check_current()
         replica = self._core.replica
         levels = [self._level(number) for number in range(1, len(DELAY_LEVELS_MS) + 1)]
-        return pb.DelayLevelsResponse(answer=DONE, feature_level=replica.state.feature_level, levels=levels)
+        next_due_ms = self._timers.next_due_ms()
+        return pb.DelayLevelsResponse(
+            answer=DONE,
+            feature_level=replica.state.feature_level,
+            levels=levels,
+            timers_waiting=self._timers.waiting_count,
+            timers_next_due_ms=-1 if next_due_ms is None else next_due_ms,
+        )
 
     def _level(self, number: int) -> pb.DelayLevel:
         replica = self._core.replica

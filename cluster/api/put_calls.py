@@ -7,9 +7,11 @@ Answers to invalid input (`cluster.protocol.errors` has the code and the certain
 | no bodies, too many, too large; lists that do not fit    | ILLEGAL_MESSAGE      | message_columns |
 | a body, properties or a field beyond what a record holds | ILLEGAL_MESSAGE      | record encoder |
 | an invalid topic name | ILLEGAL_MESSAGE      | store.model.topics   |
-| TIMER_…, TRAN_MSG; sys_flag of a prepared message | UNSUPPORTED          | delivery.put_options |
-| DELAY, below the feature level of effects | UNSUPPORTED | broker_core |
+| TRAN_MSG; sys_flag of a prepared message; a TIMER_… of brokers | UNSUPPORTED | delivery.put_options |
+| a time that is no number, or too far away | ILLEGAL_MESSAGE | delivery.put_options |
+| DELAY or a time, below the feature level that has them | UNSUPPORTED | broker_core |
 | of another kind than the type of its topic                | MESSAGE_TYPE_CONFLICT | delivery.message_kinds |
+| too many messages wait for a time | OVERLOADED | found here |
 | node does not lead, or is not ready (checked first) | NOT_LEADER, LEADER_NOT_READY | replica |
 | unknown topic                                            | UNKNOWN_TOPIC        | broker_core    |
 | a topic without permission to write, or of the system    | TOPIC_NOT_WRITABLE   | broker_core    |
@@ -31,12 +33,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypedDict
 from cluster.api.answers import DONE, refusal
 from cluster.api.message_columns import encode_host, messages_of
 from cluster.broker.core import BrokerCore, wall_clock_ms
-from cluster.delivery.diversion import diverted
+from cluster.delivery.diversion import DeliverAt, Delivery, diverted
 from cluster.delivery.message_kinds import check_kinds
-from cluster.delivery.put_options import requested_levels
+from cluster.delivery.put_options import TimeLimits, requested_deliveries
+from cluster.delivery.timer_records import TIMER_QUEUE
 from cluster.protocol.errors import Reason, RequestFailed, failure_of, reason_of_put
+from cluster.protocol.recall_handle import RecallHandle, encode_recall_handle
 from cluster.protocol.request_bounds import BROKER_BOUNDS
-from cluster.state.features import WITH_EFFECTS
+from cluster.state.features import WITH_EFFECTS, WITH_TIMERS
 from cluster.v1 import broker_pb2 as pb
 from dledger.errors import DLedgerError, Overloaded, RepeatLater
 from dledger.service.call_gate import holder
@@ -47,6 +51,7 @@ from dledger.service.pipelined_call import PipelinedCall
 from dledger.service.request_guard import BoundsCheck
 from store.errors import Certainty, IllegalMessage, IllegalRequest, StoreError
 from store.model.commit_log import Places, PutOutcome, PutStatus
+from store.model.message import UNIQUE_KEY
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -64,6 +69,7 @@ class _Put(NamedTuple):
 
     outcome: PutOutcome | None
     error: StoreError | DLedgerError | None = None
+    recall_handles: Sequence[str] = ()
 
 
 class PutCalls:
@@ -126,12 +132,13 @@ class PutCalls:
             properties = list(request.properties)
             if topic.attributes:
                 check_kinds(topic, properties, request.sys_flags)
-            levels = requested_levels(properties, request.sys_flags)
+            limits = TimeLimits(core.clock_ms(), core.options.timer_max_delay_sec)
+            deliveries = requested_deliveries(properties, request.sys_flags, limits)
             columns, size_bytes = messages_of(request, properties, born_host, wall_clock_ms())
             messages: Sequence[Message] = columns
-            if levels is not None:
-                core.check_feature(WITH_EFFECTS, "delayed messages")
-                messages = diverted(columns, levels)
+            handles: Sequence[str] = ()
+            if deliveries is not None:
+                messages, handles = self._diverted(columns, deliveries)
             amount = max(size_bytes, len(messages) * self._message_bytes_min)
             if not self._pending.take(name, amount):
                 raise self._overloaded(name)
@@ -152,16 +159,40 @@ class PutCalls:
             # Not when the call ends: a client that leaves does not take its puts back.
             self._pending.give_back(name, amount)
             outcome = done.result()
-            latency_s, is_delayed = time.monotonic() - begin_s, levels is not None
+            latency_s, is_delayed = time.monotonic() - begin_s, deliveries is not None
             self._count(request.topic, len(messages), size_bytes, outcome, latency_s, is_delayed=is_delayed)
             if not ended.done():
-                ended.set_result(_Put(outcome))
+                ended.set_result(_Put(outcome, recall_handles=handles))
 
         if pending.done():
             end(pending)
         else:
             pending.add_done_callback(end)
         return ended
+
+    def _diverted(
+        self, messages: Sequence[Message], deliveries: Sequence[Delivery]
+    ) -> tuple[Sequence[Message], Sequence[str]]:
+        """Return the messages of a put, the delayed ones diverted; and their recall handles, if there are any.
+
+        Raises:
+            RequestFailed: UNSUPPORTED, OVERLOADED.
+            IllegalMessage: the properties of one are too large.
+        """
+        core = self._core
+        core.check_feature(WITH_EFFECTS, "delayed messages")
+        found = diverted(messages, deliveries)
+        if not any(isinstance(each, DeliverAt) for each in deliveries):
+            return found, ()
+        core.check_feature(WITH_TIMERS, "messages for a time of their own")
+        queue = core.replica.store.derived.queues.get(TIMER_QUEUE)
+        if queue is not None and core.replica.state.timers.waiting_count(queue.max_offset) >= core.options.timers_max:
+            raise RequestFailed(Reason.OVERLOADED, f"{core.options.timers_max} messages wait for their time already")
+        handles = [
+            _recall_handle(core.options.broker, message.topic, stored, delivery)
+            for message, stored, delivery in zip(messages, found, deliveries, strict=True)
+        ]
+        return found, handles if any(handles) else ()
 
     def _count(
         self, topic: str, count: int, size_bytes: int, outcome: PutOutcome, latency_s: float, *, is_delayed: bool
@@ -218,7 +249,7 @@ class PutCalls:
             self._core.check_queue(topic, 0, topic.write_queues)
 
     def _response(self, request_id: int, put: _Put) -> pb.PutResponse:
-        outcome, error = put
+        outcome, error, recall_handles = put
         if outcome is not None and outcome.certainty is Certainty.APPENDED:
             places = outcome.places
             own_host = encode_host(self._core.replica.store_host)
@@ -231,6 +262,7 @@ class PutCalls:
                 repeated_count=outcome.repeated_count,
                 queue_ids=outcome.queue_ids,
                 store_hosts=[own_host if host is None else encode_host(host) for host in outcome.store_hosts],
+                recall_handles=recall_handles,
             )
         if outcome is not None:
             reason = reason_of_put(outcome.status)
@@ -241,6 +273,14 @@ class PutCalls:
         assert error is not None
         answer = refusal(self._core, error)
         return pb.PutResponse(request_id=request_id, answer=answer, status=_STATUS_TO_WIRE[status])
+
+
+def _recall_handle(broker: str, topic: str, stored: Message, delivery: Delivery) -> str:
+    """Return the handle of a diverted message; empty for one that waits for no time, or has no unique key."""
+    key = stored.properties.get(UNIQUE_KEY)
+    if not key or not isinstance(delivery, DeliverAt):
+        return ""
+    return encode_recall_handle(RecallHandle(topic, broker, delivery.time_ms, key))
 
 
 class _PlaceColumns(TypedDict):

@@ -277,6 +277,7 @@ _BROKER: Final = {
     "Route": _rights(_route),
     "Status": _on_cluster(_GET),
     "DelayLevels": _on_cluster(_GET),
+    "RecallMessage": _on_topic(_PUB),
 }
 _NAME_SERVER: Final = {
     "Register": _NODE,

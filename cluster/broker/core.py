@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from cluster.config.broker_options import MetricsNames
     from cluster.state.verdicts import Applied
 
+# RocketMQ's `timerMaxDelaySec`: three days.
+TIMER_MAX_DELAY_SEC: Final = 259_200
 _MS_PER_S: Final = 1000
 
 
@@ -57,6 +59,8 @@ class BrokerOptions:
         access_lag_max_s: seconds without a leader after which a node refuses calls of users; 0: never.
         metrics_names: names of the broker's metrics: this project's, RocketMQ's, or both.
         trace_topic_enable: whether the leader creates the topic of message traces, which clients may use.
+        timer_max_delay_sec: longest time until the delivery of a message, in seconds.
+        timers_max: messages that may wait for a time of their own.
     """
 
     broker: str
@@ -71,6 +75,8 @@ class BrokerOptions:
     pending_size_bytes_max: int = 64 << 20
     waiters_max: int = 100_000
     access_lag_max_s: float = 60.0
+    timer_max_delay_sec: int = TIMER_MAX_DELAY_SEC
+    timers_max: int = 10_000_000
     metrics_names: MetricsNames = "dledger"
     trace_topic_enable: bool = False
 
@@ -94,6 +100,7 @@ class BrokerCore:
         on_topics_changed: called when a topic was created, changed or deleted here.
         caller: returns the user or address that calls; empty: the broker itself.
         announced: waits until all reachable name servers have the change.
+        clock_ms: the wall clock by which messages are due, milliseconds since 1970.
         life_digests: returns the digests by which name servers recognise registrations of this process.
         traffic: counts for metrics under RocketMQ's names; None: there are none.
     """
@@ -108,6 +115,7 @@ class BrokerCore:
         self.caller: Callable[[], str] = lambda: ""
         self.on_topics_changed: Callable[[], None] = lambda: None
         self.announced: Callable[[], Awaitable[None]] = _no_announcement
+        self.clock_ms: Callable[[], int] = wall_clock_ms
         self.life_digests: tuple[bytes, ...] = ()
         self.traffic = Traffic(lambda name: name in replica.state.groups) if options.has_rocketmq_names else None
 

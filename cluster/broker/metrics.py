@@ -67,13 +67,19 @@ TABLE: Final = (
     Row(
         "dledger_broker_delayed_not_delivered",
         MetricKind.COUNTER,
-        "Delayed messages that could not be copied, by reason; they stay in the queue of their level.",
+        "Delayed messages that could not be copied, by reason; they stay in the queue where they waited.",
         "reason",
     ),
     Row(
         "dledger_broker_delayed_lateness_seconds",
         MetricKind.HISTOGRAM,
         "Time from when a delayed message was due to the put of its copy.",
+    ),
+    Row("dledger_broker_timers_waiting", MetricKind.GAUGE, "Messages that wait for a time of their own."),
+    Row(
+        "dledger_broker_timers_put_again",
+        MetricKind.COUNTER,
+        "Messages put again before their time, by this node, because the log will delete their records.",
     ),
     Row(
         "dledger_broker_returned_messages",
@@ -147,6 +153,8 @@ class BrokerGauges:
     audit_oldest_record_age_seconds: dict[str, float] = field(default_factory=dict)
     feature_level: float = 0
     unfit_effects: float = 0
+    timers_waiting: float = 0
+    timers_put_again: float = 0
 
 
 @dataclass(slots=True)
@@ -224,10 +232,10 @@ class BrokerMetrics:
         for each in lateness_ms:
             self.delayed_lateness_s.observe(each / _MS_PER_S)
 
-    def count_not_delivered(self, reason: str) -> None:
-        """Count a delayed message that cannot be delivered."""
+    def count_not_delivered(self, reason: str, count: int = 1) -> None:
+        """Count delayed messages that cannot be delivered."""
         found = self.counts.delayed_not_delivered
-        found[reason] = found.get(reason, 0) + 1
+        found[reason] = found.get(reason, 0) + count
 
     def count_returned(self, group: str, *, is_dead: bool) -> None:
         """Count a message that a consumer of the group returned, and its copy."""

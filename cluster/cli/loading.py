@@ -45,6 +45,7 @@ _PLACES: Final = {
     "group": "cluster.cli.messages.groups:group_app",
     "delay": "cluster.cli.messages.delays:delay_app",
     "dlq": "cluster.cli.messages.dead_letters:dead_letters_app",
+    "recall": "cluster.cli.messages.recall:recall",
     "export-config": "cluster.cli.messages.export_config:export_config",
     "query": "cluster.cli.messages.query:query_app",
     "members": "cluster.cli.nodes.members:members_app",

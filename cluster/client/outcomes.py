@@ -15,6 +15,7 @@ are imported from. A producer raises the subclasses `MessageNotAppended` and `Me
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from cluster.protocol.errors import Reason, RequestFailed
@@ -33,6 +34,7 @@ __all__ = [
     "MessageAppended",
     "MessageNotAppended",
     "NotAppended",
+    "RecallOutcome",
     "SendsFailed",
     "not_appended",
     "outcome_of_failure",
@@ -52,6 +54,7 @@ class MessageAppended(NamedTuple):
         unique_key: its UNIQ_KEY.
         store_host: address of the node that appended it; part of the message id.
         is_repeated: whether any message of the same request is a duplicate of one stored earlier.
+        recall_handle: for the recall of a message that waits for its time; empty for other ones.
     """
 
     topic: str
@@ -63,6 +66,7 @@ class MessageAppended(NamedTuple):
     unique_key: str
     store_host: Host
     is_repeated: bool = False
+    recall_handle: str = ""
 
     @property
     def message_id(self) -> str:
@@ -72,6 +76,20 @@ class MessageAppended(NamedTuple):
 
 # The name of this class until 0.1.0; `dledger.Appended` is the outcome of a raw entry.
 Appended = MessageAppended
+
+
+class RecallOutcome(StrEnum):
+    """What became of the recall of a message.
+
+    Attributes:
+        RECALLED: it was waiting, and will not be delivered.
+        DELIVERED: it was delivered before; or could not be, because its topic was deleted.
+        UNKNOWN: the broker has no such message.
+    """
+
+    RECALLED = "recalled"
+    DELIVERED = "delivered"
+    UNKNOWN = "unknown"
 
 
 class MessageNotAppended(RequestFailed, NotAppended):

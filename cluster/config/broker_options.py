@@ -74,6 +74,12 @@ class ServerOptions(SecurityOptions, NodeOptions):
         description="A node that has known no leader for this many seconds refuses calls of users: their rights may "
         "have been revoked meanwhile. Clients then ask another node. 0: it serves local reads for any time.",
     )
+    timer_max_delay_sec: int = Field(
+        default=259_200,
+        ge=1,
+        le=3_456_000,
+        description="Longest time until the delivery of a message with a time of its own, in seconds; 40 days at most.",
+    )
     max_message_size: int = Field(
         default=4 * _MIB,
         ge=1,

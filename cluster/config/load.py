@@ -117,6 +117,7 @@ class BrokerSettings:
         first_user_file: file with the first user; empty: none.
         access_lag_max_s: seconds without a leader after which a node refuses calls of users; 0: never.
         metrics_names, trace_topic_enable: see `cluster.broker.core.BrokerOptions`.
+        timer_max_delay_sec: longest time until the delivery of a message, in seconds.
         max_message_size: maximum bytes of a body.
         has_property_crc: whether the records of the base log have property CRCs.
         store: settings of queues, index and reads; the base log has the retention of entries.
@@ -133,6 +134,7 @@ class BrokerSettings:
     access_lag_max_s: float
     metrics_names: MetricsNames
     trace_topic_enable: bool
+    timer_max_delay_sec: int
     max_message_size: int
     has_property_crc: bool
     store: MessageStoreConfig

@@ -1,18 +1,18 @@
-"""The copy of a delayed message in its own topic, which carries the progress of its level.
+"""The copy of a delayed message in its own topic, which carries the progress of its delivery.
 
 The copy has what RocketMQ's has: body, flags, born time and host, number of redeliveries, and all properties; among
 them DELAY, from which consumers see that it was delayed. Its queue is that of the put; where the topic has fewer queues
 since, the number is taken modulo their count.
 
-Source: RocketMQ `ScheduleMessageService.messageTimeUp`.
+Source: RocketMQ `ScheduleMessageService.messageTimeUp`, `TimerMessageStore.convert`.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from cluster.state.effects import DelayDelivered, encode_effect
+from cluster.state.effects import encode_effect
 from commitlog.record.effects import properties_with_effect
 from commitlog.record.properties import decode_properties
 from store.model.message import Message
@@ -23,11 +23,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from cluster.protocol.topic_config import TopicConfig
+    from cluster.state.effects import Effect
     from commitlog.record.record import Record
 
 
+_END: Final = b"\x02"
+
+
 class Obstacle(StrEnum):
-    """Why a delayed message cannot be delivered; it stays readable in the queue of its level."""
+    """Why a delayed message cannot be delivered; it stays readable in the queue where it waits."""
 
     UNREADABLE = "unreadable"
     NO_REAL_TOPIC = "no_real_topic"
@@ -35,14 +39,16 @@ class Obstacle(StrEnum):
     ILLEGAL = "illegal"
 
 
-def delayed_copy(record: Record, level: int, unit: int, topics: Mapping[str, TopicConfig]) -> Message | Obstacle:
+def delayed_copy(
+    record: Record, effect: Effect, topics: Mapping[str, TopicConfig], more: bytes = b""
+) -> Message | Obstacle:
     """Return the copy of a delayed message.
 
     Args:
-        record: in the queue of its level.
-        level: from 1.
-        unit: its offset in that queue.
+        record: in the queue where it waits.
+        effect: of the copy: that the record is delivered.
         topics: of the broker. Permissions do not matter: the put was permitted.
+        more: further properties of the copy, encoded.
     """
     raw = record.properties_raw
     properties = decode_properties(raw)
@@ -58,7 +64,7 @@ def delayed_copy(record: Record, level: int, unit: int, topics: Mapping[str, Top
         name,
         record.body,
         int(queue) % queues,
-        properties_with_effect(raw, encode_effect(DelayDelivered(level, unit))),
+        properties_with_effect(joined(raw, more), encode_effect(effect)),
         record.flag,
         record.sys_flag | CARRIES_EFFECT,
         record.born_timestamp,
@@ -66,6 +72,11 @@ def delayed_copy(record: Record, level: int, unit: int, topics: Mapping[str, Top
         record.reconsume_times,
         record.prepared_transaction_offset,
     )
+
+
+def joined(raw: bytes, more: bytes) -> bytes:
+    """Return encoded properties with further ones."""
+    return raw + more if not raw or not more or raw.endswith(_END) else raw + _END + more
 
 
 def _is_queue_id(text: str) -> bool:

@@ -1,35 +1,32 @@
 """Delivers delayed messages: copies those that are due from the queues of the delay levels to their topics.
 
-One task on each node; only the leader's works, and one put of it is pending at a time. The queues and the offset of
-each level are all that it needs, and both are derived from the log:
+One task on each node (`cluster.delivery.leader_task`). The queues and the offset of each level are all that it needs,
+and both are derived from the log:
 
 1. choose the units that are due, from the level's offset on (`cluster.delivery.due`);
 2. put their copies, each of which moves the offset of its level on when it is applied (`cluster.state.effects`);
    meanwhile the next ones are chosen, but not put;
 3. where units cannot be delivered after the last copy, pass over them by a command.
 
-So a copy and the progress of its level are one entry: no change of leader can separate them. While the outcome of a put
-is not known nothing is chosen: a later entry is committed first, after which it is in the state, or certainly never
-will be. The task sleeps until the next unit is due, dispatch reports new ones, or the status of the node changes.
+So a copy and the progress of its level are one entry: no change of leader can separate them.
 
 Source: RocketMQ `ScheduleMessageService`, which notes the offsets in a file every ten seconds.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, cast
 
 from cluster.delivery.copies import Obstacle, delayed_copy
 from cluster.delivery.due import due_of
-from cluster.protocol.errors import RequestFailed, reason_of_put
+from cluster.delivery.leader_task import LeaderTask
+from cluster.protocol.errors import RequestFailed
 from cluster.state.commands import SetDelayOffsets
+from cluster.state.effects import DelayDelivered
 from cluster.state.features import WITH_EFFECTS
-from dledger.errors import DLedgerError
-from store.errors import Certainty, IllegalMessage, StoreError
+from store.errors import IllegalMessage, StoreError
 from store.model.message import QueueKey
 from store.model.topics import DELAY_LEVELS_MS, SCHEDULE_TOPIC
 
@@ -38,7 +35,6 @@ if TYPE_CHECKING:
 
     from cluster.replica.port import Replica
     from commitlog.record.record import Record
-    from store.model.dispatch_batch import DispatchBatch
     from store.model.message import Message
     from store.queues.consume_queue import ConsumeQueue
 
@@ -47,11 +43,6 @@ BATCH_MAX: Final = 512
 _BATCH_BYTES_MAX: Final = 1 << 20
 # Units that are looked at together for what is due.
 _LOOK_MAX: Final = 4_096
-# After a failure: its cause may persist, for example a full disk.
-_PAUSE_S: Final = 0.1
-# The longest sleep while a unit waits: the wall clock may be set meanwhile.
-_SLEEP_MAX_S: Final = 1.0
-_MS_PER_S: Final = 1_000
 
 logger = logging.getLogger(__name__)
 
@@ -102,12 +93,9 @@ class DelayDelivery:
         on_obstacle: Callable[[Obstacle], None],
     ) -> None:
         self._replica = replica
-        self._clock_ms = clock_ms
+        self._task = LeaderTask(replica, clock_ms, SCHEDULE_TOPIC)
         self._on_delivered = on_delivered
         self._on_obstacle = on_obstacle
-        self._woken = asyncio.Event()
-        # A put of this process may still become an entry of the log.
-        self._is_undecided = False
         # The level that is chosen first; it moves on, so that no level waits for another one with many messages.
         self._first_level = 0
         limits = replica.put_limits
@@ -117,26 +105,10 @@ class DelayDelivery:
         self._batch_max = self._messages_max
         # What follows the pending put, chosen meanwhile.
         self._ahead: _Chosen | None = None
-        replica.when_status_changes(self._woken.set)
-        replica.store.derived.dispatcher.listeners.append(self._dispatched)
-
-    def _dispatched(self, batch: DispatchBatch) -> None:
-        if any(key.topic == SCHEDULE_TOPIC for key in batch.queues):
-            self._woken.set()
 
     async def run(self) -> None:
         """Deliver until cancelled."""
-        while True:
-            self._woken.clear()
-            try:
-                sleep_s = await self._deliver_due()
-            except (RequestFailed, StoreError, DLedgerError) as error:
-                logger.warning("delivery_interrupted error=%r", str(error))
-                await asyncio.sleep(_PAUSE_S)
-                continue
-            with suppress(TimeoutError):
-                async with asyncio.timeout(sleep_s):
-                    await self._woken.wait()
+        await self._task.run(self._deliver_due)
 
     async def _deliver_due(self) -> float | None:
         """Deliver all that is due; return the seconds until the next unit is; None: none waits, or this node may not.
@@ -144,29 +116,17 @@ class DelayDelivery:
         Raises:
             RequestFailed, StoreError, DLedgerError: it continues later.
         """
-        replica = self._replica
-        while replica.status().is_serving_puts and replica.state.feature_level >= WITH_EFFECTS:
-            if self._is_undecided:
-                await replica.serving_puts().decide_own_puts()
-                self._is_undecided = False
+        while self._task.is_leading(WITH_EFFECTS):
+            if await self._task.decided():
                 continue
             chosen = self._chosen_ahead() or self._choose()
             if chosen.copies and not await self._put(chosen):
                 continue
             if chosen.passed:
-                await replica.change(SetDelayOffsets(tuple(sorted(chosen.passed.items()))))
+                await self._replica.change(SetDelayOffsets(tuple(sorted(chosen.passed.items()))))
             if not chosen.copies and not chosen.passed:
-                return self._sleep_s(chosen.next_ms)
+                return self._task.sleep_s(chosen.next_ms)
         return None
-
-    def _sleep_s(self, next_ms: int | None) -> float | None:
-        if next_ms is None:
-            return None
-        return min(max(next_ms - self._now_ms(), 1) / _MS_PER_S, _SLEEP_MAX_S)
-
-    def _now_ms(self) -> int:
-        """Return the time, which is never before that of a stored message."""
-        return max(self._clock_ms(), self._replica.store.log.last_store_timestamp)
 
     # ------------------------------------------------------------------------------------------------------ choosing
 
@@ -184,7 +144,7 @@ class DelayDelivery:
     def _choose(self, before: _Chosen | None = None) -> _Chosen:
         """Choose what is due, after the units of `before`, which are being put."""
         pending = {} if before is None else {level: unit + 1 for level, unit in before.places} | before.passed
-        chosen, now_ms, count = _Chosen(), self._now_ms(), len(DELAY_LEVELS_MS)
+        chosen, now_ms, count = _Chosen(), self._task.now_ms(), len(DELAY_LEVELS_MS)
         queues = self._replica.store.derived.queues
         for step in range(count):
             level = (self._first_level + step) % count + 1
@@ -221,7 +181,7 @@ class DelayDelivery:
                     return
                 self._are_unreadable(level, unit, record.queue_offset)
                 unit = record.queue_offset
-                copy = delayed_copy(record, level, unit, topics)
+                copy = delayed_copy(record, DelayDelivered(level, unit), topics)
                 if isinstance(copy, Obstacle):
                     self._is_not_delivered(level, unit, copy)
                     chosen.passed[level] = unit + 1
@@ -253,27 +213,23 @@ class DelayDelivery:
         Raises:
             RequestFailed, StoreError: they are not put, or it is not known.
         """
-        # Also if this task is cancelled, or the put raises.
-        self._is_undecided = True
+        self._ahead = None
+
+        def prepare_next() -> None:
+            self._ahead = self._choose(chosen)
+
         try:
-            put = self._replica.serving_puts().begin_own_put(chosen.copies)
+            await self._task.put(chosen.copies, prepare_next)
         except IllegalMessage:
-            self._is_undecided = False
             if len(chosen.copies) == 1:
                 (level, unit) = chosen.places[0]
                 self._is_not_delivered(level, unit, Obstacle.ILLEGAL)
                 await self._replica.change(SetDelayOffsets(((level, unit + 1),)))
             self._batch_max = 1
             return False
-        # The put is proposed first; then the next one is prepared while it is replicated.
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        self._ahead = None if put.done() else self._choose(chosen)
-        outcome = await put
-        self._is_undecided = outcome.certainty is Certainty.UNKNOWN
-        if outcome.certainty is not Certainty.APPENDED:
+        except (RequestFailed, StoreError):
             self._ahead = None
-            raise RequestFailed(reason_of_put(outcome.status), outcome.detail, certainty=outcome.certainty)
+            raise
         self._batch_max = self._messages_max
         self._on_delivered(chosen.lateness_ms)
         return True

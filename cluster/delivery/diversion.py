@@ -1,55 +1,80 @@
-"""Diverts the put of a delayed message to the queue of its level; the broker copies it to its topic later.
+"""Diverts the put of a delayed message to a queue of the broker, which copies it to its topic later.
 
 | property | in the diverted message |
 | --- | --- |
 | DELAY | the level; one above the last is the last |
-| TIMER_… | removed: a delay level has precedence |
+| TIMER_… | of a level: removed. Of a time: TIMER_DELIVER_MS has the exact one, TIMER_OUT_MS RocketMQ's slot |
 | REAL_TOPIC, REAL_QID | topic and queue of the put |
 
-Queue `level - 1` of SCHEDULE_TOPIC_XXXX has the messages of a level. Everything else is unchanged.
+Queue `level - 1` of SCHEDULE_TOPIC_XXXX has the messages of a level, queue 0 of rmq_sys_wheel_timer those of all times.
+Everything else is unchanged.
 
-Source: RocketMQ `HookUtils.transformDelayLevelMessage`.
+Source: RocketMQ `HookUtils.transformDelayLevelMessage`, `transformTimerMessage`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from commitlog.record.properties import PROPERTIES_SIZE_MAX, RawProperties, decode_properties, encode_properties
+from commitlog.record.timer_properties import DELIVER_MS, OUT_MS, timer_out_ms
 from store.errors import IllegalMessage
 from store.model.message import DELAY
-from store.model.topics import DELAY_LEVELS_MS, REAL_QUEUE_ID, REAL_TOPIC, SCHEDULE_TOPIC, TIMER_PREFIX
+from store.model.topics import DELAY_LEVELS_MS, REAL_QUEUE_ID, REAL_TOPIC, SCHEDULE_TOPIC, TIMER_PREFIX, TIMER_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from store.model.message import Message
 
-# For the effect that the copy carries.
+# For the effect that the copy carries; and the further properties of a copy, and of a message that is put again.
 _SPACE: Final = 64
+_TIMER_SPACE: Final = 192
 
 
-def diverted(messages: Sequence[Message], levels: Sequence[int]) -> list[Message]:
+class DeliverAt(NamedTuple):
+    """A time for the delivery of a message.
+
+    Attributes:
+        time_ms: milliseconds since 1970.
+    """
+
+    time_ms: int
+
+
+# When to deliver a message: a delay level, from 1; a time; or at once.
+Delivery = int | DeliverAt
+AT_ONCE: Final = 0
+
+
+def diverted(messages: Sequence[Message], deliveries: Sequence[Delivery]) -> list[Message]:
     """Return the messages of a put, the delayed ones diverted.
 
     Args:
         messages: of one put.
-        levels: delay level of each; 0: it is not delayed.
+        deliveries: when to deliver each.
 
     Raises:
         IllegalMessage: the properties of one are too large.
     """
-    return [_diverted(message, level) if level else message for message, level in zip(messages, levels, strict=True)]
+    return [
+        _diverted(message, delivery) if delivery else message
+        for message, delivery in zip(messages, deliveries, strict=True)
+    ]
 
 
-def _diverted(message: Message, level: int) -> Message:
-    level = min(level, len(DELAY_LEVELS_MS))
+def _diverted(message: Message, delivery: Delivery) -> Message:
     raw = message.properties.raw if isinstance(message.properties, RawProperties) else b""
     properties = decode_properties(raw) if raw else dict(message.properties)
-    kept = {name: value for name, value in properties.items() if not name.startswith(TIMER_PREFIX)}
-    kept |= {DELAY: str(level), REAL_TOPIC: message.topic, REAL_QUEUE_ID: str(message.queue_id)}
-    encoded = encode_properties(kept)
-    if len(encoded) > PROPERTIES_SIZE_MAX - _SPACE:
-        expected = f"at most {PROPERTIES_SIZE_MAX - _SPACE} bytes, with topic and queue, of a delayed message"
+    if isinstance(delivery, DeliverAt):
+        topic, queue_id, space = TIMER_TOPIC, 0, _TIMER_SPACE
+        own = {DELIVER_MS: str(delivery.time_ms), OUT_MS: str(timer_out_ms(delivery.time_ms))}
+    else:
+        level = min(delivery, len(DELAY_LEVELS_MS))
+        topic, queue_id, space, own = SCHEDULE_TOPIC, level - 1, _SPACE, {DELAY: str(level)}
+        properties = {name: value for name, value in properties.items() if not name.startswith(TIMER_PREFIX)}
+    encoded = encode_properties(properties | own | {REAL_TOPIC: message.topic, REAL_QUEUE_ID: str(message.queue_id)})
+    if len(encoded) > PROPERTIES_SIZE_MAX - space:
+        expected = f"at most {PROPERTIES_SIZE_MAX - space} bytes, with topic and queue, of a delayed message"
         raise IllegalMessage("properties size", expected, str(len(encoded)))
-    return message._replace(topic=SCHEDULE_TOPIC, queue_id=level - 1, properties=RawProperties(encoded))
+    return message._replace(topic=topic, queue_id=queue_id, properties=RawProperties(encoded))

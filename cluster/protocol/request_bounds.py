@@ -46,6 +46,8 @@ _ATTRIBUTE: Final = {"key": Text(ATTRIBUTE_LENGTH_MAX), "value": Text(ATTRIBUTE_
 _ATTRIBUTES: Final = Many(ATTRIBUTES_MAX, FIELDS)
 _GROUP: Final = {"group": NAME}
 _TOPIC: Final = {"topic": NAME}
+# Names and a key in base64.
+RECALL_HANDLE_LENGTH_MAX: Final = 2 * (KEY_LENGTH_MAX + 1_024)
 _LOCKS: Final[dict[str, Bound]] = {"group": NAME, "client_id": NAME, "queues": Many(LOCK_QUEUES_MAX, FIELDS)}
 
 BROKER_BOUNDS: Final[Bounds] = {
@@ -99,6 +101,7 @@ BROKER_BOUNDS: Final[Bounds] = {
         "topic": NAME,
         "form": ANY_NUMBER,
     },
+    "cluster.v1.RecallMessageRequest": {"topic": NAME, "recall_handle": Text(RECALL_HANDLE_LENGTH_MAX)},
     "cluster.v1.QueryByTimeRequest": {
         "topic": NAME,
         "queue_ids": _QUEUE_IDS,

@@ -18,7 +18,7 @@ from cluster.protocol.errors import Reason, RequestFailed
 from cluster.state.broker_state import BrokerState
 from cluster.state.commands import OFFSET_MAX, SetFeatureLevel
 from cluster.state.features import FEATURE_LEVEL
-from cluster.state.rocketmq_config import delays_within_queues, import_config
+from cluster.state.rocketmq_config import delays_within_queues, import_config, old_timers_passed
 from cluster.state.verdicts import Applied, CommandVerdict
 from commitlog.conversion.old_config import LOCAL_STATE_DIRECTORY
 from dledger.storage.snapshot_store import SnapshotStore
@@ -82,7 +82,10 @@ def _import(state: BrokerState, root: str, max_offset: Callable[[str, int], int]
     imported = import_config(Path(root))
     for note in imported.notes:
         logger.warning("imported %s", note)
-    for command in imported.commands():
+    left = old_timers_passed(max_offset)
+    for each in left:
+        logger.warning("timers_left command=%r: messages of RocketMQ for a time are not delivered", each)
+    for command in (*imported.commands(), *left):
         state.apply_command(delays_within_queues(command, max_offset))
 
 

@@ -22,13 +22,19 @@ from cluster.state.commands import (
     OFFSETS_PER_COMMAND_MAX,
     Command,
     FinishImport,
+    PassTimers,
     ResetOffsets,
     SetDelayOffsets,
     SetGroup,
     SetTopic,
 )
 from cluster.state.compact_bytes import Unreadable
-from cluster.state.rocketmq_config import UnreadableConfig, delays_within_queues, import_config
+from cluster.state.rocketmq_config import (
+    UnreadableConfig,
+    delays_within_queues,
+    import_config,
+    old_timers_passed,
+)
 from cluster.state.verdicts import Applied, CommandVerdict
 from dledger.errors import DLedgerError
 from dledger.storage.snapshot_store import SnapshotDamaged
@@ -45,6 +51,8 @@ logger = logging.getLogger(__name__)
 
 # Commands in flight.
 _BATCH_MAX: Final = 500
+# Each of at most `CHUNK_UNITS` units, so that their sum is within that of a command.
+_RANGES_PER_COMMAND: Final = 2_048
 # The retry interval after an interrupted import.
 _PAUSE_S: Final = 0.5
 # Verdicts of commands that would overwrite later decisions.
@@ -82,6 +90,11 @@ class OldState:
         if self.local is not None:
             RecordEffects(log, self.local).load(end_offset)
             commands = tuple(map(_without_overwrite, _commands_of(self.local)))
+        elif commands:
+            left = old_timers_passed(max_offset)
+            for each in left:
+                logger.warning("timers_left command=%r: messages of RocketMQ for a time are not delivered", each)
+            commands += left
         return replace(self, commands=tuple(delays_within_queues(command, max_offset) for command in commands))
 
 
@@ -111,6 +124,11 @@ def _commands_of(state: BrokerState) -> Iterator[Command]:
             yield ResetOffsets(group, part)
     if state.delay_offsets:
         yield SetDelayOffsets(tuple(state.delay_offsets.items()))
+    if not state.timers.is_empty:
+        ranges = state.timers.done_ranges()
+        yield PassTimers(state.timers.floor)
+        while passed := tuple(islice(ranges, _RANGES_PER_COMMAND)):
+            yield PassTimers(0, passed)
 
 
 def _without_overwrite(command: Command) -> Command:

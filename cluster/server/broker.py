@@ -36,6 +36,7 @@ from cluster.broker.rocketmq_metrics import RocketMQMetrics
 from cluster.config.audit_settings import AuditSettings
 from cluster.config.port_tls import ProcessTls
 from cluster.delivery.delay_levels import DelayDelivery
+from cluster.delivery.timers import TimerDelivery
 from cluster.nameserver.registration import Registrar
 from cluster.process.metrics_page import metrics_page
 from cluster.process.serving import GRACE_S, print_ready, process_registry, run_process, wait_end
@@ -127,7 +128,10 @@ class Broker:
         replica.when_flushed(self._metrics.flush_latency_s.observe)
         self.core = BrokerCore(replica, options, self._metrics)
         self.core.caller = holder
-        self._service = BrokerService(self.core, frame_address=str(frames.address) if frames is not None else "")
+        self.core.clock_ms = clock_ms
+        self._timers = TimerDelivery(replica, clock_ms, self._metrics.count_delayed, self._metrics.count_not_delivered)
+        frame_address = "" if frames is None else str(frames.address)
+        self._service = BrokerService(self.core, self._timers, frame_address=frame_address)
         scope = Scope(
             options.cluster,
             has_topic=lambda name: name in replica.state.topics,
@@ -190,7 +194,8 @@ class Broker:
             delivery = DelayDelivery(
                 self._replica, self._clock_ms, self._metrics.count_delayed, self._metrics.count_not_delivered
             )
-            stack.push_async_callback(end_tasks, [asyncio.create_task(delivery.run())])
+            for work in (delivery.run(), self._timers.run()):
+                stack.push_async_callback(end_tasks, [asyncio.create_task(work)])
             services = [self._service.served(), self._access_service.served(), *self._beside]
             overloaded = partial(self._metrics.count_refusal, Reason.OVERLOADED.name)
             server = await start_grpc_server(
@@ -248,6 +253,8 @@ class Broker:
             divided_offset=self._replica.divided_offset,
             feature_level=state.feature_level,
             unfit_effects=state.unfit_effects_count,
+            timers_waiting=self._timers.waiting_count,
+            timers_put_again=self._timers.put_again_count,
             audit_oldest_record_age_seconds={} if self._audit is None else self._audit.ages_s(),
         )
 

@@ -194,6 +194,7 @@ async def _serve_messages(
         access_lag_max_s=settings.access_lag_max_s,
         metrics_names=settings.metrics_names,
         trace_topic_enable=settings.trace_topic_enable,
+        timer_max_delay_sec=settings.timer_max_delay_sec,
     )
     broker = Broker(
         replica,

@@ -31,6 +31,7 @@ from cluster.state.commands import (
     DeleteGroup,
     DeleteTopic,
     FinishImport,
+    PassTimers,
     QueueOffset,
     ResetOffsets,
     SetDelayOffsets,
@@ -40,7 +41,7 @@ from cluster.state.commands import (
     check_command,
     decode_command,
 )
-from cluster.state.effects import Returned, decode_effect
+from cluster.state.effects import DelayDelivered, Returned, TimerDone, decode_effect
 from cluster.state.features import WITH_EFFECTS
 from cluster.state.offsets import CommittedOffsets
 from cluster.state.snapshot import Content, decode_snapshot_in_pieces, encode_snapshot
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from cluster.protocol.topic_config import GroupConfig, TopicConfig
     from cluster.state.access_state import AccessState
     from cluster.state.returned_messages import ReturnedMessages
+    from cluster.state.timers import DoneTimers
     from dledger.entries.format.entry import Entry
 
 TOPICS_MAX: Final = 100_000
@@ -101,6 +103,11 @@ class BrokerState:
     def delay_offsets(self) -> Mapping[int, int]:
         """The offset up to which the queue of each delay level (1, 2, …) was delivered."""
         return MappingProxyType(self._content.delay_offsets)
+
+    @property
+    def timers(self) -> DoneTimers:
+        """Which messages of the timer queue are done. Changed only by commands and effects."""
+        return self._content.timers
 
     @property
     def access(self) -> AccessState:
@@ -172,11 +179,15 @@ class BrokerState:
         if effect is None or self.feature_level < WITH_EFFECTS:
             # Clients of older versions could store any mark, and any property.
             return UNCHANGED
-        found = decode_effect(effect)
-        if isinstance(found, Returned):
-            applied = CHANGED if self._content.returned.add(found.key, is_dead=found.is_dead) else UNCHANGED
-        else:
-            applied = self._set_delays(((found.level, found.unit + 1),))
+        match decode_effect(effect):
+            case DelayDelivered(level, unit):
+                applied = self._set_delays(((level, unit + 1),))
+            case Returned(key, is_dead):
+                applied = CHANGED if self._content.returned.add(key, is_dead=is_dead) else UNCHANGED
+            case TimerDone(unit):
+                applied = CHANGED if self.timers.add(unit) else UNCHANGED
+            case _ as unreachable:
+                assert_never(unreachable)
         self.unfit_effects_count += applied is UNCHANGED
         return applied
 
@@ -204,8 +215,8 @@ class BrokerState:
             case ResetOffsets(group, offsets):
                 self._offsets.sweep(len(offsets))
                 applied = self._reset(group, offsets)
-            case SetDelayOffsets(delays):
-                applied = self._set_delays(delays)
+            case SetDelayOffsets() | PassTimers():
+                applied = self._pass_over(command)
             case FinishImport():
                 applied = UNCHANGED if self._content.is_imported else CHANGED
                 self._content.is_imported = True
@@ -289,6 +300,11 @@ class BrokerState:
             return CommitOutcome.NOT_AHEAD
         self._offsets.put(group, given._replace(reset_count=given.reset_count + is_reset))
         return CommitOutcome.COMMITTED
+
+    def _pass_over(self, command: SetDelayOffsets | PassTimers) -> Applied:
+        if isinstance(command, SetDelayOffsets):
+            return self._set_delays(command.offsets)
+        return CHANGED if self.timers.pass_over(command.floor, command.ranges) else UNCHANGED
 
     def _set_delays(self, delays: Iterable[tuple[int, int]]) -> Applied:
         kept = self._content.delay_offsets

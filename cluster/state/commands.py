@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 VERSION: Final = 1
 OFFSET_MAX: Final = (1 << 63) - 1
 OFFSETS_PER_COMMAND_MAX: Final = 4_096
+RANGES_PER_COMMAND_MAX: Final = 4_096
+# Units in the ranges of one command: two thousand kilobytes of bits.
+_PASSED_UNITS_MAX: Final = 1 << 24
 _HEAD_SIZE: Final = 2
 
 
@@ -99,6 +102,19 @@ class SetDelayOffsets:
 
 
 @dataclass(frozen=True, slots=True)
+class PassTimers:
+    """Mark messages for a time as done without a delivery: unreadable, without a topic, or no messages.
+
+    Attributes:
+        floor: all units of the timer queue before it.
+        ranges: begin and end of further units, ascending.
+    """
+
+    floor: int = 0
+    ranges: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class FinishImport:
     """Mark the import of an old store as complete."""
 
@@ -118,6 +134,7 @@ Command = (
     | CommitOffsets
     | ResetOffsets
     | SetDelayOffsets
+    | PassTimers
     | FinishImport
     | SetFeatureLevel
     | AccessCommand
@@ -155,8 +172,23 @@ def check_command(command: Command) -> None:
                 raise IllegalMessage("delay levels", expected, repr(levels)[:200])
             for _, offset in delays:
                 _check_offset(offset)
+        case PassTimers(floor, ranges):
+            _check_offset(floor)
+            _check_ranges(ranges)
         case SetFeatureLevel(level):
             check_level(level)
+
+
+def _check_ranges(ranges: tuple[tuple[int, int], ...]) -> None:
+    if len(ranges) > RANGES_PER_COMMAND_MAX:
+        raise IllegalMessage("ranges", f"at most {RANGES_PER_COMMAND_MAX}", str(len(ranges)))
+    last = 0
+    for begin, end in ranges:
+        if not last <= begin < end <= OFFSET_MAX:
+            raise IllegalMessage("ranges", f"ascending ones from {last} on", f"{begin} to {end}")
+        last = end
+    if sum(end - begin for begin, end in ranges) > _PASSED_UNITS_MAX:
+        raise IllegalMessage("ranges", f"at most {_PASSED_UNITS_MAX} units", "more")
 
 
 def _check_offsets(offsets: tuple[QueueOffset, ...]) -> None:
@@ -299,6 +331,22 @@ def read_delays(reader: Reader) -> tuple[tuple[int, int], ...]:
     return tuple((reader.number(), reader.number()) for _ in range(reader.count()))
 
 
+def _write_timers(writer: Writer, command: PassTimers) -> None:
+    writer.number(command.floor)
+    writer.number(len(command.ranges))
+    for begin, end in command.ranges:
+        writer.number(begin)
+        writer.number(end - begin)
+
+
+def _read_timers(reader: Reader) -> PassTimers:
+    floor, ranges = reader.number(), []
+    for _ in range(reader.count()):
+        begin = reader.number()
+        ranges.append((begin, begin + reader.number()))
+    return PassTimers(floor, tuple(ranges))
+
+
 def _write_new_topic(writer: Writer, command: SetTopic) -> None:
     writer.number(command.is_new)
     write_topic(writer, command.topic)
@@ -335,6 +383,7 @@ _WRITERS: Final[dict[type[Any], tuple[int, Callable[[Writer, Any], None]]]] = {
     FinishImport: (8, lambda _writer, _command: None),
     **ACCESS_WRITERS,
     SetFeatureLevel: (16, lambda writer, command: writer.number(command.level)),
+    PassTimers: (17, _write_timers),
 }
 _READERS: Final[dict[int, Callable[[Reader], Command]]] = {
     1: _read_set_topic,
@@ -347,4 +396,5 @@ _READERS: Final[dict[int, Callable[[Reader], Command]]] = {
     8: lambda _: FinishImport(),
     **ACCESS_READERS,
     16: lambda reader: SetFeatureLevel(reader.number_up_to(FEATURE_LEVEL, "feature level", 1)),
+    17: _read_timers,
 }

@@ -9,7 +9,7 @@ entry that raised the level.
 | ----: | --- |
 | 0 | commands 1 to 15 |
 | 1 | command 16; records with effects (`cluster.state.effects`); delayed messages |
-| 2 | effects b and x: returned messages |
+| 2 | command 17; effects of returned messages (`b`, `x`) and of messages for a time (`t`, `r`, `c`) |
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from store.errors import IllegalMessage
 FEATURE_LEVEL: Final = 2
 WITH_EFFECTS: Final = 1
 WITH_RETRIES: Final = 2
+WITH_TIMERS: Final = 2
 
 
 def check_level(level: int) -> None:

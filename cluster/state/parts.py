@@ -5,6 +5,7 @@ the format nor the modules of other parts, and a group that does not use a featu
 
 | number | part |
 | -----: | --- |
+| 1 | done units of the timer queue (`cluster.state.timers`) |
 | 2 | `cluster.state.returned_messages` |
 """
 

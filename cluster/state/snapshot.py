@@ -38,6 +38,7 @@ from cluster.state.compact_bytes import Reader, Writer
 from cluster.state.features import FEATURE_LEVEL
 from cluster.state.offsets import CommittedOffsets, FrozenOffsets
 from cluster.state.returned_messages import ReturnedMessages
+from cluster.state.timers import DoneTimers
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping
@@ -69,6 +70,7 @@ class Content:
         feature_level: of the group (`cluster.state.features`).
         effects_offset: log offset up to which a standalone broker has applied the effects of records; 0 in a group,
             where the applied index of the snapshot says so.
+        timers: which messages for a time are done.
         returned: the latest returned messages.
     """
 
@@ -80,12 +82,13 @@ class Content:
     access: AccessState = field(default_factory=AccessState)
     feature_level: int = 0
     effects_offset: int = 0
+    timers: DoneTimers = field(default_factory=DoneTimers)
     returned: ReturnedMessages = field(default_factory=ReturnedMessages)
 
     @property
     def parts(self) -> dict[int, StatePart]:
         """The parts by their numbers, in ascending order."""
-        return {2: self.returned}
+        return {1: self.timers, 2: self.returned}
 
     def frozen(self) -> FrozenContent:
         """Return a copy that later changes do not affect; the (immutable) values are shared."""

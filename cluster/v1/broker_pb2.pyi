@@ -189,6 +189,29 @@ COMMIT_OUTCOME_WAS_RESET: CommitOutcome.ValueType  # 2
 """The offset was reset since; fetch it and continue there. Nothing was changed."""
 Global___CommitOutcome: _TypeAlias = CommitOutcome  # noqa: Y015
 
+class _RecallOutcome:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _RecallOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RecallOutcome.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    RECALL_OUTCOME_RECALLED: _RecallOutcome.ValueType  # 0
+    """It was waiting, and will not be delivered."""
+    RECALL_OUTCOME_DELIVERED: _RecallOutcome.ValueType  # 1
+    """It was delivered before; or could not be, because its topic was deleted."""
+    RECALL_OUTCOME_UNKNOWN: _RecallOutcome.ValueType  # 2
+    """The broker has no such message: the handle is wrong, or the log has deleted it."""
+
+class RecallOutcome(_RecallOutcome, metaclass=_RecallOutcomeEnumTypeWrapper): ...
+
+RECALL_OUTCOME_RECALLED: RecallOutcome.ValueType  # 0
+"""It was waiting, and will not be delivered."""
+RECALL_OUTCOME_DELIVERED: RecallOutcome.ValueType  # 1
+"""It was delivered before; or could not be, because its topic was deleted."""
+RECALL_OUTCOME_UNKNOWN: RecallOutcome.ValueType  # 2
+"""The broker has no such message: the handle is wrong, or the log has deleted it."""
+Global___RecallOutcome: _TypeAlias = RecallOutcome  # noqa: Y015
+
 @_typing.final
 class PutRequest(_message.Message):
     """---------------------------------------------------------------------------------------------------------- messages"""
@@ -267,6 +290,7 @@ class PutResponse(_message.Message):
     REPEATED_COUNT_FIELD_NUMBER: _builtins.int
     QUEUE_IDS_FIELD_NUMBER: _builtins.int
     STORE_HOSTS_FIELD_NUMBER: _builtins.int
+    RECALL_HANDLES_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
     status: Global___PutStatus.ValueType
     store_host: _builtins.bytes
@@ -301,6 +325,12 @@ class PutResponse(_message.Message):
         message that was put before may have been stored by an earlier leader, and its id names that one.
         """
 
+    @_builtins.property
+    def recall_handles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What RecallMessage takes, for each message; empty for one that waits for no time or has no UNIQ_KEY. No value at
+        all if that is so for each.
+        """
+
     def __init__(
         self,
         *,
@@ -314,10 +344,11 @@ class PutResponse(_message.Message):
         repeated_count: _builtins.int = ...,
         queue_ids: _abc.Iterable[_builtins.int] | None = ...,
         store_hosts: _abc.Iterable[_builtins.bytes] | None = ...,
+        recall_handles: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "physical_offsets", b"physical_offsets", "queue_ids", b"queue_ids", "queue_offsets", b"queue_offsets", "repeated_count", b"repeated_count", "request_id", b"request_id", "status", b"status", "store_host", b"store_host", "store_hosts", b"store_hosts", "store_timestamps", b"store_timestamps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "physical_offsets", b"physical_offsets", "queue_ids", b"queue_ids", "queue_offsets", b"queue_offsets", "recall_handles", b"recall_handles", "repeated_count", b"repeated_count", "request_id", b"request_id", "status", b"status", "store_host", b"store_host", "store_hosts", b"store_hosts", "store_timestamps", b"store_timestamps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2023,8 +2054,15 @@ class DelayLevelsResponse(_message.Message):
     ANSWER_FIELD_NUMBER: _builtins.int
     FEATURE_LEVEL_FIELD_NUMBER: _builtins.int
     LEVELS_FIELD_NUMBER: _builtins.int
+    TIMERS_WAITING_FIELD_NUMBER: _builtins.int
+    TIMERS_NEXT_DUE_MS_FIELD_NUMBER: _builtins.int
     feature_level: _builtins.int
     """Of the group; below 1 delayed messages are refused."""
+    timers_waiting: _builtins.int
+    """Messages that wait for a time of their own, and when the next one is due, milliseconds since 1970; -1: none waits,
+    or the leader has just begun.
+    """
+    timers_next_due_ms: _builtins.int
     @_builtins.property
     def answer(self) -> _answer_pb2.Answer: ...
     @_builtins.property
@@ -2037,14 +2075,62 @@ class DelayLevelsResponse(_message.Message):
         answer: _answer_pb2.Answer | None = ...,
         feature_level: _builtins.int = ...,
         levels: _abc.Iterable[Global___DelayLevel] | None = ...,
+        timers_waiting: _builtins.int = ...,
+        timers_next_due_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "feature_level", b"feature_level", "levels", b"levels"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "feature_level", b"feature_level", "levels", b"levels", "timers_next_due_ms", b"timers_next_due_ms", "timers_waiting", b"timers_waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DelayLevelsResponse: _TypeAlias = DelayLevelsResponse  # noqa: Y015
+
+@_typing.final
+class RecallMessageRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    RECALL_HANDLE_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Of the message."""
+    recall_handle: _builtins.str
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        recall_handle: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["recall_handle", b"recall_handle", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecallMessageRequest: _TypeAlias = RecallMessageRequest  # noqa: Y015
+
+@_typing.final
+class RecallMessageResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ANSWER_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    outcome: Global___RecallOutcome.ValueType
+    @_builtins.property
+    def answer(self) -> _answer_pb2.Answer: ...
+    def __init__(
+        self,
+        *,
+        answer: _answer_pb2.Answer | None = ...,
+        outcome: Global___RecallOutcome.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "outcome", b"outcome"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecallMessageResponse: _TypeAlias = RecallMessageResponse  # noqa: Y015
 
 @_typing.final
 class DelayLevel(_message.Message):

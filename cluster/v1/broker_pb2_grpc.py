@@ -170,6 +170,11 @@ class BrokerServiceStub:
                 request_serializer=cluster_dot_v1_dot_broker__pb2.DelayLevelsRequest.SerializeToString,
                 response_deserializer=cluster_dot_v1_dot_broker__pb2.DelayLevelsResponse.FromString,
                 _registered_method=True)
+        self.RecallMessage = channel.unary_unary(
+                '/cluster.v1.BrokerService/RecallMessage',
+                request_serializer=cluster_dot_v1_dot_broker__pb2.RecallMessageRequest.SerializeToString,
+                response_deserializer=cluster_dot_v1_dot_broker__pb2.RecallMessageResponse.FromString,
+                _registered_method=True)
 
 
 class BrokerServiceServicer:
@@ -378,6 +383,14 @@ class BrokerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RecallMessage(self, request, context):
+        """Recalls a message that waits for its time, by the handle in the answer to its put. Idempotent; the leader answers.
+        INVALID_ARGUMENT (ILLEGAL_REQUEST): no such handle, or one of another topic or broker.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_BrokerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -515,6 +528,11 @@ def add_BrokerServiceServicer_to_server(servicer, server):
                     servicer.DelayLevels,
                     request_deserializer=cluster_dot_v1_dot_broker__pb2.DelayLevelsRequest.FromString,
                     response_serializer=cluster_dot_v1_dot_broker__pb2.DelayLevelsResponse.SerializeToString,
+            ),
+            'RecallMessage': grpc.unary_unary_rpc_method_handler(
+                    servicer.RecallMessage,
+                    request_deserializer=cluster_dot_v1_dot_broker__pb2.RecallMessageRequest.FromString,
+                    response_serializer=cluster_dot_v1_dot_broker__pb2.RecallMessageResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1246,6 +1264,33 @@ class BrokerService:
             '/cluster.v1.BrokerService/DelayLevels',
             cluster_dot_v1_dot_broker__pb2.DelayLevelsRequest.SerializeToString,
             cluster_dot_v1_dot_broker__pb2.DelayLevelsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RecallMessage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cluster.v1.BrokerService/RecallMessage',
+            cluster_dot_v1_dot_broker__pb2.RecallMessageRequest.SerializeToString,
+            cluster_dot_v1_dot_broker__pb2.RecallMessageResponse.FromString,
             options,
             channel_credentials,
             insecure,

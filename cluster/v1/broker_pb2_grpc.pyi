@@ -124,6 +124,10 @@ class BrokerServiceStub:
     """The state of this node's messages. Served by every node, in every role; for the log: dledger.v1.LogService.Status."""
     DelayLevels: _grpc.UnaryUnaryMultiCallable[_broker_pb2.DelayLevelsRequest, _broker_pb2.DelayLevelsResponse]
     """What waits in the queues of the delay levels; the leader answers."""
+    RecallMessage: _grpc.UnaryUnaryMultiCallable[_broker_pb2.RecallMessageRequest, _broker_pb2.RecallMessageResponse]
+    """Recalls a message that waits for its time, by the handle in the answer to its put. Idempotent; the leader answers.
+    INVALID_ARGUMENT (ILLEGAL_REQUEST): no such handle, or one of another topic or broker.
+    """
 
 @_typing.type_check_only
 class BrokerServiceAsyncStub(BrokerServiceStub):
@@ -207,6 +211,10 @@ class BrokerServiceAsyncStub(BrokerServiceStub):
     """The state of this node's messages. Served by every node, in every role; for the log: dledger.v1.LogService.Status."""
     DelayLevels: _aio.UnaryUnaryMultiCallable[_broker_pb2.DelayLevelsRequest, _broker_pb2.DelayLevelsResponse]  # type: ignore[assignment]
     """What waits in the queues of the delay levels; the leader answers."""
+    RecallMessage: _aio.UnaryUnaryMultiCallable[_broker_pb2.RecallMessageRequest, _broker_pb2.RecallMessageResponse]  # type: ignore[assignment]
+    """Recalls a message that waits for its time, by the handle in the answer to its put. Idempotent; the leader answers.
+    INVALID_ARGUMENT (ILLEGAL_REQUEST): no such handle, or one of another topic or broker.
+    """
 
 class BrokerServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -449,5 +457,15 @@ class BrokerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_broker_pb2.DelayLevelsResponse, _abc.Awaitable[_broker_pb2.DelayLevelsResponse]]:
         """What waits in the queues of the delay levels; the leader answers."""
+
+    @_abc_1.abstractmethod
+    def RecallMessage(
+        self,
+        request: _broker_pb2.RecallMessageRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_broker_pb2.RecallMessageResponse, _abc.Awaitable[_broker_pb2.RecallMessageResponse]]:
+        """Recalls a message that waits for its time, by the handle in the answer to its put. Idempotent; the leader answers.
+        INVALID_ARGUMENT (ILLEGAL_REQUEST): no such handle, or one of another topic or broker.
+        """
 
 def add_BrokerServiceServicer_to_server(servicer: BrokerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

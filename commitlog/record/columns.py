@@ -20,6 +20,7 @@ from commitlog.record.properties import decode_properties
 from commitlog.record.queue_numbers import queue_numbers
 from commitlog.record.rows import RecordRows, bad_bodies, bad_property_crcs, good_rows
 from commitlog.record.tags_code import scheduled_tags_code
+from commitlog.record.timer_properties import timer_time_ms
 from dledger import native
 from store.model.dispatch_batch import DispatchBatch, Int32s, Int64s
 from store.model.java_hash import key_prefix_hash
@@ -31,7 +32,7 @@ from store.model.sys_flag import (
     TRANSACTION_PREPARED_TYPE,
     TRANSACTION_ROLLBACK_TYPE,
 )
-from store.model.topics import DELAY_LEVELS_MS, SCHEDULE_TOPIC
+from store.model.topics import DELAY_LEVELS_MS, SCHEDULE_TOPIC, TIMER_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -92,6 +93,8 @@ def _columns_in_c(
     if found is None:
         return None
     queues, offsets, record_sizes, queue_offsets, tags_codes, timestamps, numbers, is_queued, hashes, key_rows = found
+    if any(topic == TIMER_TOPIC for topic, _ in queues):
+        return None
     return DispatchBatch(
         begin_offset=base_offset + starts[0],
         next_offset=base_offset + starts[-1] + sizes[-1],
@@ -250,11 +253,15 @@ def _set_delivery_times(
 ) -> None:
     """Replace the tags code of each delayed message by its delivery time."""
     queues, queue_numbers = queues_and_numbers
-    is_schedule = np.array([queue.topic == SCHEDULE_TOPIC for queue in queues], np.bool_)
-    if not is_schedule.any():
+    is_timed = np.array([queue.topic in (SCHEDULE_TOPIC, TIMER_TOPIC) for queue in queues], np.bool_)
+    if not is_timed.any():
         return
-    for row in np.flatnonzero(is_schedule[queue_numbers]).tolist():
+    for row in np.flatnonzero(is_timed[queue_numbers]).tolist():
         raw = view[int(rows.properties_begins[row]) : int(rows.ends[row])]
+        properties = decode_properties(raw)
+        if queues[queue_numbers[row]].topic == TIMER_TOPIC:
+            tags_codes[row] = timer_time_ms(properties)
+            continue
         tags_codes[row] = scheduled_tags_code(
-            decode_properties(raw).get(DELAY), int(store_timestamps[row]), int(tags_codes[row]), levels_ms
+            properties.get(DELAY), int(store_timestamps[row]), int(tags_codes[row]), levels_ms
         )

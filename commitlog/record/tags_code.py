@@ -1,7 +1,8 @@
 """Tags codes: the hash of a message's tags in its consume queue unit, for filtering without reading the message.
 
 The code is Java's hash of the whole TAGS value, 0 without tags. A delayed message, which is in a queue of the topic
-SCHEDULE_TOPIC_XXXX, has its delivery time instead.
+SCHEDULE_TOPIC_XXXX or rmq_sys_wheel_timer, has its delivery time instead. In the second one RocketMQ has the hash,
+which its timer does not read.
 
 Source: RocketMQ `MessageExtBrokerInner.tagsString2tagsCode`, `CommitLog.checkMessageAndReturnSize`.
 """
@@ -11,9 +12,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from commitlog.record.timer_properties import timer_time_ms
 from store.model.java_hash import java_hash
 from store.model.message import DELAY, TAGS
-from store.model.topics import DELAY_LEVELS_MS, SCHEDULE_TOPIC, delivery_time
+from store.model.topics import DELAY_LEVELS_MS, SCHEDULE_TOPIC, TIMER_TOPIC, delivery_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,6 +36,8 @@ def tags_code(
         store_timestamp: of the message.
         levels_ms: the delay of each delay level.
     """
+    if topic == TIMER_TOPIC:
+        return timer_time_ms(properties)
     tags = properties.get(TAGS)
     code = java_hash(tags) if tags else 0
     if topic != SCHEDULE_TOPIC:

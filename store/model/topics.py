@@ -21,6 +21,8 @@ LMQ_PREFIX: Final = "%LMQ%"
 # Represents all topics that a put would create: a broker with that setting registers it.
 AUTO_CREATE_TOPIC: Final = "TBW102"
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+# RocketMQ's topic of messages for any time: all are in its queue 0.
+TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 # Properties of a message in a topic of the broker: where it belongs; and those of messages for a time.
 REAL_TOPIC: Final = "REAL_TOPIC"
 REAL_QUEUE_ID: Final = "REAL_QID"

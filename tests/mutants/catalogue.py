@@ -26,6 +26,7 @@ from tests.mutants.bugs.store import (
     replicated,
     retries,
     store_damage,
+    timers,
     traces,
 )
 
@@ -46,6 +47,7 @@ GROUPS = (
     delays,
     traces,
     kinds,
+    timers,
     identity,
     incarnations,
     lost_entries,

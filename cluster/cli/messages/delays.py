@@ -14,7 +14,7 @@ from cluster.cli.rows import AsJson
 from store.model.topics import DELAY_LEVEL_NAMES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from cluster.cli.targets import BrokerTarget
     from cluster.v1 import broker_pb2 as pb
@@ -39,6 +39,7 @@ def list_delays(
     """List the delay levels that have had messages.
 
     For each level: its delay, how many messages wait, when the next one is due, and how many were delivered.
+    Level 0 has the messages that wait for a time of their own.
 
     Examples:
         dledger delay list
@@ -50,7 +51,7 @@ def list_delays(
     list_chosen(
         context,
         Choice(broker, name_servers, broker_names, cluster),
-        lambda calls: calls.ask(lambda stub: stub.DelayLevels, pb.DelayLevelsRequest()).levels,
+        lambda calls: calls.ask(lambda stub: stub.DelayLevels, pb.DelayLevelsRequest()),
         _rows,
         {**columns, "next_due": "next due", "delivered": "delivered"},
         as_json=as_json,
@@ -58,21 +59,35 @@ def list_delays(
     )
 
 
-def _rows(target: BrokerTarget, levels: Iterable[pb.DelayLevel]) -> Iterator[dict[str, Any]]:
-    for each in levels:
-        if not each.max_offset:
-            continue
-        due = None if each.next_due_ms < 0 else datetime.fromtimestamp(each.next_due_ms / _MS_PER_S, UTC)
+def _rows(target: BrokerTarget, found: pb.DelayLevelsResponse) -> Iterator[dict[str, Any]]:
+    for each in found.levels:
+        if each.max_offset:
+            yield {
+                "level": each.level,
+                "delay": DELAY_LEVEL_NAMES[each.level - 1],
+                "delay_ms": each.delay_ms,
+                "broker": target.broker,
+                "waiting": each.max_offset - each.delivered_offset,
+                **_due(each.next_due_ms),
+                "delivered": each.delivered_offset,
+            }
+    if found.timers_waiting:
         yield {
-            "level": each.level,
-            "delay": DELAY_LEVEL_NAMES[each.level - 1],
-            "delay_ms": each.delay_ms,
+            "level": 0,
+            "delay": "any",
+            "delay_ms": None,
             "broker": target.broker,
-            "waiting": each.max_offset - each.delivered_offset,
-            "next_due": None if due is None else due.isoformat(" ", "milliseconds"),
-            "next_due_ms": None if due is None else each.next_due_ms,
-            "delivered": each.delivered_offset,
+            "waiting": found.timers_waiting,
+            **_due(found.timers_next_due_ms),
+            "delivered": None,
         }
+
+
+def _due(time_ms: int) -> dict[str, Any]:
+    if time_ms < 0:
+        return {"next_due": None, "next_due_ms": None}
+    time = datetime.fromtimestamp(time_ms / _MS_PER_S, UTC)
+    return {"next_due": time.isoformat(" ", "milliseconds"), "next_due_ms": time_ms}
 
 
 delay_app.callback()(lambda: None)

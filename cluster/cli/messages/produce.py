@@ -14,6 +14,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from cluster.cli.common import EXIT_USAGE, NameServers, fail, notes
 from cluster.cli.message_common import Broker, Topic, targets_of
+from cluster.cli.messages.delivery_times import delivery_property
 from cluster.cli.messages.produce_input import (
     BATCH_MESSAGES_MAX,
     Defaults,
@@ -24,8 +25,6 @@ from cluster.cli.messages.produce_input import (
     parse_headers,
 )
 from dledger.allocator import keep_large_blocks
-from store.model.message import DELAY
-from store.model.topics import DELAY_LEVEL_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -63,7 +62,13 @@ _QueueKey = Annotated[
 ]
 _Delay = Annotated[
     str,
-    typer.Option("--delay", metavar="TIME", help="Deliver each message after this time: 1s, 5s, 10s, 30s, 1m … 2h."),
+    typer.Option("--delay", metavar="TIME", help="Deliver each message after this time: 10m, 90s, 250ms, 1h30m, 2d."),
+]
+_At = Annotated[
+    str,
+    typer.Option(
+        "--at", metavar="TIME", help="Deliver each message at this time: 2026-12-24T18:00+01:00; without zone: local."
+    ),
 ]
 _ByKey = Annotated[bool, typer.Option("--by-key", help="Choose the queue of each message by a hash of its keys.")]
 
@@ -84,13 +89,15 @@ def produce(
     queue_key: _QueueKey = "",
     by_key: _ByKey = False,
     delay: _Delay = "",
+    at: _At = "",
 ) -> None:
     r"""Send files or standard input to a topic.
 
     By default each line is one message. Messages are sent in batches of up to 100; each gets a property UNIQ_KEY. With
     name servers, messages are sent to the queues of all brokers of the topic, round robin; a batch that one broker
     rejects is sent to the next broker, unless a key chose the queue. With --by-key, messages with equal keys stay in
-    order. The exit code is 1 if not all messages were stored.
+    order. Of each message with a time of its own (--at, or a --delay that is no delay level) the recall handle is
+    printed, which `dledger recall` takes. The exit code is 1 if not all messages were stored.
 
     With --input jsonl, a JSON object has `body` (or `bodyBase64`) and may have `tag`, `keys`, `properties`, `queueKey`
     and `queueId`; the output of `dledger consume --format jsonl` has this format.
@@ -100,6 +107,7 @@ def produce(
         printf 'o-17:paid\no-18:sent\n' | dledger produce orders -K : --by-key
         dledger produce orders -i jsonl orders.jsonl --header source=import
         echo 'remind me' | dledger produce reminders --delay 10m
+        echo 'lunch' | dledger produce reminders --at 2026-12-24T12:30
         dledger produce photos -i file *.jpg
         dledger produce access access.log --name-servers 10.0.0.5:9876,10.0.0.6:9876
     """
@@ -110,7 +118,7 @@ def produce(
     keep_large_blocks()
     put_count, begin_s = 0, time.monotonic()
     with targets_of(context, broker, name_servers) as targets:
-        common = parse_headers(headers or ()) | _delay_property(delay)
+        common = parse_headers(headers or ()) | delivery_property(delay, at)
         defaults = Defaults(tag, key, common, queue_key or None, key_separator, by_key)
         sending = _Sending(topic, targets.queues(topic, is_write=True), None if queue < 0 else queue)
         try:
@@ -120,15 +128,6 @@ def produce(
             seconds = max(time.monotonic() - begin_s, 1e-9)
             what = "message" if put_count == 1 else "messages"
             notes.print(f"{put_count} {what} put, {put_count / seconds:,.0f}/s", highlight=False)
-
-
-def _delay_property(delay: str) -> dict[str, str]:
-    """Return the property of messages with a delay; none without one."""
-    if not delay:
-        return {}
-    if delay not in DELAY_LEVEL_NAMES:
-        fail(f"--delay: expected one of {' '.join(DELAY_LEVEL_NAMES)}, found {delay!r}", EXIT_USAGE)
-    return {DELAY: str(DELAY_LEVEL_NAMES.index(delay) + 1)}
 
 
 def _batches(files: Sequence[Path], kind: Input, defaults: Defaults) -> Iterator[list[Outgoing]]:
@@ -250,7 +249,7 @@ class _Sending:
                 topic=self._topic, queue_ids=queue_ids or [queue], bodies=bodies, properties=properties
             )
             try:
-                target.calls.ask(lambda stub: stub.Put, request)
+                answer = target.calls.ask(lambda stub: stub.Put, request)
             except RequestFailed as failure:
                 if not failure.is_worth_trying:
                     raise
@@ -258,5 +257,7 @@ class _Sending:
                 self._lost.add(target.broker)
             else:
                 self._lost.discard(target.broker)
+                for handle in filter(None, answer.recall_handles):
+                    typer.echo(handle)
                 return len(messages)
         raise next(reversed(tried.values()))

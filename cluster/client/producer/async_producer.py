@@ -14,6 +14,7 @@ from cluster.client.outcomes import (
     MessageAppended,
     MessageAppendUnknown,
     MessageNotAppended,
+    RecallOutcome,
     SendsFailed,
     not_appended,
     outcome_of_failure,
@@ -21,6 +22,7 @@ from cluster.client.outcomes import (
 from cluster.client.producer.batch import REQUEST_MESSAGES_MAX, REQUEST_SIZE_BYTES_MAX, Encoded, SendItem
 from cluster.client.producer.fault_avoidance import FAILED_LATENCY_MS, FaultAvoidance
 from cluster.client.producer.outgoing import OutgoingEncoder, OutgoingMessage, queue_key_of
+from cluster.client.producer.recalling import recall_message
 from cluster.client.producer.replies import reply_to, wait_s
 from cluster.client.producer.send_traces import SendTraces
 from cluster.client.producer.sender import PutSender, SenderHooks, SendRules
@@ -34,6 +36,7 @@ from store.errors import IllegalMessage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from datetime import datetime
 
     from cluster.client.producer.options import ProducerOptions
     from cluster.client.producer.replies import ReceivedRequest
@@ -93,6 +96,8 @@ class AsyncProducer:
         queue_id: int | None = None,
         properties: Mapping[str, str] | None = None,
         delay_level: int = 0,
+        delay_s: float = 0,
+        deliver_at: float | datetime | None = None,
         message_group: str = "",
         deadline_s: float | None = None,
     ) -> MessageAppended:
@@ -108,6 +113,9 @@ class AsyncProducer:
             properties: further names and values.
             delay_level: consumers get it after the delay of this level, 1 (1 s) to 18 (2 h); 0: at once. Then the
                 returned offset is that in the queue of the level.
+            delay_s: consumers get it after this many seconds, counted by the broker; 0: at once.
+            deliver_at: consumers get it at this time, seconds since 1970 or a datetime with a time zone; None: at once.
+                Then, and after `delay_s`, the result has the handle for `recall`.
             message_group: of a FIFO message: messages with the same group go to the same queue, in order, whatever
                 `queue_key` is; empty: none.
             deadline_s: time limit in seconds, retries included; None: the producer's option.
@@ -117,7 +125,15 @@ class AsyncProducer:
             MessageAppendUnknown: it may have been stored.
         """
         message = OutgoingMessage(
-            topic, body, tags, keys, properties or {}, delay_level=delay_level, message_group=message_group
+            topic,
+            body,
+            tags,
+            keys,
+            properties or {},
+            delay_level=delay_level,
+            delay_s=delay_s,
+            deliver_at=deliver_at,
+            message_group=message_group,
         )
         places = await self._send((message,), queue_key, queue_id, deadline_s)
         return places[0]
@@ -176,6 +192,22 @@ class AsyncProducer:
                 if not failure.is_worth_trying or time.monotonic() + pause_s >= deadline:
                     raise
             await asyncio.sleep(pause_s)
+
+    async def recall(self, recall_handle: str, *, deadline_s: float | None = None) -> RecallOutcome:
+        """Recall a message that waits for its time; a second recall has the same outcome.
+
+        Args:
+            recall_handle: of the result of its send.
+            deadline_s: time limit in seconds, retries included; None: the producer's option.
+
+        Raises:
+            RequestFailed: ILLEGAL_REQUEST, UNKNOWN_BROKER; or its certainty is whether the message may be recalled
+                nevertheless: repeat the call.
+        """
+        if self._is_closed:
+            raise not_appended(Reason.CLIENT_CLOSED, "the producer is closed")
+        deadline_s = self._options.deadline_s if deadline_s is None else deadline_s
+        return await recall_message(self._connection, recall_handle, deadline_s)
 
     async def send_encoded(
         self, queue: BrokerQueue, messages: Sequence[Encoded], unique_keys: Sequence[str], deadline_s: float

@@ -129,6 +129,7 @@ class PutBatch:
             [key for item in self.items for key in item.unique_keys],
             [host_of(host) for host in response.store_hosts] or [own_host] * count,
             [response.repeated_count > 0] * count,
+            response.recall_handles or [""] * count,
             strict=True,
         )
         # Equivalent to calling the class, in a third of the time.

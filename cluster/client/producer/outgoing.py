@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
+from datetime import datetime
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cluster.client.producer.batch import Encoded, SendItem
 from cluster.client.producer.body_compression import compressed_body
 from cluster.client.producer.unique_keys import UniqueKeys
 from commitlog.record.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, encode_properties
+from commitlog.record.timer_properties import DELAY_MS as TIMER_DELAY_MS
+from commitlog.record.timer_properties import DELIVER_MS as TIMER_DELIVER_MS
 from store.errors import IllegalMessage
 from store.model.message import DELAY, KEYS, NO_PROPERTIES, SHARDING_KEY, TAGS, UNIQUE_KEY
 from store.model.topics import DELAY_LEVELS_MS, check_topic
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
 BODY_SIZE_MAX: Final = 4 << 20
 _TOPICS_KEPT: Final = 10_000
 _GROUP_LENGTH_MAX: Final = 64
+_SECONDS_MAX: Final = 10**14
 # A message without properties from its caller has only this one; the general encoder takes five times as long.
 _NEW_KEY_NAME: Final = f"{UNIQUE_KEY}{NAME_VALUE_SEPARATOR}"
 
@@ -39,6 +44,9 @@ class OutgoingMessage(NamedTuple):
         flag: free for the client's use; 32 bits, signed.
         delay_level: consumers get it after the delay of this level, 1 (1 s) to 18 (2 h), of
             `store.model.topics.DELAY_LEVELS_MS`; 0: at once.
+        delay_s: consumers get it after this many seconds, counted by the broker; 0: at once.
+        deliver_at: consumers get it at this time, seconds since 1970 or a datetime with a time zone; None: at once.
+            At most one of the three may be given.
         message_group: messages of one group go to one queue, in the order of their sends; topics of type FIFO take only
             messages with one. 1 to 64 characters; empty: none.
     """
@@ -50,12 +58,45 @@ class OutgoingMessage(NamedTuple):
     properties: Mapping[str, str] = NO_PROPERTIES
     flag: int = 0
     delay_level: int = 0
+    delay_s: float = 0
+    deliver_at: float | datetime | None = None
     message_group: str = ""
+
+
+_AT_ONCE: Final = [0, 0, None]
 
 
 def queue_key_of(messages: Sequence[OutgoingMessage], queue_key: str | None) -> str | None:
     """Return the key that chooses the queue of messages: their group has precedence over `queue_key`."""
     return next((message.message_group for message in messages if message.message_group), queue_key)
+
+
+def _delivery_of(message: OutgoingMessage) -> dict[str, str]:
+    """Return the properties for the delivery of a message at another time.
+
+    Raises:
+        IllegalMessage: the time is none, or several are given.
+    """
+    level, delay_s, at = message.delay_level, message.delay_s, message.deliver_at
+    if not 0 <= level <= len(DELAY_LEVELS_MS):
+        raise IllegalMessage("delay_level", f"0 to {len(DELAY_LEVELS_MS)}", str(level))
+    if (level > 0) + (delay_s != 0) + (at is not None) > 1:
+        raise IllegalMessage("delivery", "one of delay_level, delay_s and deliver_at", "several")
+    if level:
+        return {DELAY: str(level)}
+    if at is None:
+        return {TIMER_DELAY_MS: str(_milliseconds("delay_s", delay_s))} if delay_s else {}
+    if isinstance(at, datetime):
+        if at.tzinfo is None:
+            raise IllegalMessage("deliver_at", "a datetime with a time zone", repr(at))
+        at = at.timestamp()
+    return {TIMER_DELIVER_MS: str(_milliseconds("deliver_at", at))}
+
+
+def _milliseconds(name: str, seconds: float) -> int:
+    if not 0 <= seconds < _SECONDS_MAX:
+        raise IllegalMessage(name, f"0 to {_SECONDS_MAX} seconds", str(seconds))
+    return math.ceil(seconds * 1_000)
 
 
 class OutgoingEncoder:
@@ -97,15 +138,14 @@ class OutgoingEncoder:
         return SendItem(topic, encoded, tuple(unique_keys), deadline, sequence, self._loop.create_future())
 
     def _encode(self, message: OutgoingMessage, new_key: str, now_ms: int) -> tuple[str, Encoded]:
-        _, body, tags, keys, more, flag, delay_level, message_group = message
+        _, body, tags, keys, more, flag, *later, message_group = message
         if not isinstance(body, bytes):
             raise TypeError(f"expected a body of bytes, found {type(body).__name__}")
         if len(body) > BODY_SIZE_MAX:
             raise IllegalMessage("body", f"at most {BODY_SIZE_MAX} bytes", f"{len(body)}")
         unique_key, properties = new_key, (_NEW_KEY_NAME + new_key + PROPERTY_SEPARATOR).encode()
-        if not 0 <= delay_level <= len(DELAY_LEVELS_MS):
-            raise IllegalMessage("delay_level", f"0 to {len(DELAY_LEVELS_MS)}", str(delay_level))
-        if tags or keys or more or delay_level or message_group:
+        delivery = {} if later == _AT_ONCE else _delivery_of(message)
+        if tags or keys or more or delivery or message_group:
             unique_key = more.get(UNIQUE_KEY) or new_key
             named = {UNIQUE_KEY: unique_key}
             if tags:
@@ -113,11 +153,9 @@ class OutgoingEncoder:
             if keys:
                 named[KEYS] = keys if isinstance(keys, str) else " ".join(keys)
             named |= more
-            if delay_level:
-                named[DELAY] = str(delay_level)
             if message_group:
                 named[SHARDING_KEY] = _checked_group(message_group)
-            properties = encode_properties(named)
+            properties = encode_properties(named | delivery)
         sys_flag = 0
         if self._compression is not None and len(body) > self._compress_above_bytes:
             body, sys_flag = compressed_body(body, self._compression)

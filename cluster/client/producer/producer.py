@@ -13,8 +13,9 @@ from dledger.security.settings import PLAIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+    from datetime import datetime
 
-    from cluster.client.outcomes import MessageAppended
+    from cluster.client.outcomes import MessageAppended, RecallOutcome
     from cluster.client.producer.replies import ReceivedRequest
     from dledger.security.settings import Security
 
@@ -111,12 +112,22 @@ class BlockingProducer:
         queue_id: int | None = None,
         properties: Mapping[str, str] | None = None,
         delay_level: int = 0,
+        delay_s: float = 0,
+        deliver_at: float | datetime | None = None,
         message_group: str = "",
         deadline_s: float | None = None,
     ) -> MessageAppended:
         """Send one message; return its offsets once it is committed. See `AsyncProducer.send`."""
         message = OutgoingMessage(
-            topic, body, tags, keys, properties or {}, delay_level=delay_level, message_group=message_group
+            topic,
+            body,
+            tags,
+            keys,
+            properties or {},
+            delay_level=delay_level,
+            delay_s=delay_s,
+            deliver_at=deliver_at,
+            message_group=message_group,
         )
         return self.send_many((message,), queue_key=queue_key, queue_id=queue_id, deadline_s=deadline_s)[0]
 
@@ -137,6 +148,10 @@ class BlockingProducer:
     ) -> MessageAppended:
         """Reply to a request that a consumer received. See `AsyncProducer.reply`."""
         return self._thread.run(self._producer.reply(request, body, properties=properties))
+
+    def recall(self, recall_handle: str, *, deadline_s: float | None = None) -> RecallOutcome:
+        """Recall a message that waits for its time. See `AsyncProducer.recall`."""
+        return self._thread.run(self._producer.recall(recall_handle, deadline_s=deadline_s))
 
     def flush(self) -> None:
         """Wait until every message that other threads have sent has its outcome."""

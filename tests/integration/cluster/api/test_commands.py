@@ -135,7 +135,28 @@ def test_delayed_messages_are_listed_and_delivered(dledger):
     )
     assert (second["level"], second["delay_ms"], second["waiting"], second["delivered"]) == (18, 7_200_000, 1, 0)
     assert "next due" in dledger("delay", "list")
-    assert "expected one of 1s 5s" in dledger("produce", "orders", "--delay", "3s", text="x\n", code=2)
+    assert "expected numbers with d, h" in dledger("produce", "orders", "--delay", "3 s", text="x\n", code=2)
+
+
+def test_messages_for_any_time_are_listed_delivered_and_recalled(dledger):
+    dledger("topic", "create", "orders", "--queues", "1")
+    dledger("produce", "orders", "--delay", "700ms", text="soon\n")
+    assert dledger("produce", "orders", "--at", "2026-01-01T00:00Z", text="past\n") == ""
+    handles = [dledger("produce", "orders", "--delay", delay, text="x\n").strip() for delay in ("1h30m", "20h")]
+
+    # On a slow machine the second one may come first.
+    assert sorted(dledger("consume", "orders", "--follow", "--limit", "2").splitlines()) == ["past", "soon"]
+
+    (row,) = map(json.loads, dledger("delay", "list", "--json").splitlines())
+    assert (row["level"], row["delay"], row["waiting"], row["delivered"]) == (0, "any", 2, None)
+    assert row["next_due_ms"] > 0
+    assert "any" in dledger("delay", "list")
+    assert dledger("recall", handles[0]) == "recalled\n"
+    assert dledger("recall", *handles) == "recalled\nrecalled\n"
+    assert "expected one that the answer" in dledger("recall", "x", code=2)
+    assert "expected a time as" in dledger("produce", "orders", "--at", "noon", text="x\n", code=2)
+    both = dledger("produce", "orders", "--at", "2026-12-24", "--delay", "1s", text="x\n", code=2)
+    assert "found with --delay" in both
 
 
 def test_state_is_exported_as_files_of_rocketmq(dledger, tmp_path):

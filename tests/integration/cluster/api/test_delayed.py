@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import pytest
 
-from cluster.delivery import delay_levels
+from cluster.delivery import delay_levels, leader_task
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.replica.standalone import StandaloneReplica
 from cluster.state.commands import DeleteTopic
@@ -284,7 +284,7 @@ def answered(outcome):
 @pytest.mark.parametrize("seed", range(3))
 def test_each_message_is_delivered_once_whatever_becomes_of_the_puts(shop, monkeypatch, seed):
     monkeypatch.setattr(delay_levels, "BATCH_MAX", 5)
-    monkeypatch.setattr(delay_levels, "_PAUSE_S", 0.001)
+    monkeypatch.setattr(leader_task, "_PAUSE_S", 0.001)
     shop.replica_kind = Unsteady
 
     async def scenario():

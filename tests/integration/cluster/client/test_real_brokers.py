@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
 
-from cluster import OutgoingMessage, Producer
+from cluster import MessageNotAppended, OutgoingMessage, Producer, RecallOutcome, RequestFailed
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1.broker_pb2_grpc import BrokerServiceStub
 from tests.integration.cluster.client.helpers import bodies, consumer_of, numbers, take
@@ -43,6 +44,38 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
         BrokerServiceStub(channel).SetTopic(pb.SetTopicRequest(topic=topic), timeout=PATIENCE_S)
     yield process
     process.kill()
+
+
+def test_message_for_a_time_is_received_at_it_or_recalled(broker: BrokerProcess) -> None:
+    with Producer(broker.address) as producer:
+        begin_s = time.time()  # noqa: TID251  (the broker's clock)
+        at = producer.send("orders", b"at", deliver_at=datetime.fromtimestamp(begin_s + 0.8, UTC), queue_id=0)
+        soon = producer.send("orders", b"soon", delay_s=0.3, queue_id=0)
+        later = producer.send("orders", b"later", delay_s=3_600)
+        assert at.recall_handle != soon.recall_handle
+        assert producer.send("orders", b"now", queue_id=1).recall_handle == ""
+        assert producer.recall(later.recall_handle) is RecallOutcome.RECALLED
+        assert producer.recall(later.recall_handle) is RecallOutcome.RECALLED
+        with pytest.raises(RequestFailed, match="recall handle"):
+            producer.recall("x")
+        for wrong in ({"delay_s": -1}, {"deliver_at": datetime(2026, 1, 1)}, {"delay_s": 1, "delay_level": 1}):  # noqa: DTZ001
+            with pytest.raises(MessageNotAppended, match=r"deliver|delay_s"):
+                producer.send("orders", b"x", **wrong)
+
+    async def main() -> list[Any]:
+        async with consumer_of(broker) as consumer:
+            return await take(consumer, 3)
+
+    received = {each.body: each for each in run(main())}
+    assert set(received) == {b"now", b"soon", b"at"}
+    assert received[b"at"].queue_offset == received[b"soon"].queue_offset + 1
+    assert received[b"at"].store_timestamp >= int((begin_s + 0.8) * 1_000)
+
+    async def recalled() -> RecallOutcome:
+        async with Producer(broker.address) as producer:
+            return await producer.recall(at.recall_handle)
+
+    assert run(recalled()) is RecallOutcome.DELIVERED
 
 
 def test_sent_messages_are_received_with_tags_keys_and_positions(broker: BrokerProcess) -> None:

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from cluster.delivery import delay_levels
+from cluster.delivery import delay_levels, leader_task
 from cluster.delivery.delay_levels import DelayDelivery
 from cluster.delivery.diversion import diverted
 from cluster.protocol.topic_config import TopicConfig
@@ -74,7 +74,7 @@ async def with_topic(group):
 @pytest.mark.parametrize("seed", range(2))
 def test_each_message_is_delivered_once_while_leaders_change(tmp_path, monkeypatch, seed):
     monkeypatch.setattr(delay_levels, "BATCH_MAX", 3)
-    monkeypatch.setattr(delay_levels, "_PAUSE_S", 0.01)
+    monkeypatch.setattr(leader_task, "_PAUSE_S", 0.01)
     random = Random(seed)
 
     async def scenario():

@@ -7,6 +7,7 @@ import cluster.state.broker_state
 import commitlog.record.encoder
 from cluster.delivery.delay_levels import DelayDelivery
 from cluster.delivery.due import Due
+from cluster.delivery.leader_task import LeaderTask
 from cluster.replica.feature_level import FeatureLevelRaise
 from cluster.replica.record_effects import RecordEffects
 from cluster.replica.state_import import OldState
@@ -42,15 +43,15 @@ def copy_moves_its_level_to_itself(patch):
 
 
 def unknown_outcome_counts_as_refused(patch):
-    put = DelayDelivery._put
+    put = LeaderTask.put
 
-    async def forgets(self, chosen):
+    async def forgets(self, messages, prepare_next):
         try:
-            return await put(self, chosen)
+            await put(self, messages, prepare_next)
         finally:
             self._is_undecided = False
 
-    patch.setattr(DelayDelivery, "_put", forgets)
+    patch.setattr(LeaderTask, "put", forgets)
 
 
 def choice_during_a_failed_put_is_kept(patch):

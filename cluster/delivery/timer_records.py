@@ -1,0 +1,114 @@
+"""The records of the timer queue: reading them, and what is put when one is delivered, put again, or recalled.
+
+| put | topic | properties |
+| --- | --- | --- |
+| copy | that of the message | all, and TIMER_ENQUEUE_MS and TIMER_DEQUEUE_MS; effect `t` |
+| put again, because the log is deleted before its time | timer queue | TIMER_ROLL_TIMES one higher; effect `r` |
+| recall | timer queue | those of RocketMQ, whose timer honours them; effect `c` |
+
+Source: RocketMQ `TimerMessageStore.convert`, `doPut`, `RecallMessageProcessor`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
+
+from cluster.delivery.copies import Obstacle, delayed_copy
+from cluster.state.effects import TimerDone, TimerEnd, encode_effect
+from commitlog.record.effects import properties_with_effect, without_effect
+from commitlog.record.properties import decode_properties, encode_properties
+from commitlog.record.timer_properties import (
+    DELETE_KEY,
+    DELIVER_MS,
+    DEQUEUE_MS,
+    ENQUEUE_MS,
+    OUT_MS,
+    ROLL_TIMES,
+    timer_out_ms,
+)
+from store.errors import CorruptData
+from store.model.message import TAGS, UNIQUE_KEY, Message, QueueKey
+from store.model.sys_flag import CARRIES_EFFECT
+from store.model.topics import REAL_QUEUE_ID, REAL_TOPIC, TIMER_TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cluster.protocol.topic_config import TopicConfig
+    from commitlog.record.record import Record
+    from store.access.message_store import MessageStore
+
+TIMER_QUEUE: Final = QueueKey(TIMER_TOPIC, 0)
+_TOPIC: Final = TIMER_TOPIC.encode()
+_RECALL_BODY: Final = b"0"
+_RECALL_TAG: Final = "_RECALL_TAG_"
+_ROLLS_MAX: Final = 999_999
+
+
+class Recalled(NamedTuple):
+    """What a client recalls.
+
+    Attributes:
+        topic: of the message.
+        key: its UNIQ_KEY.
+        deliver_ms: when it was to be delivered, milliseconds since 1970.
+    """
+
+    topic: str
+    key: str
+    deliver_ms: int
+
+
+def read_unit(store: MessageStore, unit: int) -> Record | None:
+    """Return the record of a unit of the timer queue; None: it is deleted or damaged."""
+    queue = store.derived.queues.get(TIMER_QUEUE)
+    for physical_offset, _, _ in queue.unit_tuples(unit, 1) if queue is not None else ():
+        try:
+            record = cast("Record | None", store.log.find(physical_offset))
+        except CorruptData:
+            return None
+        return record if record is not None and record.is_at_queue_offset(_TOPIC, 0, unit) else None
+    return None
+
+
+def timer_copy(record: Record, unit: int, now_ms: int, topics: Mapping[str, TopicConfig]) -> Message | Obstacle:
+    """Return the copy of a message whose time has come; see `delayed_copy`."""
+    more = f"{ENQUEUE_MS}\x01{record.store_timestamp}\x02{DEQUEUE_MS}\x01{now_ms}\x02".encode()
+    return delayed_copy(record, TimerDone(unit), topics, more)
+
+
+def put_again(record: Record, unit: int) -> Message:
+    """Return the message that replaces one which waits, so that the log may delete the old record."""
+    properties = decode_properties(without_effect(record.properties_raw))
+    rolls = properties.get(ROLL_TIMES, "")
+    known = int(rolls) if rolls.isascii() and rolls.isdecimal() and len(rolls) < len(str(_ROLLS_MAX)) else 0
+    properties[ROLL_TIMES] = str(known + 1)
+    effect = encode_effect(TimerDone(unit, TimerEnd.PUT_AGAIN))
+    return Message(
+        TIMER_TOPIC,
+        record.body,
+        0,
+        properties_with_effect(encode_properties(properties), effect),
+        record.flag,
+        record.sys_flag | CARRIES_EFFECT,
+        record.born_timestamp,
+        record.born_host,
+        record.reconsume_times,
+        record.prepared_transaction_offset,
+    )
+
+
+def recall_message(recalled: Recalled, unit: int, now_ms: int) -> Message:
+    """Return the record that recalls a unit."""
+    properties = {
+        TAGS: _RECALL_TAG,
+        UNIQUE_KEY: recalled.key,
+        DELETE_KEY: f"{recalled.topic}+{recalled.key}",
+        DELIVER_MS: str(recalled.deliver_ms),
+        OUT_MS: str(timer_out_ms(recalled.deliver_ms)),
+        REAL_TOPIC: recalled.topic,
+        REAL_QUEUE_ID: "0",
+    }
+    effect = encode_effect(TimerDone(unit, TimerEnd.RECALLED))
+    raw = properties_with_effect(encode_properties(properties), effect)
+    return Message(TIMER_TOPIC, _RECALL_BODY, 0, raw, sys_flag=CARRIES_EFFECT, born_timestamp=now_ms)
