@@ -362,7 +362,7 @@ def test_output_shows_a_new_user_the_state_and_address_of_a_broker(tmp_path):
 
 def test_quotas_of_topics_and_groups_are_set_shown_and_removed(dledger):
     dledger("topic", "create", "orders", "--quota", "put.messages=500", "--quota", "get.bytes=1000000")
-    assert "get.bytes=1000000, put.messages=500" in dledger("topic", "list")
+    assert json.loads(dledger("topic", "list", "--json"))["quotas"] == ["get.bytes=1000000", "put.messages=500"]
     dledger("topic", "alter", "orders", "--quota", "put.messages=700", "--quota", "get.bytes=off")
     assert json.loads(dledger("topic", "describe", "orders", "--json"))["quotas"] == ["put.messages=700"]
     dledger("topic", "alter", "orders", "--queues", "4")
@@ -371,7 +371,6 @@ def test_quotas_of_topics_and_groups_are_set_shown_and_removed(dledger):
     dledger("group", "alter", "billing", "--quota", "get.messages=50")
     group = json.loads(dledger("group", "list", "--json"))
     assert (group["quotas"], group["is_orderly"]) == (["get.messages=50"], True)
-    assert "already" in dledger("group", "alter", "billing", "--quota", "get.messages=50")
     for wrong in ("puts=5", "put.messages", "put.messages=0", "put.bytes=1000", "put.messages=x"):
         assert f"--quota {wrong}" in dledger("topic", "alter", "orders", "--quota", wrong, code=2)
     assert "--quota put.messages=5" in dledger("group", "alter", "billing", "--quota", "put.messages=5", code=2)
