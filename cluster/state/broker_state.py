@@ -41,7 +41,7 @@ from cluster.state.commands import (
     check_command,
     decode_command,
 )
-from cluster.state.effects import DelayDelivered, Returned, TimerDone, decode_effect
+from cluster.state.effects import DelayDelivered, Returned, decode_effect
 from cluster.state.features import WITH_EFFECTS
 from cluster.state.offsets import CommittedOffsets
 from cluster.state.snapshot import Content, decode_snapshot_in_pieces, encode_snapshot
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 
     from cluster.protocol.topic_config import GroupConfig, TopicConfig
     from cluster.state.access_state import AccessState
+    from cluster.state.effects import Effect
     from cluster.state.returned_messages import ReturnedMessages
     from cluster.state.timers import DoneTimers
     from dledger.entries.format.entry import Entry
@@ -179,17 +180,17 @@ class BrokerState:
         if effect is None or self.feature_level < WITH_EFFECTS:
             # Clients of older versions could store any mark, and any property.
             return UNCHANGED
-        match decode_effect(effect):
-            case DelayDelivered(level, unit):
-                applied = self._set_delays(((level, unit + 1),))
-            case Returned(key, is_dead):
-                applied = CHANGED if self._content.returned.add(key, is_dead=is_dead) else UNCHANGED
-            case TimerDone(unit):
-                applied = CHANGED if self.timers.add(unit) else UNCHANGED
-            case _ as unreachable:
-                assert_never(unreachable)
-        self.unfit_effects_count += applied is UNCHANGED
-        return applied
+        is_changed = self._apply_decoded(decode_effect(effect))
+        self.unfit_effects_count += not is_changed
+        return CHANGED if is_changed else UNCHANGED
+
+    def _apply_decoded(self, effect: Effect) -> bool:
+        """Apply an effect; return False if it does not fit the state."""
+        if isinstance(effect, DelayDelivered):
+            return self._set_delays(((effect.level, effect.unit + 1),)) is CHANGED
+        if isinstance(effect, Returned):
+            return self._content.returned.add(effect.key, is_dead=effect.is_dead)
+        return self.timers.add(effect.unit)
 
     def apply_command(self, command: Command) -> Applied:
         """Apply one command."""
