@@ -28,6 +28,7 @@ from cluster.state.access_commands import AccessCommand
 from cluster.state.commands import (
     Command,
     CommitOffsets,
+    CountChecks,
     DeleteGroup,
     DeleteTopic,
     FinishImport,
@@ -40,7 +41,7 @@ from cluster.state.commands import (
     check_command,
     decode_command,
 )
-from cluster.state.effects import decode_effect
+from cluster.state.effects import DelayDelivered, decode_effect
 from cluster.state.features import WITH_EFFECTS
 from cluster.state.offsets import CommittedOffsets
 from cluster.state.snapshot import Content, decode_snapshot_in_pieces, encode_snapshot
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 
     from cluster.protocol.topic_config import GroupConfig, TopicConfig
     from cluster.state.access_state import AccessState
+    from cluster.state.transactions import TransactionTable
     from dledger.entries.format.entry import Entry
 
 TOPICS_MAX: Final = 100_000
@@ -107,6 +109,11 @@ class BrokerState:
         return self._content.access
 
     @property
+    def transactions(self) -> TransactionTable:
+        """Open transactions, and how the last ones ended; a new object after a snapshot was loaded."""
+        return self._content.transactions
+
+    @property
     def feature_level(self) -> int:
         """Which kinds of commands and effects may be written (`cluster.state.features`)."""
         return self._content.feature_level
@@ -153,12 +160,16 @@ class BrokerState:
         return [
             self.apply_command(decode_command(self._command_of(entry.body)))
             if entry.channel
-            else self.apply_effect(effect_of(entry.body))
+            else self.apply_effect(effect_of(entry.body), entry.body)
             for entry in entries
         ]
 
-    def apply_effect(self, effect: str | None) -> Applied:
+    def apply_effect(self, effect: str | None, record: bytes) -> Applied:
         """Apply the effect of a message record; None: it has none, although it has the mark of one.
+
+        Args:
+            effect: text of the effect.
+            record: encoded, with its offsets.
 
         Raises:
             cluster.state.compact_bytes.Unreadable: it is one of a newer version. The node must stop.
@@ -166,8 +177,11 @@ class BrokerState:
         if effect is None or self.feature_level < WITH_EFFECTS:
             # Clients of older versions could store any mark, and any property.
             return UNCHANGED
-        level, unit = decode_effect(effect)
-        applied = self._set_delays(((level, unit + 1),))
+        decoded = decode_effect(effect)
+        if isinstance(decoded, DelayDelivered):
+            applied = self._set_delays(((decoded.level, decoded.unit + 1),))
+        else:
+            applied = CHANGED if self._content.transactions.apply(decoded, record) else UNCHANGED
         self.unfit_effects_count += applied is UNCHANGED
         return applied
 
@@ -180,6 +194,10 @@ class BrokerState:
         self._offsets.sweep(SWEPT_PER_COMMAND)
         if isinstance(command, AccessCommand):
             return self._content.access.apply(command)
+        if isinstance(command, CountChecks):
+            table, time_ms = self._content.transactions, command.time_ms
+            are_new = [table.count_check(half, count, time_ms) for half, count in command.counts]
+            return CHANGED if any(are_new) else UNCHANGED
         match command:
             case SetTopic():
                 applied = self._set_topic(command)
@@ -189,12 +207,10 @@ class BrokerState:
                 applied = self._set_group(command)
             case DeleteGroup(name):
                 applied = self._delete_group(name)
-            case CommitOffsets(group, offsets):
+            case CommitOffsets(group, offsets) | ResetOffsets(group, offsets):
                 self._offsets.sweep(len(offsets))
-                applied = self._commit(group, offsets)
-            case ResetOffsets(group, offsets):
-                self._offsets.sweep(len(offsets))
-                applied = self._reset(group, offsets)
+                change = self._commit if isinstance(command, CommitOffsets) else self._reset
+                applied = change(group, offsets)
             case SetDelayOffsets(delays):
                 applied = self._set_delays(delays)
             case FinishImport():

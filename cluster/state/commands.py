@@ -17,6 +17,7 @@ from cluster.protocol.topic_config import QUEUES_MAX, GroupConfig, TopicConfig
 from cluster.state.access_commands import ACCESS_READERS, ACCESS_WRITERS, AccessCommand, check_access_command
 from cluster.state.compact_bytes import Reader, Writer
 from cluster.state.features import FEATURE_LEVEL, check_level
+from cluster.state.transactions import CHECKS_MAX
 from store.errors import IllegalMessage
 from store.model.topics import DELAY_LEVELS_MS, check_group, is_storable_topic
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 VERSION: Final = 1
 OFFSET_MAX: Final = (1 << 63) - 1
 OFFSETS_PER_COMMAND_MAX: Final = 4_096
+CHECKS_PER_COMMAND_MAX: Final = 4_096
 _HEAD_SIZE: Final = 2
 
 
@@ -99,6 +101,19 @@ class SetDelayOffsets:
 
 
 @dataclass(frozen=True, slots=True)
+class CountChecks:
+    """Note, before producers are asked, that they are: for each open transaction, the number of its check.
+
+    Attributes:
+        time_ms: when, milliseconds since 1970.
+        counts: pairs of the half message's offset, and the number of the check from 1 on; ascending.
+    """
+
+    time_ms: int
+    counts: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class FinishImport:
     """Mark the import of an old store as complete."""
 
@@ -120,6 +135,7 @@ Command = (
     | SetDelayOffsets
     | FinishImport
     | SetFeatureLevel
+    | CountChecks
     | AccessCommand
 )
 
@@ -157,6 +173,8 @@ def check_command(command: Command) -> None:
                 _check_offset(offset)
         case SetFeatureLevel(level):
             check_level(level)
+        case CountChecks():
+            _check_counts(command)
 
 
 def _check_offsets(offsets: tuple[QueueOffset, ...]) -> None:
@@ -171,6 +189,18 @@ def _check_offsets(offsets: tuple[QueueOffset, ...]) -> None:
         _check_offset(each.offset)
         if not 0 <= each.reset_count <= OFFSET_MAX:
             raise IllegalMessage("reset_count", "at least 0", str(each.reset_count))
+
+
+def _check_counts(command: CountChecks) -> None:
+    halves = [half for half, _ in command.counts]
+    _check_offset(command.time_ms)
+    if not 1 <= len(halves) <= CHECKS_PER_COMMAND_MAX or halves != sorted(set(halves)):
+        expected = f"1 to {CHECKS_PER_COMMAND_MAX} half messages, ascending"
+        raise IllegalMessage("checks", expected, repr(halves)[:80])
+    for half, count in command.counts:
+        _check_offset(half)
+        if not 1 <= count <= CHECKS_MAX:
+            raise IllegalMessage("number of a check", f"1 to {CHECKS_MAX}", str(count))
 
 
 def _check_offset(offset: int) -> None:
@@ -208,7 +238,7 @@ def decode_command(body: bytes) -> Command:
     """
     reader = Reader(body, "a change of broker state", _HEAD_SIZE)
     if len(body) < _HEAD_SIZE or body[0] != VERSION or body[1] not in _READERS:
-        expected = f"version {VERSION} and a kind of 1 to {len(_READERS)}"
+        expected = f"version {VERSION} and a kind of 1 to {max(_READERS)}"
         raise reader.fault(expected, body[:_HEAD_SIZE].hex(" ") or "nothing", 0)
     command = _READERS[body[1]](reader)
     reader.end()
@@ -314,6 +344,11 @@ def _write_group_offsets(writer: Writer, command: CommitOffsets | ResetOffsets) 
     write_offsets(writer, command.offsets)
 
 
+def _write_counts(writer: Writer, command: CountChecks) -> None:
+    writer.number(command.time_ms)
+    write_delays(writer, command.counts)
+
+
 def _read_set_topic(reader: Reader) -> SetTopic:
     is_new = bool(reader.number())
     return SetTopic(read_topic(reader), is_new)
@@ -335,6 +370,7 @@ _WRITERS: Final[dict[type[Any], tuple[int, Callable[[Writer, Any], None]]]] = {
     FinishImport: (8, lambda _writer, _command: None),
     **ACCESS_WRITERS,
     SetFeatureLevel: (16, lambda writer, command: writer.number(command.level)),
+    CountChecks: (19, _write_counts),
 }
 _READERS: Final[dict[int, Callable[[Reader], Command]]] = {
     1: _read_set_topic,
@@ -347,4 +383,5 @@ _READERS: Final[dict[int, Callable[[Reader], Command]]] = {
     8: lambda _: FinishImport(),
     **ACCESS_READERS,
     16: lambda reader: SetFeatureLevel(reader.number_up_to(FEATURE_LEVEL, "feature level", 1)),
+    19: lambda reader: CountChecks(reader.number(), read_delays(reader)),
 }

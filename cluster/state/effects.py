@@ -3,6 +3,9 @@
 | effect | text | changes |
 | --- | --- | --- |
 | `DelayDelivered` | `d:<level>:<unit>` | the unit of the delay level was copied to its topic; the next one is due |
+| `Prepared` | `h:<immunity>:<group>:<key>` | the record is a half message: its transaction is open |
+| `Ended` | `e:<half>:<c, r or g>,…` | these transactions ended (`cluster.state.transactions`) |
+| `GivenUp` | `g:<half>` | the record is the copy of a half message whose transaction nobody decided |
 
 A message cannot be refused when it is applied. So the leader decides what it writes from the applied state and from
 what it has proposed since; an effect that does not fit the state changes nothing, and is counted as a defect.
@@ -10,14 +13,31 @@ what it has proposed since; an effect that does not fit the state changes nothin
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from enum import StrEnum
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cluster.state.compact_bytes import Unreadable
 from store.model.topics import DELAY_LEVELS_MS
 
-_DELAY: Final = "d"
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
 _UNIT_END: Final = 1 << 63
-_TEXT_LENGTH_MAX: Final = 30
+_HASH_END: Final = 1 << 32
+# Seconds in which a producer does not want to be asked.
+IMMUNITY_S_MAX: Final = 3_600
+# Transactions whose ends one record carries: its properties have at most 32,767 bytes.
+ENDS_MAX: Final = 256
+_NUMBER_LENGTH_MAX: Final = 19
+
+
+class Ending(StrEnum):
+    """How a transaction ended; the letters are in the text of effects."""
+
+    COMMITTED = "c"
+    ROLLED_BACK = "r"
+    GIVEN_UP = "g"
 
 
 class DelayDelivered(NamedTuple):
@@ -32,22 +52,108 @@ class DelayDelivered(NamedTuple):
     unit: int
 
 
-def encode_effect(effect: DelayDelivered) -> str:
+class Prepared(NamedTuple):
+    """The record is a half message.
+
+    Attributes:
+        immunity_s: seconds from its put in which its producer is not asked, at most `IMMUNITY_S_MAX`.
+        group_hash: CRC-32 of the name of the producer group.
+        key_hash: CRC-32 of the id of the transaction.
+    """
+
+    immunity_s: int
+    group_hash: int
+    key_hash: int
+
+
+class Ended(NamedTuple):
+    """Transactions have ended: by this record, if it is a committed message, or else as it says.
+
+    Attributes:
+        ends: offset of each half message in its queue, ascending, and how its transaction ended.
+    """
+
+    ends: tuple[tuple[int, Ending], ...]
+
+
+class GivenUp(NamedTuple):
+    """The record is the copy of a half message whose transaction is given up.
+
+    Attributes:
+        half: offset of the half message in its queue.
+    """
+
+    half: int
+
+
+Effect = DelayDelivered | Prepared | Ended | GivenUp
+
+
+def encode_effect(effect: Effect) -> str:
     """Return the text of an effect."""
-    return f"{_DELAY}:{effect.level}:{effect.unit}"
+    match effect:
+        case DelayDelivered(level, unit):
+            return f"d:{level}:{unit}"
+        case Prepared(immunity_s, group_hash, key_hash):
+            return f"h:{immunity_s}:{group_hash}:{key_hash}"
+        case Ended(ends):
+            return "e:" + ",".join(f"{half}:{ending}" for half, ending in ends)
+        case GivenUp(half):
+            return f"g:{half}"
 
 
-def decode_effect(text: str) -> DelayDelivered:
+def decode_effect(text: str) -> Effect:
     """Return the effect of a text.
 
     Raises:
         cluster.state.compact_bytes.Unreadable: it is none, or one of a newer version. The node must stop.
     """
-    kind, _, numbers = text.partition(":")
-    level, _, unit = numbers.partition(":")
-    if kind == _DELAY and len(text) <= _TEXT_LENGTH_MAX and level.isdecimal() and unit.isdecimal():
-        effect = DelayDelivered(int(level), int(unit))
-        # The text of an effect is unique: no other digits, and no zeros before a number.
-        if 1 <= effect.level <= len(DELAY_LEVELS_MS) and effect.unit < _UNIT_END and encode_effect(effect) == text:
-            return effect
-    raise Unreadable("the effect of a record", 0, "one of the kinds d", repr(text[:80]))
+    kind, _, rest = text.partition(":")
+    reading = _READERS.get(kind)
+    effect = None if reading is None else reading(rest)
+    # The text of an effect is unique: no other digits, and no zeros before a number.
+    if effect is not None and encode_effect(effect) == text:
+        return effect
+    raise Unreadable("the effect of a record", 0, f"one of the kinds {', '.join(_READERS)}", repr(text[:80]))
+
+
+def _numbers(texts: Sequence[str], count: int) -> list[int] | None:
+    if len(texts) != count or not all(text.isdecimal() and len(text) <= _NUMBER_LENGTH_MAX for text in texts):
+        return None
+    numbers = [int(text) for text in texts]
+    return numbers if max(numbers) < _UNIT_END else None
+
+
+def _delay_delivered(text: str) -> DelayDelivered | None:
+    numbers = _numbers(text.split(":"), 2)
+    return DelayDelivered(*numbers) if numbers and 1 <= numbers[0] <= len(DELAY_LEVELS_MS) else None
+
+
+def _prepared(text: str) -> Prepared | None:
+    numbers = _numbers(text.split(":"), 3)
+    if numbers is None or numbers[0] > IMMUNITY_S_MAX or max(numbers[1:]) >= _HASH_END:
+        return None
+    return Prepared(*numbers)
+
+
+def _ended(text: str) -> Ended | None:
+    ends = [part.partition(":") for part in text.split(",", ENDS_MAX)]
+    halves = _numbers([half for half, _, _ in ends], len(ends))
+    letters = [letter for _, _, letter in ends]
+    if halves is None or len(ends) > ENDS_MAX or not {*letters} <= {*Ending}:
+        return None
+    is_ascending = all(one < other for one, other in pairwise(halves))
+    return Ended(tuple(zip(halves, map(Ending, letters), strict=True))) if is_ascending else None
+
+
+def _given_up(text: str) -> GivenUp | None:
+    numbers = _numbers([text], 1)
+    return GivenUp(*numbers) if numbers else None
+
+
+_READERS: Final[dict[str, Callable[[str], Effect | None]]] = {
+    "d": _delay_delivered,
+    "h": _prepared,
+    "e": _ended,
+    "g": _given_up,
+}

@@ -5,6 +5,7 @@ the format nor the modules of other parts, and a group that does not use a featu
 
 | number | part |
 | -----: | --- |
+| 3 | transactions (`cluster.state.transactions`) |
 """
 
 from __future__ import annotations
