@@ -140,6 +140,9 @@ _ROWS: Final[dict[str, dict[str, AuditedMethod]]] = {
         "Route": _READ,
         "Status": _READ,
         "DelayLevels": _READ,
+        "EndTransaction": _ACCESS,
+        "TransactionChecks": _ACCESS,
+        "ListTransactions": _READ,
     },
     "cluster.v1.AccessService": {
         "StartLogin": _LOGIN,

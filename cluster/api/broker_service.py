@@ -23,6 +23,7 @@ from cluster.api.put_calls import PutCalls
 from cluster.api.query_calls import QueryCalls
 from cluster.api.read_calls import ReadCalls
 from cluster.api.topic_calls import TopicCalls
+from cluster.api.transaction_calls import TransactionCalls
 from cluster.protocol.request_bounds import BROKER_BOUNDS
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1 import broker_pb2_grpc, nameserver_pb2
@@ -36,12 +37,19 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from cluster.broker.core import BrokerCore
+    from cluster.delivery.transactions.checks import TransactionChecks
+    from cluster.delivery.transactions.ends import TransactionEnds
     from store.errors import IllegalRequest
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
 # Responses of methods that change something.
-_OF_CHANGES: Final = (pb.ChangeResponse, pb.CommitOffsetResponse, pb.LockQueuesResponse)
+_OF_CHANGES: Final = (
+    pb.ChangeResponse,
+    pb.CommitOffsetResponse,
+    pb.LockQueuesResponse,
+    pb.EndTransactionResponse,
+)
 # Methods that the frame port serves, too (ADR 65).
 _FRAMED: Final = frozenset({"Put", "Get"})
 _FAMILIES: Final = {"ipv4": socket.AF_INET, "ipv6": socket.AF_INET6}
@@ -52,10 +60,14 @@ class BrokerService(broker_pb2_grpc.BrokerServiceServicer):
 
     Args:
         core: rules of the broker.
+        ends: ends transactions.
+        checks: asks producers about transactions.
         frame_address: of the frame port, which answers about routes contain; empty: there is none.
     """
 
-    def __init__(self, core: BrokerCore, *, frame_address: str = "") -> None:
+    def __init__(
+        self, core: BrokerCore, ends: TransactionEnds, checks: TransactionChecks, *, frame_address: str = ""
+    ) -> None:
         self._core = core
         self._frame_address = frame_address
         self._puts = PutCalls(core)
@@ -63,6 +75,7 @@ class BrokerService(broker_pb2_grpc.BrokerServiceServicer):
         self._queries = QueryCalls(core)
         self._log = LogCalls(core)
         self._delays = DelayCalls(core)
+        self._transactions = TransactionCalls(core, ends, checks)
         self.groups = GroupCalls(core)
         self.topics = TopicCalls(core, self.groups.members)
 
@@ -194,6 +207,25 @@ class BrokerService(broker_pb2_grpc.BrokerServiceServicer):
     async def DelayLevels(self, request: pb.DelayLevelsRequest, context: Context) -> pb.DelayLevelsResponse:
         """Return the state of the queues of the delay levels."""
         return await answered(self._core, pb.DelayLevelsResponse, self._delays.levels(request), is_read=True)
+
+    async def EndTransaction(self, request: pb.EndTransactionRequest, context: Context) -> pb.EndTransactionResponse:
+        """End a transaction."""
+        return await answered(self._core, pb.EndTransactionResponse, self._transactions.end(request))
+
+    async def TransactionChecks(
+        self, request: pb.TransactionChecksRequest, context: Context
+    ) -> AsyncIterator[pb.TransactionChecksResponse]:
+        """Ask a producer about transactions, endlessly."""
+        async for response in self._transactions.checks(request):
+            yield response
+
+    async def ListTransactions(
+        self, request: pb.ListTransactionsRequest, context: Context
+    ) -> pb.ListTransactionsResponse:
+        """Return open transactions."""
+        return await answered(
+            self._core, pb.ListTransactionsResponse, self._transactions.list_open(request), is_read=True
+        )
 
     async def Status(self, request: pb.BrokerStatusRequest, context: Context) -> pb.BrokerStatusResponse:
         """Return the state of this node's message store."""

@@ -7,8 +7,9 @@ Answers to invalid input (`cluster.protocol.errors` has the code and the certain
 | no bodies, too many, too large; lists that do not fit    | ILLEGAL_MESSAGE      | message_columns |
 | a body, properties or a field beyond what a record holds | ILLEGAL_MESSAGE      | record encoder |
 | an invalid topic name | ILLEGAL_MESSAGE      | store.model.topics   |
-| TIMER_…, TRAN_MSG; sys_flag of a prepared message | UNSUPPORTED          | delivery.put_options |
-| DELAY, below the feature level of effects | UNSUPPORTED | broker_core |
+| TIMER_…; sys_flag of a prepared message | UNSUPPORTED          | delivery.put_options |
+| DELAY, TRAN_MSG, below their feature level | UNSUPPORTED | broker_core |
+| TRAN_MSG with 1,000,000 open transactions | TOO_MUCH_STATE | found here |
 | node does not lead, or is not ready (checked first) | NOT_LEADER, LEADER_NOT_READY | replica |
 | unknown topic                                            | UNKNOWN_TOPIC        | broker_core    |
 | a topic without permission to write, or of the system    | TOPIC_NOT_WRITABLE   | broker_core    |
@@ -31,9 +32,11 @@ from cluster.api.message_columns import encode_host, messages_of
 from cluster.broker.core import BrokerCore, wall_clock_ms
 from cluster.delivery.diversion import diverted
 from cluster.delivery.put_options import requested_levels
+from cluster.delivery.transactions.half_messages import half_rows, with_halves
 from cluster.protocol.errors import Reason, RequestFailed, failure_of, reason_of_put
 from cluster.protocol.request_bounds import BROKER_BOUNDS
-from cluster.state.features import WITH_EFFECTS
+from cluster.state.features import WITH_EFFECTS, WITH_TRANSACTIONS
+from cluster.state.transactions import OPEN_MAX
 from cluster.v1 import broker_pb2 as pb
 from dledger.errors import DLedgerError, Overloaded, RepeatLater
 from dledger.service.call_gate import holder
@@ -75,6 +78,8 @@ class PutCalls:
         self._pending = FairShares(options.pending_size_bytes_max)
         self._message_bytes_min = -(-options.pending_size_bytes_max // options.pending_messages_max)
         self._retries = RetryTimes(time.monotonic)
+        # Half messages in puts that are not decided yet.
+        self._preparing = 0
         method = pb.DESCRIPTOR.services_by_name["BrokerService"].methods_by_name["PutStream"]
         self._check_bounds = BoundsCheck(method, BROKER_BOUNDS)
 
@@ -112,20 +117,24 @@ class PutCalls:
                 return asyncio.ensure_future(self._create_and_put(new_topic, born_host, request))
             self._check(topic or core.known_topic(request.topic), request)
             properties = list(request.properties)
-            levels = requested_levels(properties, request.sys_flags)
+            levels, halves = requested_levels(properties, request.sys_flags), half_rows(properties)
             columns, size_bytes = messages_of(request, properties, born_host, wall_clock_ms())
             messages: Sequence[Message] = columns
             if levels is not None:
                 core.check_feature(WITH_EFFECTS, "delayed messages")
                 messages = diverted(columns, levels)
+            if halves:
+                self._check_halves(len(halves))
+                messages = with_halves(messages, halves)
             amount = max(size_bytes, len(messages) * self._message_bytes_min)
             if not self._pending.take(name, amount):
                 raise self._overloaded(name)
             try:
-                pending = puts.begin_put(messages)
+                pending = puts.begin_prepared_put(messages) if halves else puts.begin_put(messages)
             except BaseException:
                 self._pending.give_back(name, amount)
                 raise
+            self._preparing += len(halves)
         except BadRequest as error:
             ended.set_result(_Put(None, _illegal(error)))
             return ended
@@ -136,6 +145,7 @@ class PutCalls:
         def end(done: asyncio.Future[PutOutcome]) -> None:
             # Not when the call ends: a client that leaves does not take its puts back.
             self._pending.give_back(name, amount)
+            self._preparing -= len(halves)
             outcome = done.result()
             core.metrics.count_put(outcome.status, len(messages), time.monotonic() - begin_s)
             if outcome.certainty is Certainty.APPENDED:
@@ -151,6 +161,17 @@ class PutCalls:
         else:
             pending.add_done_callback(end)
         return ended
+
+    def _check_halves(self, count: int) -> None:
+        """Raise unless a put may begin transactions.
+
+        Raises:
+            RequestFailed: UNSUPPORTED, TOO_MUCH_STATE.
+        """
+        self._core.check_feature(WITH_TRANSACTIONS, "transactions")
+        if self._core.replica.state.transactions.open_count + self._preparing + count > OPEN_MAX:
+            text = f"there are {OPEN_MAX} open transactions, which is the limit: end some (`dledger transaction list`)"
+            raise RequestFailed(Reason.TOO_MUCH_STATE, text)
 
     def _overloaded(self, name: str) -> Overloaded:
         share = f"the {self._pending.size} bytes of pending puts"

@@ -11,12 +11,20 @@ from typing import TYPE_CHECKING, Final
 
 from cluster.broker.damage_log import DamageLog
 from cluster.config.quotas import QuotaSettings
+from cluster.delivery.transactions.checks import CheckSettings
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.topic_config import DEFAULT_TOPIC_QUEUES, GroupConfig, TopicConfig
 from cluster.replica.port import ReadMode, Replica
 from cluster.state.commands import Command, DeleteTopic, SetGroup, SetTopic, check_command
 from store.errors import IllegalMessage
-from store.model.topics import TOPIC_LENGTH_MAX, check_group, check_stored_topic, is_system_topic, is_topic_name
+from store.model.topics import (
+    CHECK_MAX_TIME_TOPIC,
+    TOPIC_LENGTH_MAX,
+    check_group,
+    check_stored_topic,
+    is_system_topic,
+    is_topic_name,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -43,6 +51,7 @@ class BrokerOptions:
         pending_size_bytes_max: the same in bytes of bodies.
         waiters_max: readers that may wait, of which each user or address has its share.
         access_lag_max_s: seconds without a leader after which a node refuses calls of users; 0: never.
+        checks: when producers are asked about their transactions.
     """
 
     broker: str
@@ -56,6 +65,7 @@ class BrokerOptions:
     pending_size_bytes_max: int = 64 << 20
     waiters_max: int = 100_000
     access_lag_max_s: float = 60.0
+    checks: CheckSettings = field(default_factory=CheckSettings)
 
 
 class BrokerCore:
@@ -201,7 +211,8 @@ class BrokerCore:
             RequestFailed: UNKNOWN_TOPIC, TOPIC_NOT_READABLE.
         """
         topic = self.known_topic(name)
-        if not topic.is_readable or is_system_topic(name):
+        # What nobody decided is for the operator to read.
+        if not topic.is_readable or (is_system_topic(name) and name != CHECK_MAX_TIME_TOPIC):
             raise RequestFailed(
                 Reason.TOPIC_NOT_READABLE, f"topic {name!r} is not readable; {_permission_advice(name, 'rw')}"
             )

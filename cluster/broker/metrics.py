@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from prometheus_client import CollectorRegistry
 
+    from cluster.state.effects import Ending
+
 TABLE: Final = (
     Row("dledger_broker_puts", MetricKind.COUNTER, "Completed requests to put, by status.", "status"),
     Row("dledger_broker_put_messages", MetricKind.COUNTER, "Messages put."),
@@ -69,6 +71,15 @@ TABLE: Final = (
         MetricKind.HISTOGRAM,
         "Time from when a delayed message was due to the put of its copy.",
     ),
+    Row("dledger_broker_transactions_open", MetricKind.GAUGE, "Transactions that are not ended."),
+    Row("dledger_broker_transaction_producers", MetricKind.GAUGE, "Producers that can be asked about transactions."),
+    Row(
+        "dledger_broker_transactions_ended",
+        MetricKind.COUNTER,
+        "Transactions ended by this node: committed, rolled_back or given_up.",
+        "end",
+    ),
+    Row("dledger_broker_transaction_checks", MetricKind.COUNTER, "Questions to producers about transactions."),
     Row(
         "dledger_broker_feature_level",
         MetricKind.GAUGE,
@@ -126,6 +137,8 @@ class BrokerGauges:
     audit_oldest_record_age_seconds: dict[str, float] = field(default_factory=dict)
     feature_level: float = 0
     unfit_effects: float = 0
+    transactions_open: float = 0
+    transaction_producers: float = 0
 
 
 @dataclass(slots=True)
@@ -143,6 +156,8 @@ class _Counts:
     quota_refused: int = 0
     delayed_delivered: int = 0
     delayed_not_delivered: dict[str, int] = field(default_factory=dict)
+    transactions_ended: dict[str, int] = field(default_factory=dict)
+    transaction_checks: int = 0
     # Replaced by the dictionaries of the audit log, which have every kind from the start.
     audit_records: dict[str, int] = field(default_factory=dict)
     audit_lost: dict[str, int] = field(default_factory=dict)
@@ -204,6 +219,15 @@ class BrokerMetrics:
         """Count a delayed message that cannot be delivered."""
         found = self.counts.delayed_not_delivered
         found[reason] = found.get(reason, 0) + 1
+
+    def count_transaction_end(self, ending: Ending) -> None:
+        """Count a transaction that this node ended."""
+        found, name = self.counts.transactions_ended, ending.name.lower()
+        found[name] = found.get(name, 0) + 1
+
+    def count_transaction_checks(self, count: int) -> None:
+        """Count questions to producers."""
+        self.counts.transaction_checks += count
 
     def count_quota_refused(self) -> None:
         """Count a request above a quota."""

@@ -1,6 +1,7 @@
-"""The delivery options in what a client puts: delay levels; timed and transactional messages are refused.
+"""The delivery options in what a client puts: delay levels; timed messages are refused.
 
-Stored like any other message those would be delivered at once: a timed one too early, a prepared one before its commit.
+Stored like any other message those would be delivered at once, which is too early. The level of a half message counts
+from its commit (`cluster.delivery.transactions.half_messages`).
 A message whose delayed delivery has already happened, and that is put again (restored, replayed), has the property
 REAL_TOPIC: it is stored like any other.
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from cluster.delivery.transactions.half_messages import is_half
 from cluster.protocol.errors import Reason, RequestFailed
 from commitlog.record.properties import decode_properties
 from commitlog.record.tags_code import delay_level
@@ -21,8 +23,7 @@ from store.model.topics import REAL_TOPIC, TIMER_PREFIX
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_TRANSACTION: Final = "TRAN_MSG"
-_MARKS: Final = tuple(name.encode() for name in (DELAY, _TRANSACTION, TIMER_PREFIX))
+_MARKS: Final = tuple(name.encode() for name in (DELAY, TIMER_PREFIX))
 
 
 def requested_levels(properties: Sequence[bytes], sys_flags: Sequence[int]) -> list[int] | None:
@@ -55,16 +56,15 @@ def _requested_level(number: int, raw: bytes) -> int:
         return 0
     level = delay_level(properties.get(DELAY))
     for name, value in properties.items():
-        is_prepared = name == _TRANSACTION and value.lower() == "true"
         # A level has precedence over a time.
-        if is_prepared or (name.startswith(TIMER_PREFIX) and not level):
+        if name.startswith(TIMER_PREFIX) and not level:
             raise _unsupported(number, name, value)
-    return level
+    return 0 if is_half(properties) else level
 
 
 def _unsupported(number: int, name: str, value: str) -> RequestFailed:
     text = (
-        f"message {number} has {name} {value[:80]!r}: timed and transactional messages are not supported, and it would "
-        "be delivered at once. Nothing was stored; send it without, or with a delay level"
+        f"message {number} has {name} {value[:80]!r}: timed messages are not supported, and it would be delivered "
+        "at once. Nothing was stored; send it without, or with a delay level; a transaction with TRAN_MSG"
     )
     return RequestFailed(Reason.UNSUPPORTED, text)

@@ -187,6 +187,18 @@ BROKER_BOUNDS: Final[Bounds] = {
     "cluster.v1.DeleteGroupRequest": _GROUP,
     "cluster.v1.ListGroupsRequest": _GROUP,
     "cluster.v1.RouteRequest": {"topics": Many(ROUTE_TOPICS_MAX, NAME)},
+    # ---------------------------------------------------------------------------------------------------- transactions
+    "cluster.v1.EndTransactionRequest": {
+        "topic": NAME,
+        "producer_group": NAME,
+        "half_offset": ANY_NUMBER,
+        "physical_offset": ANY_NUMBER,
+        "transaction_id": Text(KEY_LENGTH_MAX),
+        "end": ANY_NUMBER,
+        "is_from_check": ANY_NUMBER,
+    },
+    "cluster.v1.TransactionChecksRequest": {"producer_group": NAME, "topics": Many(ROUTE_TOPICS_MAX, NAME)},
+    "cluster.v1.ListTransactionsRequest": {"from_half_offset": ANY_NUMBER, "max_transactions": ANY_NUMBER},
     "cluster.v1.BrokerStatusRequest": {},
 }
 

@@ -34,6 +34,8 @@ from cluster.broker.metrics import BrokerGauges, BrokerMetrics
 from cluster.config.audit_settings import AuditSettings
 from cluster.config.port_tls import ProcessTls
 from cluster.delivery.delay_levels import DelayDelivery
+from cluster.delivery.transactions.checks import TransactionChecks
+from cluster.delivery.transactions.ends import TransactionEnds
 from cluster.nameserver.registration import Registrar
 from cluster.process.metrics_page import metrics_page
 from cluster.process.serving import GRACE_S, print_ready, process_registry, run_process, wait_end
@@ -119,7 +121,13 @@ class Broker:
         self._metrics = BrokerMetrics(registry, options.broker, options.self_id)
         replica.when_flushed(self._metrics.flush_latency_s.observe)
         self.core = BrokerCore(replica, options, self._metrics)
-        self._service = BrokerService(self.core, frame_address=str(frames.address) if frames is not None else "")
+        self._ends = TransactionEnds(replica, clock_ms, self._metrics.count_transaction_end)
+        self._checks = TransactionChecks(
+            replica, self._ends, options.checks, clock_ms, self._metrics.count_transaction_checks
+        )
+        self._service = BrokerService(
+            self.core, self._ends, self._checks, frame_address=str(frames.address) if frames is not None else ""
+        )
         scope = Scope(
             options.cluster,
             has_topic=lambda name: name in replica.state.topics,
@@ -176,7 +184,8 @@ class Broker:
             delivery = DelayDelivery(
                 self._replica, self._clock_ms, self._metrics.count_delayed, self._metrics.count_not_delivered
             )
-            stack.push_async_callback(end_tasks, [asyncio.create_task(delivery.run())])
+            tasks = [asyncio.create_task(each.run()) for each in (delivery, self._ends, self._checks)]
+            stack.push_async_callback(end_tasks, tasks)
             services = [self._service.served(), self._access_service.served(), *self._beside]
             overloaded = partial(self._metrics.count_refusal, Reason.OVERLOADED.name)
             server = await start_grpc_server(
@@ -234,6 +243,8 @@ class Broker:
             divided_offset=self._replica.divided_offset,
             feature_level=state.feature_level,
             unfit_effects=state.unfit_effects_count,
+            transactions_open=state.transactions.open_count,
+            transaction_producers=len(self._checks.producers),
             audit_oldest_record_age_seconds={} if self._audit is None else self._audit.ages_s(),
         )
 

@@ -120,6 +120,20 @@ class BrokerServiceStub:
     """The state of this node's messages. Served by every node, in every role; for the log: dledger.v1.LogService.Status."""
     DelayLevels: _grpc.UnaryUnaryMultiCallable[_broker_pb2.DelayLevelsRequest, _broker_pb2.DelayLevelsResponse]
     """What waits in the queues of the delay levels; the leader answers."""
+    EndTransaction: _grpc.UnaryUnaryMultiCallable[_broker_pb2.EndTransactionRequest, _broker_pb2.EndTransactionResponse]
+    """--------------------------------------------------------------------------------------------------- transactions
+    A message with TRAN_MSG=true is put as a half message, which no consumer gets: Put answers with its offsets in the
+    half topic. It begins a transaction.
+
+    Ends a transaction. The end is final: the same request is answered again with DONE, another end is refused:
+    FAILED_PRECONDITION (TRANSACTION_ENDED). NOT_FOUND (NO_TRANSACTION).
+    """
+    TransactionChecks: _grpc.UnaryStreamMultiCallable[_broker_pb2.TransactionChecksRequest, _broker_pb2.TransactionChecksResponse]
+    """Asks a producer about transactions that no producer of its group has ended in time; it answers by EndTransaction.
+    The stream has no end, unless the node stops to lead.
+    """
+    ListTransactions: _grpc.UnaryUnaryMultiCallable[_broker_pb2.ListTransactionsRequest, _broker_pb2.ListTransactionsResponse]
+    """The open transactions; the leader answers."""
 
 @_typing.type_check_only
 class BrokerServiceAsyncStub(BrokerServiceStub):
@@ -199,6 +213,20 @@ class BrokerServiceAsyncStub(BrokerServiceStub):
     """The state of this node's messages. Served by every node, in every role; for the log: dledger.v1.LogService.Status."""
     DelayLevels: _aio.UnaryUnaryMultiCallable[_broker_pb2.DelayLevelsRequest, _broker_pb2.DelayLevelsResponse]  # type: ignore[assignment]
     """What waits in the queues of the delay levels; the leader answers."""
+    EndTransaction: _aio.UnaryUnaryMultiCallable[_broker_pb2.EndTransactionRequest, _broker_pb2.EndTransactionResponse]  # type: ignore[assignment]
+    """--------------------------------------------------------------------------------------------------- transactions
+    A message with TRAN_MSG=true is put as a half message, which no consumer gets: Put answers with its offsets in the
+    half topic. It begins a transaction.
+
+    Ends a transaction. The end is final: the same request is answered again with DONE, another end is refused:
+    FAILED_PRECONDITION (TRANSACTION_ENDED). NOT_FOUND (NO_TRANSACTION).
+    """
+    TransactionChecks: _aio.UnaryStreamMultiCallable[_broker_pb2.TransactionChecksRequest, _broker_pb2.TransactionChecksResponse]  # type: ignore[assignment]
+    """Asks a producer about transactions that no producer of its group has ended in time; it answers by EndTransaction.
+    The stream has no end, unless the node stops to lead.
+    """
+    ListTransactions: _aio.UnaryUnaryMultiCallable[_broker_pb2.ListTransactionsRequest, _broker_pb2.ListTransactionsResponse]  # type: ignore[assignment]
+    """The open transactions; the leader answers."""
 
 class BrokerServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -431,5 +459,37 @@ class BrokerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_broker_pb2.DelayLevelsResponse, _abc.Awaitable[_broker_pb2.DelayLevelsResponse]]:
         """What waits in the queues of the delay levels; the leader answers."""
+
+    @_abc_1.abstractmethod
+    def EndTransaction(
+        self,
+        request: _broker_pb2.EndTransactionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_broker_pb2.EndTransactionResponse, _abc.Awaitable[_broker_pb2.EndTransactionResponse]]:
+        """--------------------------------------------------------------------------------------------------- transactions
+        A message with TRAN_MSG=true is put as a half message, which no consumer gets: Put answers with its offsets in the
+        half topic. It begins a transaction.
+
+        Ends a transaction. The end is final: the same request is answered again with DONE, another end is refused:
+        FAILED_PRECONDITION (TRANSACTION_ENDED). NOT_FOUND (NO_TRANSACTION).
+        """
+
+    @_abc_1.abstractmethod
+    def TransactionChecks(
+        self,
+        request: _broker_pb2.TransactionChecksRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_broker_pb2.TransactionChecksResponse], _abc.AsyncIterator[_broker_pb2.TransactionChecksResponse]]:
+        """Asks a producer about transactions that no producer of its group has ended in time; it answers by EndTransaction.
+        The stream has no end, unless the node stops to lead.
+        """
+
+    @_abc_1.abstractmethod
+    def ListTransactions(
+        self,
+        request: _broker_pb2.ListTransactionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_broker_pb2.ListTransactionsResponse, _abc.Awaitable[_broker_pb2.ListTransactionsResponse]]:
+        """The open transactions; the leader answers."""
 
 def add_BrokerServiceServicer_to_server(servicer: BrokerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
