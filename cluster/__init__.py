@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     )
     from cluster.client.producer.outgoing import OutgoingMessage
     from cluster.client.producer.producer import Producer
+    from cluster.client.producer.transaction_checks import TransactionQuestion
+    from cluster.client.producer.transactions import TransactionEnd
     from cluster.client.security_files import SecurityFiles
     from cluster.client.token_file import TokenFile
     from cluster.protocol.errors import RequestFailed
@@ -48,6 +50,8 @@ __all__ = [
     "SkippedMessages",
     "Sql92",
     "TokenFile",
+    "TransactionEnd",
+    "TransactionQuestion",
 ]
 
 _MODULES = {
@@ -61,6 +65,8 @@ _MODULES = {
     "SkippedMessages": "cluster.protocol.skipped_messages",
     "Sql92": "cluster.protocol.wire.filters",
     "TokenFile": "cluster.client.token_file",
+    "TransactionEnd": "cluster.client.producer.transactions",
+    "TransactionQuestion": "cluster.client.producer.transaction_checks",
 }
 
 

@@ -44,6 +44,7 @@ _PLACES: Final = {
     "topic": "cluster.cli.messages.topics:topic_app",
     "group": "cluster.cli.messages.groups:group_app",
     "delay": "cluster.cli.messages.delays:delay_app",
+    "transaction": "cluster.cli.messages.transactions:transaction_app",
     "export-config": "cluster.cli.messages.export_config:export_config",
     "query": "cluster.cli.messages.query:query_app",
     "members": "cluster.cli.nodes.members:members_app",

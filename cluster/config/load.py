@@ -116,6 +116,8 @@ class BrokerSettings:
             `cluster.broker.core.BrokerOptions`.
         first_user_file: file with the first user; empty: none.
         access_lag_max_s: seconds without a leader after which a node refuses calls of users; 0: never.
+        transaction_timeout_ms, transaction_check_interval_ms, transaction_check_max: when producers are asked about
+            their transactions (`cluster.delivery.transactions.checks.CheckSettings`).
         max_message_size: maximum bytes of a body.
         has_property_crc: whether the records of the base log have property CRCs.
         store: settings of queues, index and reads; the base log has the retention of entries.
@@ -129,6 +131,9 @@ class BrokerSettings:
     auto_create_subscription_group: bool
     first_user_file: str
     access_lag_max_s: float
+    transaction_timeout_ms: int
+    transaction_check_interval_ms: int
+    transaction_check_max: int
     max_message_size: int
     has_property_crc: bool
     store: MessageStoreConfig

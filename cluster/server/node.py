@@ -169,6 +169,7 @@ async def _serve_messages(
     """Serve a log of messages; return the future that resolves with the error after which the process must stop."""
     # Imported here, because a log of raw entries does not need them.
     from cluster.broker.core import BrokerOptions  # noqa: PLC0415
+    from cluster.delivery.transactions.checks import CheckSettings  # noqa: PLC0415
     from cluster.replica.replicated import ReplicatedReplica  # noqa: PLC0415
     from cluster.server.broker import Broker  # noqa: PLC0415
     from cluster.server.first_user import first_user_of  # noqa: PLC0415
@@ -191,6 +192,9 @@ async def _serve_messages(
         pending_size_bytes_max=node_config.max_pending_size_bytes,
         waiters_max=settings.store.waiters_max,
         access_lag_max_s=settings.access_lag_max_s,
+        checks=CheckSettings(
+            settings.transaction_timeout_ms, settings.transaction_check_interval_ms, settings.transaction_check_max
+        ),
     )
     broker = Broker(
         replica,

@@ -16,6 +16,10 @@ TAGS = "TAGS"
 KEYS = "KEYS"
 UNIQUE_KEY = "UNIQ_KEY"
 DELAY = "DELAY"
+# Of half messages: what makes a message one, its producer group, and how long its producer is not asked.
+TRANSACTION = "TRAN_MSG"
+PRODUCER_GROUP = "PGROUP"
+IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 
 QUEUE_ID_MAX = (1 << 31) - 1
 

@@ -22,6 +22,8 @@ from cluster.client.producer.batch import REQUEST_MESSAGES_MAX, REQUEST_SIZE_BYT
 from cluster.client.producer.fault_avoidance import FAILED_LATENCY_MS, FaultAvoidance
 from cluster.client.producer.outgoing import OutgoingEncoder, OutgoingMessage
 from cluster.client.producer.sender import PutSender, SenderHooks, SendRules
+from cluster.client.producer.transaction_checks import TransactionChecks, TransactionQuestion
+from cluster.client.producer.transactions import Transaction, half_properties
 from cluster.client.routing.connection import BrokerConnection, Endpoints
 from cluster.client.routing.queue_choice import BrokerQueue, RoundRobin, queue_of_key, writable_queues
 from cluster.process.tasks import end_tasks
@@ -31,9 +33,10 @@ from dledger.security.settings import PLAIN
 from store.errors import IllegalMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from cluster.client.producer.options import ProducerOptions
+    from cluster.client.producer.transactions import TransactionEnd
     from cluster.client.routing.cache import Routes
     from dledger.security.settings import Security
 
@@ -128,6 +131,60 @@ class AsyncProducer:
             deadline_s: time limit in seconds, retries included; None: the producer's option.
         """
         return await self._send(tuple(messages), queue_key, queue_id, deadline_s)
+
+    def transaction(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        group: str,
+        tags: str = "",
+        keys: str | Sequence[str] = (),
+        queue_key: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        delay_level: int = 0,
+        immunity_s: int = 0,
+    ) -> Transaction:
+        """Return a transaction of one message; `async with` begins it, commits at the end, or rolls back.
+
+        Example:
+            async with producer.transaction("orders", b"...", group="payments") as transaction:
+                await database.commit(...)  # an exception here rolls the message back
+
+        Args:
+            topic: its topic.
+            body: the payload; may be empty.
+            group: producer group: any of its producers may be asked what has become of the transaction
+                (`answer_checks`).
+            tags: its tag, by which consumers can filter.
+            keys: search keys, by which queries find it.
+            queue_key: messages with the same key go to the same queue; None: round robin.
+            properties: further names and values.
+            delay_level: counts from the commit; see `send`.
+            immunity_s: seconds in which no producer is asked, at most 3,600; 0: the broker's setting.
+        """
+        named = half_properties(properties or {}, group, immunity_s)
+        message = OutgoingMessage(topic, body, tags, keys, named, delay_level=delay_level)
+
+        async def begin() -> MessageAppended:
+            return (await self._send((message,), queue_key, None, None))[0]
+
+        return Transaction(begin, self._connection.nodes, topic, group, self._options.deadline_s)
+
+    def answer_checks(
+        self,
+        group: str,
+        topics: Sequence[str],
+        decide: Callable[[TransactionQuestion], Awaitable[TransactionEnd | None]],
+    ) -> TransactionChecks:
+        """Return the answers to brokers that ask about transactions; `async with` starts and ends them.
+
+        Args:
+            group: producer group.
+            topics: of its transactions.
+            decide: returns the decision; None: not known yet, so that the broker asks again.
+        """
+        return TransactionChecks(self._connection, group, topics, decide)
 
     async def queues(self, topic: str) -> tuple[BrokerQueue, ...]:
         """Return the writable queues of a topic, in the order that all clients share.

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Unpack
 
 from cluster.client.producer.async_producer import AsyncProducer
 from cluster.client.producer.options import ProducerOptions, ProducerSettings
 from cluster.client.producer.outgoing import OutgoingMessage
+from cluster.client.producer.transaction_checks import BlockingTransactionChecks, TransactionQuestion
+from cluster.client.producer.transactions import BlockingTransaction
 from cluster.client.routing.connection import BrokerConnection, Endpoints
 from cluster.process.loop_thread import LoopThread
 from dledger.security.settings import PLAIN
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 
     from cluster.client.outcomes import MessageAppended
+    from cluster.client.producer.transactions import TransactionEnd
     from dledger.security.settings import Security
 
 
@@ -127,6 +131,43 @@ class BlockingProducer:
         """Send messages of one topic to one queue, all or none. See `AsyncProducer.send_many`."""
         work = self._producer.send_many(messages, queue_key=queue_key, queue_id=queue_id, deadline_s=deadline_s)
         return self._thread.run(work)
+
+    def transaction(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        group: str,
+        tags: str = "",
+        keys: str | Sequence[str] = (),
+        queue_key: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        delay_level: int = 0,
+        immunity_s: int = 0,
+    ) -> BlockingTransaction:
+        """Return a transaction of one message, for `with`. See `AsyncProducer.transaction`."""
+        transaction = self._producer.transaction(
+            topic,
+            body,
+            group=group,
+            tags=tags,
+            keys=keys,
+            queue_key=queue_key,
+            properties=properties,
+            delay_level=delay_level,
+            immunity_s=immunity_s,
+        )
+        return BlockingTransaction(self._thread, transaction)
+
+    def answer_checks(
+        self, group: str, topics: Sequence[str], decide: Callable[[TransactionQuestion], TransactionEnd | None]
+    ) -> BlockingTransactionChecks:
+        """Return the answers to brokers, for `with`; `decide` runs in threads. See `AsyncProducer.answer_checks`."""
+
+        async def decided(question: TransactionQuestion) -> TransactionEnd | None:
+            return await asyncio.to_thread(decide, question)
+
+        return BlockingTransactionChecks(self._thread, lambda: self._producer.answer_checks(group, topics, decided))
 
     def flush(self) -> None:
         """Wait until every message that other threads have sent has its outcome."""

@@ -23,7 +23,7 @@ from cluster.state.effects import IMMUNITY_S_MAX, Prepared, encode_effect
 from commitlog.record.effects import EFFECT_NAME, properties_with_effect
 from commitlog.record.properties import PROPERTIES_SIZE_MAX, RawProperties, decode_properties, encode_properties
 from store.errors import IllegalMessage
-from store.model.message import UNIQUE_KEY
+from store.model.message import IMMUNITY, PRODUCER_GROUP, TRANSACTION, UNIQUE_KEY
 from store.model.sys_flag import CARRIES_EFFECT, TRANSACTION_MASK
 from store.model.topics import HALF_TOPIC, REAL_QUEUE_ID, REAL_TOPIC, TIMER_PREFIX, check_group
 
@@ -32,10 +32,7 @@ if TYPE_CHECKING:
 
     from store.model.message import Message
 
-TRANSACTION: Final = "TRAN_MSG"
-PRODUCER_GROUP: Final = "PGROUP"
 TRANSACTION_ID: Final = "__transactionId__"
-IMMUNITY: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 _MARK: Final = TRANSACTION.encode()
 # For the effects that the half message and the committed one carry.
 _SPACE: Final = 96

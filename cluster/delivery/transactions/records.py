@@ -17,13 +17,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cluster.delivery.diversion import diverted
-from cluster.delivery.transactions.half_messages import PRODUCER_GROUP, TRANSACTION_ID
+from cluster.delivery.transactions.half_messages import TRANSACTION_ID
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.state.effects import Ended, Ending, GivenUp, encode_effect
 from commitlog.record.effects import properties_with_effect, without_effect
 from commitlog.record.properties import RawProperties, decode_properties
 from commitlog.record.tags_code import delay_level
-from store.model.message import DELAY, TAGS, Message
+from store.model.message import DELAY, PRODUCER_GROUP, TAGS, Message
 from store.model.sys_flag import CARRIES_EFFECT, TRANSACTION_COMMIT_TYPE, TRANSACTION_MASK
 from store.model.topics import (
     CHECK_MAX_TIME_TOPIC,
