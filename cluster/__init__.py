@@ -22,9 +22,9 @@ if TYPE_CHECKING:
         NotAppended,
         SendsFailed,
     )
+    from cluster.client.producer.check_answers import TransactionQuestion
     from cluster.client.producer.outgoing import OutgoingMessage
     from cluster.client.producer.producer import Producer
-    from cluster.client.producer.transaction_checks import TransactionQuestion
     from cluster.client.producer.transactions import TransactionEnd
     from cluster.client.security_files import SecurityFiles
     from cluster.client.token_file import TokenFile
@@ -66,7 +66,7 @@ _MODULES = {
     "Sql92": "cluster.protocol.wire.filters",
     "TokenFile": "cluster.client.token_file",
     "TransactionEnd": "cluster.client.producer.transactions",
-    "TransactionQuestion": "cluster.client.producer.transaction_checks",
+    "TransactionQuestion": "cluster.client.producer.check_answers",
 }
 
 

@@ -47,6 +47,7 @@ API = {
         f"cluster.{name}"
         for name in ("Producer", "OutgoingMessage", "Consumer", "Sql92", "ReceivedMessage", "SkippedMessages")
     ],
+    "Transactions": [f"cluster.{name}" for name in ("TransactionEnd", "TransactionQuestion")],
     "Outcomes of a send": [
         f"cluster.{name}"
         for name in ("MessageAppended", "MessageNotAppended", "MessageAppendUnknown", "SendsFailed", "RequestFailed")

@@ -119,13 +119,7 @@ class PutCalls:
             properties = list(request.properties)
             levels, halves = requested_levels(properties, request.sys_flags), half_rows(properties)
             columns, size_bytes = messages_of(request, properties, born_host, wall_clock_ms())
-            messages: Sequence[Message] = columns
-            if levels is not None:
-                core.check_feature(WITH_EFFECTS, "delayed messages")
-                messages = diverted(columns, levels)
-            if halves:
-                self._check_halves(len(halves))
-                messages = with_halves(messages, halves)
+            messages = self._diverted(columns, levels, halves)
             amount = max(size_bytes, len(messages) * self._message_bytes_min)
             if not self._pending.take(name, amount):
                 raise self._overloaded(name)
@@ -161,6 +155,21 @@ class PutCalls:
         else:
             pending.add_done_callback(end)
         return ended
+
+    def _diverted(self, messages: Sequence[Message], levels: list[int] | None, halves: list[int]) -> Sequence[Message]:
+        """Return the messages of a put, delayed and half messages diverted to the broker's topics.
+
+        Raises:
+            RequestFailed: UNSUPPORTED, TOO_MUCH_STATE.
+            store.errors.IllegalMessage: one is too large for it, or incomplete.
+        """
+        if levels is not None:
+            self._core.check_feature(WITH_EFFECTS, "delayed messages")
+            messages = diverted(messages, levels)
+        if halves:
+            self._check_halves(len(halves))
+            messages = with_halves(messages, halves)
+        return messages
 
     def _check_halves(self, count: int) -> None:
         """Raise unless a put may begin transactions.

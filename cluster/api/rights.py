@@ -154,9 +154,9 @@ def _put(request: Any, _: Scope) -> list[Need]:
     return [topic_need(request.topic, _PUB)]
 
 
-def _transaction_checks(request: Any, _: Scope) -> Iterator[Need]:
+def _transaction_checks(request: Any, _: Scope) -> list[Need] | None:
     # The questions have the half messages of these topics.
-    return (topic_need(topic, _PUB) for topic in request.topics)
+    return [topic_need(topic, _PUB) for topic in request.topics] or None
 
 
 def _read(request: Any, _: Scope) -> Iterator[Need]:

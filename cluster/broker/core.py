@@ -211,7 +211,7 @@ class BrokerCore:
             RequestFailed: UNKNOWN_TOPIC, TOPIC_NOT_READABLE.
         """
         topic = self.known_topic(name)
-        # What nobody decided is for the operator to read.
+        # Transactions that were given up are for the operator to read.
         if not topic.is_readable or (is_system_topic(name) and name != CHECK_MAX_TIME_TOPIC):
             raise RequestFailed(
                 Reason.TOPIC_NOT_READABLE, f"topic {name!r} is not readable; {_permission_advice(name, 'rw')}"

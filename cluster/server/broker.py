@@ -121,13 +121,12 @@ class Broker:
         self._metrics = BrokerMetrics(registry, options.broker, options.self_id)
         replica.when_flushed(self._metrics.flush_latency_s.observe)
         self.core = BrokerCore(replica, options, self._metrics)
-        self._ends = TransactionEnds(replica, clock_ms, self._metrics.count_transaction_end)
+        metrics, frame_address = self._metrics, str(frames.address) if frames is not None else ""
+        self._ends = TransactionEnds(replica, clock_ms, metrics.count_transaction_end)
         self._checks = TransactionChecks(
-            replica, self._ends, options.checks, clock_ms, self._metrics.count_transaction_checks
+            replica, self._ends, options.checks, clock_ms, metrics.count_transaction_checks
         )
-        self._service = BrokerService(
-            self.core, self._ends, self._checks, frame_address=str(frames.address) if frames is not None else ""
-        )
+        self._service = BrokerService(self.core, self._ends, self._checks, frame_address=frame_address)
         scope = Scope(
             options.cluster,
             has_topic=lambda name: name in replica.state.topics,
@@ -153,9 +152,7 @@ class Broker:
             revoked=revoked,
         )
         if not options.quotas.is_unlimited:
-            self._gate = QuotaGate(
-                self._gate, Quotas(options.quotas, time.monotonic), self._metrics.count_quota_refused
-            )
+            self._gate = QuotaGate(self._gate, Quotas(options.quotas, time.monotonic), metrics.count_quota_refused)
         self._first_user = first_user
         dial = partial(GrpcNameServer, security=name_server_security)
         self._registrar = Registrar(name_servers, dial) if name_servers else None

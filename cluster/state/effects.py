@@ -5,7 +5,7 @@
 | `DelayDelivered` | `d:<level>:<unit>` | the unit of the delay level was copied to its topic; the next one is due |
 | `Prepared` | `h:<immunity>:<group>:<key>` | the record is a half message: its transaction is open |
 | `Ended` | `e:<half>:<c, r or g>,…` | these transactions ended (`cluster.state.transactions`) |
-| `GivenUp` | `g:<half>` | the record is the copy of a half message whose transaction nobody decided |
+| `GivenUp` | `g:<half>` | the record is the copy of a half message whose transaction no producer decided |
 
 A message cannot be refused when it is applied. So the leader decides what it writes from the applied state and from
 what it has proposed since; an effect that does not fit the state changes nothing, and is counted as a defect.

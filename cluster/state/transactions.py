@@ -91,7 +91,7 @@ class _Block:
     Attributes:
         epoch: the freeze count at its creation.
         rows: by offset of the half message.
-        changes: counts additions and checks, for those who keep what is due next.
+        changes: counts additions, checks and ends, so that a reader knows whether its own copy is current.
     """
 
     epoch: int

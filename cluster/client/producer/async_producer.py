@@ -19,10 +19,10 @@ from cluster.client.outcomes import (
     outcome_of_failure,
 )
 from cluster.client.producer.batch import REQUEST_MESSAGES_MAX, REQUEST_SIZE_BYTES_MAX, Encoded, SendItem
+from cluster.client.producer.check_answers import CheckAnswers, TransactionQuestion
 from cluster.client.producer.fault_avoidance import FAILED_LATENCY_MS, FaultAvoidance
 from cluster.client.producer.outgoing import OutgoingEncoder, OutgoingMessage
 from cluster.client.producer.sender import PutSender, SenderHooks, SendRules
-from cluster.client.producer.transaction_checks import TransactionChecks, TransactionQuestion
 from cluster.client.producer.transactions import Transaction, half_properties
 from cluster.client.routing.connection import BrokerConnection, Endpoints
 from cluster.client.routing.queue_choice import BrokerQueue, RoundRobin, queue_of_key, writable_queues
@@ -176,7 +176,7 @@ class AsyncProducer:
         group: str,
         topics: Sequence[str],
         decide: Callable[[TransactionQuestion], Awaitable[TransactionEnd | None]],
-    ) -> TransactionChecks:
+    ) -> CheckAnswers:
         """Return the answers to brokers that ask about transactions; `async with` starts and ends them.
 
         Args:
@@ -184,7 +184,7 @@ class AsyncProducer:
             topics: of its transactions.
             decide: returns the decision; None: not known yet, so that the broker asks again.
         """
-        return TransactionChecks(self._connection, group, topics, decide)
+        return CheckAnswers(self._connection, group, topics, decide)
 
     async def queues(self, topic: str) -> tuple[BrokerQueue, ...]:
         """Return the writable queues of a topic, in the order that all clients share.

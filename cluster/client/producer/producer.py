@@ -6,9 +6,9 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Unpack
 
 from cluster.client.producer.async_producer import AsyncProducer
+from cluster.client.producer.check_answers import BlockingCheckAnswers, TransactionQuestion
 from cluster.client.producer.options import ProducerOptions, ProducerSettings
 from cluster.client.producer.outgoing import OutgoingMessage
-from cluster.client.producer.transaction_checks import BlockingTransactionChecks, TransactionQuestion
 from cluster.client.producer.transactions import BlockingTransaction
 from cluster.client.routing.connection import BrokerConnection, Endpoints
 from cluster.process.loop_thread import LoopThread
@@ -161,13 +161,13 @@ class BlockingProducer:
 
     def answer_checks(
         self, group: str, topics: Sequence[str], decide: Callable[[TransactionQuestion], TransactionEnd | None]
-    ) -> BlockingTransactionChecks:
+    ) -> BlockingCheckAnswers:
         """Return the answers to brokers, for `with`; `decide` runs in threads. See `AsyncProducer.answer_checks`."""
 
         async def decided(question: TransactionQuestion) -> TransactionEnd | None:
             return await asyncio.to_thread(decide, question)
 
-        return BlockingTransactionChecks(self._thread, lambda: self._producer.answer_checks(group, topics, decided))
+        return BlockingCheckAnswers(self._thread, lambda: self._producer.answer_checks(group, topics, decided))
 
     def flush(self) -> None:
         """Wait until every message that other threads have sent has its outcome."""

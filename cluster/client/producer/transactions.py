@@ -1,7 +1,7 @@
 """Transactions of a producer: a half message is sent, the caller does its own work, and then it commits or rolls back.
 
 While the transaction is open no consumer gets the message. If the producer ends neither way (it crashed, or the broker
-did not answer), the broker asks a producer of the same group: `cluster.client.producer.transaction_checks`.
+did not answer), the broker asks a producer of the same group: `cluster.client.producer.check_answers`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Asks producers about transactions that they have not ended, and gives up those that nobody decides.
+"""Asks producers about transactions that they have not ended, and gives up those that no producer decides.
 
 One task on each node; only the leader's works. A transaction is due `timeout_ms` after its put, or after the immunity
 that its producer has set if that is longer, and again `interval_ms` after each check:
@@ -8,7 +8,7 @@ that its producer has set if that is longer, and again `interval_ms` after each 
 | its half message cannot be read: deleted with its log file, or damaged | it is rolled back, with a line in the log |
 | it was checked `checks_max` times | it is given up (`cluster.delivery.transactions.ends`) |
 | a producer of its group has a stream | the check is counted by a command, then the producer is asked |
-| otherwise | nothing: a check that nobody was asked does not count |
+| otherwise | nothing: a check without a question does not count |
 
 A new leader begins `timeout_ms` after it accepts puts, so that producers can connect first. Counts are in the state, so
 they never decrease. What is due is found by blocks of the table: one without changes is examined again only when its
@@ -165,7 +165,7 @@ class TransactionChecks:
         return min(max(sleep_s, settings.timeout_ms / _MS_PER_S / 10, 1 / _MS_PER_S), _SLEEP_MAX_S)
 
     async def _find(self, now_ms: int) -> _Found:
-        """Return what is due, at most as much as one command counts."""
+        """Find transactions that are due, at most as many as one command counts."""
         found, before, table = _Found([], []), self._examined, self._replica.state.transactions
         self._examined = {}
         for number, changes in list(table.block_changes()):
@@ -230,7 +230,7 @@ class TransactionChecks:
     # --------------------------------------------------------------------------------------------------------- ending
 
     async def _give_up(self, rows: list[tuple[int, OpenTransaction]]) -> None:
-        """End transactions that nobody decided, or whose half message is lost."""
+        """End transactions that no producer decided, or whose half message is lost."""
         for begin in range(0, len(rows), _ENDS_MAX):
             part = rows[begin : begin + _ENDS_MAX]
             ends = [self._give_up_one(half, row) for half, row in part]

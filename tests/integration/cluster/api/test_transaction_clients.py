@@ -20,7 +20,11 @@ class Failed(Exception):
 
 
 def stored(shop):
-    return [(each.queue_id, each.body) for queue in (0, 1) for each in shop.replica.store.get(TOPIC, queue, 0, 1_000).messages]
+    return [
+        (each.queue_id, each.body)
+        for queue in (0, 1)
+        for each in shop.replica.store.get(TOPIC, queue, 0, 1_000).messages
+    ]
 
 
 def bodies(shop):

@@ -213,7 +213,7 @@ def test_op_message_without_the_committed_message_commits_nothing(tmp_path):
     run(scenario())
 
 
-def test_counts_of_checks_survive_leaders_and_what_nobody_decides_is_given_up_once(tmp_path):
+def test_counts_of_checks_survive_leaders_and_undecided_transactions_are_given_up_once(tmp_path):
     asked = []
 
     async def scenario():
@@ -266,7 +266,7 @@ def test_counts_of_checks_survive_leaders_and_what_nobody_decides_is_given_up_on
     run(scenario())
 
 
-def test_new_leader_asks_nobody_before_producers_can_connect(tmp_path):
+def test_new_leader_asks_no_producer_before_all_can_connect(tmp_path):
     async def scenario():
         async with running_group(configs_in(tmp_path, count=1)) as group:
             await with_topic(group)

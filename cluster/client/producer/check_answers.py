@@ -1,4 +1,4 @@
-"""Answers the questions of brokers about transactions that nobody has ended: one stream for each broker.
+"""Answers the questions of brokers about transactions that are not ended: one stream for each broker.
 
 A broker asks any producer of the group, some seconds after the half message and then every half minute. So every
 process that sends half messages should answer for its group, from what its own database says.
@@ -59,7 +59,7 @@ class TransactionQuestion(NamedTuple):
     check: int
 
 
-class TransactionChecks:
+class CheckAnswers:
     """The answers of one producer group; `async with` starts and ends them.
 
     Args:
@@ -123,7 +123,7 @@ class TransactionChecks:
             except RequestFailed as failure:
                 nodes.observe(broker, address, failure)
                 if failure.reason in _FINAL:
-                    logger.error("transaction_checks_refused broker=%s: %s", broker, failure)  # noqa: TRY400
+                    logger.error("check_answers_refused broker=%s: %s", broker, failure)  # noqa: TRY400
                     return
                 await asyncio.sleep(backoff.next_s(failure.repeat_after_s))
 
@@ -193,7 +193,7 @@ class TransactionChecks:
             return None
 
 
-class BlockingTransactionChecks:
+class BlockingCheckAnswers:
     """The same for the blocking interface; `decide` runs in a thread.
 
     Args:
@@ -201,15 +201,15 @@ class BlockingTransactionChecks:
         open_checks: makes the answers, on that loop.
     """
 
-    def __init__(self, thread: LoopThread, open_checks: Callable[[], TransactionChecks]) -> None:
+    def __init__(self, thread: LoopThread, open_checks: Callable[[], CheckAnswers]) -> None:
         self._thread = thread
         self._open_checks = open_checks
-        self._checks: TransactionChecks | None = None
+        self._checks: CheckAnswers | None = None
 
     def __enter__(self) -> Self:
         """Begin to answer."""
 
-        async def begin() -> TransactionChecks:
+        async def begin() -> CheckAnswers:
             return await self._open_checks().__aenter__()
 
         self._checks = self._thread.run(begin())
