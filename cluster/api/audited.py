@@ -141,6 +141,7 @@ _ROWS: Final[dict[str, dict[str, AuditedMethod]]] = {
         "Status": _READ,
         "DelayLevels": _READ,
         "EndTransaction": _ACCESS,
+        "EndTransactions": _ACCESS,
         "TransactionChecks": _ACCESS,
         "ListTransactions": _READ,
     },

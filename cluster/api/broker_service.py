@@ -49,6 +49,7 @@ _OF_CHANGES: Final = (
     pb.CommitOffsetResponse,
     pb.LockQueuesResponse,
     pb.EndTransactionResponse,
+    pb.EndTransactionsResponse,
 )
 # Methods that the frame port serves, too (ADR 65).
 _FRAMED: Final = frozenset({"Put", "Get"})
@@ -211,6 +212,10 @@ class BrokerService(broker_pb2_grpc.BrokerServiceServicer):
     async def EndTransaction(self, request: pb.EndTransactionRequest, context: Context) -> pb.EndTransactionResponse:
         """End a transaction."""
         return await answered(self._core, pb.EndTransactionResponse, self._transactions.end(request))
+
+    async def EndTransactions(self, request: pb.EndTransactionsRequest, context: Context) -> pb.EndTransactionsResponse:
+        """End many transactions."""
+        return await answered(self._core, pb.EndTransactionsResponse, self._transactions.end_many(request))
 
     async def TransactionChecks(
         self, request: pb.TransactionChecksRequest, context: Context

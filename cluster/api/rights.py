@@ -277,6 +277,7 @@ _BROKER: Final = {
     "Status": _on_cluster(_GET),
     "DelayLevels": _on_cluster(_GET),
     "EndTransaction": _rights(_put),
+    "EndTransactions": _rights(_put),
     "TransactionChecks": _rights(_transaction_checks),
     "ListTransactions": _on_cluster(_GET),
 }

@@ -1,4 +1,4 @@
-"""EndTransaction, TransactionChecks, ListTransactions.
+"""EndTransaction, EndTransactions, TransactionChecks, ListTransactions.
 
 | request | reason | found in |
 | --- | --- | --- |
@@ -17,6 +17,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from cluster.api.answers import DONE, refusal
+from cluster.api.message_columns import check_lengths
 from cluster.delivery.transactions.ends import EndRequest, read_half
 from cluster.delivery.transactions.producers import AskedProducer
 from cluster.state.effects import Ending
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from cluster.delivery.transactions.ends import TransactionEnds
 
 LIST_MAX: Final = 1_000
-_ENDINGS: Final = {
+_ENDINGS: Final[dict[int, Ending]] = {
     pb.TRANSACTION_END_COMMIT: Ending.COMMITTED,
     pb.TRANSACTION_END_ROLLBACK: Ending.ROLLED_BACK,
 }
@@ -62,26 +63,46 @@ class TransactionCalls:
         Raises:
             RequestFailed, StoreError, DLedgerError: see the table of the module.
         """
+        self._check()
+        place, names = (request.half_offset, request.physical_offset), (request.topic, request.producer_group)
+        is_changed = await self._end(place, request.transaction_id, names, request.end)
+        return pb.EndTransactionResponse(answer=DONE, is_changed=is_changed)
+
+    async def end_many(self, request: pb.EndTransactionsRequest) -> pb.EndTransactionsResponse:
+        """End transactions, each for itself.
+
+        Raises:
+            RequestFailed, StoreError, DLedgerError: nothing was done.
+        """
+        self._check()
+        columns = (request.half_offsets, request.physical_offsets, request.transaction_ids, request.ends)
+        check_lengths("half_offsets, physical_offsets, transaction_ids and ends", *columns)
+        names = (request.topic, request.producer_group)
+        ends = [self._end((half, offset), id_, names, end) for half, offset, id_, end in zip(*columns, strict=True)]
+        response = pb.EndTransactionsResponse(answer=DONE)
+        for result in await asyncio.gather(*ends, return_exceptions=True):
+            if isinstance(result, StoreError | DLedgerError):
+                response.answers.append(refusal(self._core, result))
+            elif isinstance(result, BaseException):
+                raise result
+            else:
+                response.answers.append(DONE)
+        return response
+
+    def _check(self) -> None:
         self._core.check_leading()
         self._core.check_feature(WITH_TRANSACTIONS, "transactions")
-        if request.half_offset < 0:
-            raise IllegalRequest("half_offset", "0 or more", str(request.half_offset))
-        if request.end == pb.TRANSACTION_END_UNKNOWN:
-            return pb.EndTransactionResponse(answer=DONE)
-        ending = _ENDINGS.get(request.end)
+
+    async def _end(self, place: tuple[int, int], transaction_id: str, names: tuple[str, str], end: int) -> bool:
+        half, physical_offset = place
+        if half < 0:
+            raise IllegalRequest("half_offset", "0 or more", str(half))
+        if end == pb.TRANSACTION_END_UNKNOWN:
+            return False
+        ending = _ENDINGS.get(end)
         if ending is None:
-            raise IllegalRequest("end", "commit, rollback or unknown", str(request.end))
-        is_changed = await self._ends.end(
-            EndRequest(
-                request.half_offset,
-                ending,
-                request.physical_offset,
-                request.topic,
-                request.producer_group,
-                request.transaction_id,
-            )
-        )
-        return pb.EndTransactionResponse(answer=DONE, is_changed=is_changed)
+            raise IllegalRequest("end", "commit, rollback or unknown", str(end))
+        return await self._ends.end(EndRequest(half, ending, physical_offset, *names, transaction_id))
 
     async def checks(self, request: pb.TransactionChecksRequest) -> AsyncIterator[pb.TransactionChecksResponse]:
         """Yield the questions to a producer, until this node no longer leads."""

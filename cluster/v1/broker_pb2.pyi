@@ -2030,7 +2030,6 @@ class EndTransactionRequest(_message.Message):
     PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
     TRANSACTION_ID_FIELD_NUMBER: _builtins.int
     END_FIELD_NUMBER: _builtins.int
-    IS_FROM_CHECK_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """That of the put."""
     producer_group: _builtins.str
@@ -2041,8 +2040,6 @@ class EndTransactionRequest(_message.Message):
     transaction_id: _builtins.str
     """The UNIQ_KEY of the half message; empty: it is not compared."""
     end: Global___TransactionEnd.ValueType
-    is_from_check: _builtins.bool
-    """The answer to a check, which is counted apart."""
     def __init__(
         self,
         *,
@@ -2052,11 +2049,10 @@ class EndTransactionRequest(_message.Message):
         physical_offset: _builtins.int = ...,
         transaction_id: _builtins.str = ...,
         end: Global___TransactionEnd.ValueType = ...,
-        is_from_check: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "half_offset", b"half_offset", "is_from_check", b"is_from_check", "physical_offset", b"physical_offset", "producer_group", b"producer_group", "topic", b"topic", "transaction_id", b"transaction_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "half_offset", b"half_offset", "physical_offset", b"physical_offset", "producer_group", b"producer_group", "topic", b"topic", "transaction_id", b"transaction_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2085,6 +2081,74 @@ class EndTransactionResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___EndTransactionResponse: _TypeAlias = EndTransactionResponse  # noqa: Y015
+
+@_typing.final
+class EndTransactionsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    PRODUCER_GROUP_FIELD_NUMBER: _builtins.int
+    HALF_OFFSETS_FIELD_NUMBER: _builtins.int
+    PHYSICAL_OFFSETS_FIELD_NUMBER: _builtins.int
+    TRANSACTION_IDS_FIELD_NUMBER: _builtins.int
+    ENDS_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    producer_group: _builtins.str
+    @_builtins.property
+    def half_offsets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """One value for each transaction, as in EndTransactionRequest; 1 to 256."""
+
+    @_builtins.property
+    def physical_offsets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def transaction_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def ends(self) -> _containers.RepeatedScalarFieldContainer[Global___TransactionEnd.ValueType]: ...
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        producer_group: _builtins.str = ...,
+        half_offsets: _abc.Iterable[_builtins.int] | None = ...,
+        physical_offsets: _abc.Iterable[_builtins.int] | None = ...,
+        transaction_ids: _abc.Iterable[_builtins.str] | None = ...,
+        ends: _abc.Iterable[Global___TransactionEnd.ValueType] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ends", b"ends", "half_offsets", b"half_offsets", "physical_offsets", b"physical_offsets", "producer_group", b"producer_group", "topic", b"topic", "transaction_ids", b"transaction_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EndTransactionsRequest: _TypeAlias = EndTransactionsRequest  # noqa: Y015
+
+@_typing.final
+class EndTransactionsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ANSWER_FIELD_NUMBER: _builtins.int
+    ANSWERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def answer(self) -> _answer_pb2.Answer:
+        """Of the whole request: if it is refused, nothing was done."""
+
+    @_builtins.property
+    def answers(self) -> _containers.RepeatedCompositeFieldContainer[_answer_pb2.Answer]:
+        """Of each transaction, in the order of the request."""
+
+    def __init__(
+        self,
+        *,
+        answer: _answer_pb2.Answer | None = ...,
+        answers: _abc.Iterable[_answer_pb2.Answer] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "answers", b"answers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EndTransactionsResponse: _TypeAlias = EndTransactionsResponse  # noqa: Y015
 
 @_typing.final
 class TransactionChecksRequest(_message.Message):

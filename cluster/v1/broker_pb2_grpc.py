@@ -170,6 +170,11 @@ class BrokerServiceStub:
                 request_serializer=cluster_dot_v1_dot_broker__pb2.EndTransactionRequest.SerializeToString,
                 response_deserializer=cluster_dot_v1_dot_broker__pb2.EndTransactionResponse.FromString,
                 _registered_method=True)
+        self.EndTransactions = channel.unary_unary(
+                '/cluster.v1.BrokerService/EndTransactions',
+                request_serializer=cluster_dot_v1_dot_broker__pb2.EndTransactionsRequest.SerializeToString,
+                response_deserializer=cluster_dot_v1_dot_broker__pb2.EndTransactionsResponse.FromString,
+                _registered_method=True)
         self.TransactionChecks = channel.unary_stream(
                 '/cluster.v1.BrokerService/TransactionChecks',
                 request_serializer=cluster_dot_v1_dot_broker__pb2.TransactionChecksRequest.SerializeToString,
@@ -392,6 +397,13 @@ class BrokerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def EndTransactions(self, request, context):
+        """The same for many transactions of one topic and producer group, each answered for itself.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def TransactionChecks(self, request, context):
         """Asks a producer about transactions that no producer of its group has ended in time; it answers by EndTransaction.
         The stream has no end, unless the node stops to lead.
@@ -544,6 +556,11 @@ def add_BrokerServiceServicer_to_server(servicer, server):
                     servicer.EndTransaction,
                     request_deserializer=cluster_dot_v1_dot_broker__pb2.EndTransactionRequest.FromString,
                     response_serializer=cluster_dot_v1_dot_broker__pb2.EndTransactionResponse.SerializeToString,
+            ),
+            'EndTransactions': grpc.unary_unary_rpc_method_handler(
+                    servicer.EndTransactions,
+                    request_deserializer=cluster_dot_v1_dot_broker__pb2.EndTransactionsRequest.FromString,
+                    response_serializer=cluster_dot_v1_dot_broker__pb2.EndTransactionsResponse.SerializeToString,
             ),
             'TransactionChecks': grpc.unary_stream_rpc_method_handler(
                     servicer.TransactionChecks,
@@ -1285,6 +1302,33 @@ class BrokerService:
             '/cluster.v1.BrokerService/EndTransaction',
             cluster_dot_v1_dot_broker__pb2.EndTransactionRequest.SerializeToString,
             cluster_dot_v1_dot_broker__pb2.EndTransactionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EndTransactions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cluster.v1.BrokerService/EndTransactions',
+            cluster_dot_v1_dot_broker__pb2.EndTransactionsRequest.SerializeToString,
+            cluster_dot_v1_dot_broker__pb2.EndTransactionsResponse.FromString,
             options,
             channel_credentials,
             insecure,

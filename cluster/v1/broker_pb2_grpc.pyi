@@ -128,6 +128,8 @@ class BrokerServiceStub:
     Ends a transaction. The end is final: the same request is answered again with DONE, another end is refused:
     FAILED_PRECONDITION (TRANSACTION_ENDED). NOT_FOUND (NO_TRANSACTION).
     """
+    EndTransactions: _grpc.UnaryUnaryMultiCallable[_broker_pb2.EndTransactionsRequest, _broker_pb2.EndTransactionsResponse]
+    """The same for many transactions of one topic and producer group, each answered for itself."""
     TransactionChecks: _grpc.UnaryStreamMultiCallable[_broker_pb2.TransactionChecksRequest, _broker_pb2.TransactionChecksResponse]
     """Asks a producer about transactions that no producer of its group has ended in time; it answers by EndTransaction.
     The stream has no end, unless the node stops to lead.
@@ -221,6 +223,8 @@ class BrokerServiceAsyncStub(BrokerServiceStub):
     Ends a transaction. The end is final: the same request is answered again with DONE, another end is refused:
     FAILED_PRECONDITION (TRANSACTION_ENDED). NOT_FOUND (NO_TRANSACTION).
     """
+    EndTransactions: _aio.UnaryUnaryMultiCallable[_broker_pb2.EndTransactionsRequest, _broker_pb2.EndTransactionsResponse]  # type: ignore[assignment]
+    """The same for many transactions of one topic and producer group, each answered for itself."""
     TransactionChecks: _aio.UnaryStreamMultiCallable[_broker_pb2.TransactionChecksRequest, _broker_pb2.TransactionChecksResponse]  # type: ignore[assignment]
     """Asks a producer about transactions that no producer of its group has ended in time; it answers by EndTransaction.
     The stream has no end, unless the node stops to lead.
@@ -473,6 +477,14 @@ class BrokerServiceServicer(metaclass=_abc_1.ABCMeta):
         Ends a transaction. The end is final: the same request is answered again with DONE, another end is refused:
         FAILED_PRECONDITION (TRANSACTION_ENDED). NOT_FOUND (NO_TRANSACTION).
         """
+
+    @_abc_1.abstractmethod
+    def EndTransactions(
+        self,
+        request: _broker_pb2.EndTransactionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_broker_pb2.EndTransactionsResponse, _abc.Awaitable[_broker_pb2.EndTransactionsResponse]]:
+        """The same for many transactions of one topic and producer group, each answered for itself."""
 
     @_abc_1.abstractmethod
     def TransactionChecks(

@@ -22,7 +22,7 @@ from dledger.allocator import keep_large_blocks
 
 _PARTS = (
     *("send1", "send64", "batch100", "batch100x16", "tail", "catch-up"),
-    *("delays", "delay-late", "put-many", "failover"),
+    *("delays", "delay-late", "transactions", "put-many", "failover"),
 )
 
 
@@ -63,6 +63,8 @@ def bench_broker(
 
     delays is the rate at which a broker delivers --delayed messages that became due while it was stopped. delay-late
     is the 99th percentile of the time from when a delayed message is due to its receipt, at 1,000 a second.
+
+    transactions is the rate of 256 callers, each of which sends a half message and commits it before the next.
 
     Examples:
         dledger bench-broker

@@ -23,6 +23,7 @@ from cluster.client.producer.check_answers import CheckAnswers, TransactionQuest
 from cluster.client.producer.fault_avoidance import FAILED_LATENCY_MS, FaultAvoidance
 from cluster.client.producer.outgoing import OutgoingEncoder, OutgoingMessage
 from cluster.client.producer.sender import PutSender, SenderHooks, SendRules
+from cluster.client.producer.transaction_ends import EndSender
 from cluster.client.producer.transactions import Transaction, half_properties
 from cluster.client.routing.connection import BrokerConnection, Endpoints
 from cluster.client.routing.queue_choice import BrokerQueue, RoundRobin, queue_of_key, writable_queues
@@ -53,6 +54,7 @@ class AsyncProducer:
         self._connection = BrokerConnection(endpoints, name_servers, security, may_use_frames=options.may_use_frames)
         self._encoder = OutgoingEncoder(options)
         self._faults = FaultAvoidance()
+        self._ends = EndSender(self._connection.nodes)
         self._round_robin = RoundRobin()
         self._senders: dict[str, PutSender] = {}
         self._queues: dict[str, tuple[Routes, tuple[BrokerQueue, ...]]] = {}
@@ -169,7 +171,7 @@ class AsyncProducer:
         async def begin() -> MessageAppended:
             return (await self._send((message,), queue_key, None, None))[0]
 
-        return Transaction(begin, self._connection.nodes, topic, group, self._options.deadline_s)
+        return Transaction(begin, self._ends, topic, group, self._options.deadline_s)
 
     def answer_checks(
         self,
@@ -184,7 +186,7 @@ class AsyncProducer:
             topics: of its transactions.
             decide: returns the decision; None: not known yet, so that the broker asks again.
         """
-        return CheckAnswers(self._connection, group, topics, decide)
+        return CheckAnswers(self._connection, self._ends, group, topics, decide)
 
     async def queues(self, topic: str) -> tuple[BrokerQueue, ...]:
         """Return the writable queues of a topic, in the order that all clients share.
@@ -292,6 +294,7 @@ class AsyncProducer:
             await self.flush()
         finally:
             await end_tasks(self._finding)
+            await self._ends.close()
             for sender in self._senders.values():
                 await sender.close()
             await self._connection.__aexit__()

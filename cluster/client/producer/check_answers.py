@@ -10,7 +10,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
-from cluster.client.producer.transactions import TransactionEnd, end_transaction
+from cluster.client.producer.transaction_ends import EndedHalf
 from cluster.process.tasks import end_tasks
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.wire.answers import check_answer, failure_of_call
@@ -25,6 +25,8 @@ from store.errors import StoreError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+    from cluster.client.producer.transaction_ends import EndSender
+    from cluster.client.producer.transactions import TransactionEnd
     from cluster.client.routing.connection import BrokerConnection
     from cluster.process.loop_thread import LoopThread
 
@@ -64,6 +66,7 @@ class CheckAnswers:
 
     Args:
         connection: routes and nodes of the producer.
+        ends: sends the decisions.
         group: producer group.
         topics: of its transactions.
         decide: returns the decision; None: not known yet, so that the broker asks again. An exception counts as None.
@@ -72,11 +75,13 @@ class CheckAnswers:
     def __init__(
         self,
         connection: BrokerConnection,
+        ends: EndSender,
         group: str,
         topics: Sequence[str],
         decide: Callable[[TransactionQuestion], Awaitable[TransactionEnd | None]],
     ) -> None:
         self._connection = connection
+        self._ends = ends
         self._group = group
         self._topics = tuple(topics)
         self._decide = decide
@@ -156,17 +161,10 @@ class CheckAnswers:
         end = await self._decision(response)
         if end is None:
             return
-        request = pb.EndTransactionRequest(
-            topic=response.topic,
-            producer_group=self._group,
-            half_offset=response.half_offset,
-            physical_offset=response.physical_offset,
-            transaction_id=response.transaction_id,
-            end=end.value,
-            is_from_check=True,
-        )
+        place = (response.half_offset, response.physical_offset)
+        half = EndedHalf(broker, response.topic, self._group, *place, response.transaction_id, end.value)
         try:
-            await end_transaction(self._connection.nodes, broker, request, _TIMEOUT_S)
+            await self._ends.end(half, _TIMEOUT_S)
         except RequestFailed as failure:
             # The broker asks again, unless it has ended.
             logger.info("transaction_not_ended id=%s: %s", response.transaction_id, failure)

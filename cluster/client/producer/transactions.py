@@ -10,6 +10,7 @@ import logging
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Self
 
+from cluster.client.producer.transaction_ends import EndedHalf
 from cluster.protocol.errors import RequestFailed
 from cluster.v1 import broker_pb2 as pb
 from store.model.message import IMMUNITY, PRODUCER_GROUP, TRANSACTION
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from cluster.client.outcomes import MessageAppended
-    from cluster.client.routing.broker_nodes import BrokerNodes
+    from cluster.client.producer.transaction_ends import EndSender
     from cluster.process.loop_thread import LoopThread
 
 logger = logging.getLogger(__name__)
@@ -48,23 +49,12 @@ def half_properties(properties: Mapping[str, str], group: str, immunity_s: int) 
     return found
 
 
-async def end_transaction(
-    nodes: BrokerNodes, broker: str, request: pb.EndTransactionRequest, timeout_s: float
-) -> pb.EndTransactionResponse:
-    """End a transaction; the request is repeated until it is answered, or the time has passed.
-
-    Raises:
-        RequestFailed: see `Transaction.commit`.
-    """
-    return await nodes.call(broker, lambda stub: stub.EndTransaction, request, timeout_s)
-
-
 class Transaction:
     """One transaction of the asyncio interface; `async with` begins it, commits it, and after an exception rolls back.
 
     Args:
         begin: sends the half message.
-        nodes: the connections.
+        ends: sends the end.
         topic: of the message.
         group: producer group.
         timeout_s: limit of `commit` and `rollback`.
@@ -76,14 +66,14 @@ class Transaction:
     def __init__(
         self,
         begin: Callable[[], Awaitable[MessageAppended]],
-        nodes: BrokerNodes,
+        ends: EndSender,
         topic: str,
         group: str,
         timeout_s: float,
     ) -> None:
         self.end: TransactionEnd | None = None
         self._begin = begin
-        self._nodes = nodes
+        self._ends = ends
         self._topic = topic
         self._group = group
         self._timeout_s = timeout_s
@@ -140,15 +130,9 @@ class Transaction:
     async def _decide(self, end: TransactionEnd) -> None:
         self.end = end
         half = self.half
-        request = pb.EndTransactionRequest(
-            topic=self._topic,
-            producer_group=self._group,
-            half_offset=half.queue_offset,
-            physical_offset=half.physical_offset,
-            transaction_id=half.unique_key,
-            end=end.value,
-        )
-        await end_transaction(self._nodes, half.broker, request, self._timeout_s)
+        place = (half.queue_offset, half.physical_offset)
+        ended = EndedHalf(half.broker, self._topic, self._group, *place, half.unique_key, end.value)
+        await self._ends.end(ended, self._timeout_s)
 
 
 class BlockingTransaction:

@@ -21,7 +21,7 @@ from cluster.v1 import broker_pb2 as pb
 from cluster.v1.broker_pb2_grpc import BrokerServiceStub
 from tests.support.waiting import PATIENCE_S, wait_until
 
-GROUPS_OF_COMMANDS = ("topic", "group", "query", "delay")
+GROUPS_OF_COMMANDS = ("topic", "group", "query", "delay", "transaction")
 # Commands, by name and exit code, that ran as a process already.
 RAN_AS_PROCESSES = set()
 
@@ -136,6 +136,18 @@ def test_delayed_messages_are_listed_and_delivered(dledger):
     assert (second["level"], second["delay_ms"], second["waiting"], second["delivered"]) == (18, 7_200_000, 1, 0)
     assert "next due" in dledger("delay", "list")
     assert "expected one of 1s 5s" in dledger("produce", "orders", "--delay", "3s", text="x\n", code=2)
+
+
+def test_open_transactions_are_listed_until_they_end(dledger, broker):
+    dledger("topic", "create", "orders", "--queues", "1")
+    assert dledger("transaction", "list", "--json") == ""
+    with Producer(broker.address) as producer, producer.transaction("orders", b"x", group="payments") as transaction:
+        (row,) = map(json.loads, dledger("transaction", "list", "--json").splitlines())
+        assert (row["half"], row["topic"], row["group"], row["checks"]) == (0, "orders", "payments", 0)
+        assert row["transaction_id"] == transaction.half.unique_key
+        assert row["next_check_ms"] == row["begun_ms"] + 6_000
+        assert "next check" in dledger("transaction", "list")
+    assert dledger("transaction", "list", "--json") == ""
 
 
 def test_state_is_exported_as_files_of_rocketmq(dledger, tmp_path):

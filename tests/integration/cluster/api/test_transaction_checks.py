@@ -43,7 +43,7 @@ def test_producer_is_asked_after_the_timeout_and_its_answer_ends_the_transaction
                 assert (question.topic, question.half_offset, question.check) == (TOPIC, 0, 1)
                 assert (question.physical_offset, question.transaction_id) == (request.physical_offset, "k0")
                 assert question.record == bytes(stored(shop, HALF_TOPIC)[0].raw)
-                assert await end(shop, request, is_from_check=True) is True
+                assert await end(shop, request) is True
             assert await bodies(shop) == [b"body of k0"]
             assert shop.broker.core.metrics.counts.transaction_checks >= 1
 

@@ -338,3 +338,25 @@ def test_half_messages_are_recognised_by_their_property_alone():
 
 def test_limit_of_open_transactions_is_a_million():
     assert transactions.OPEN_MAX == 1_000_000
+
+
+def test_many_ends_of_one_request_are_each_answered_for_itself(shop):
+    async def scenario():
+        async with shop.open() as stub:
+            first, second = await begin(shop, "k0"), await begin(shop, "k1")
+            request = pb.EndTransactionsRequest(
+                topic=TOPIC,
+                producer_group=GROUP,
+                half_offsets=[0, 1, 0, 9],
+                physical_offsets=[first.physical_offset, second.physical_offset, first.physical_offset, 1],
+                transaction_ids=["k0", "k1", "", "k9"],
+                ends=[COMMIT, ROLLBACK, COMMIT, COMMIT],
+            )
+            for _ in range(2):
+                response = await stub.EndTransactions(request)
+                assert [each.reason for each in response.answers] == ["", "", "", "NO_TRANSACTION"]
+            assert await bodies(shop) == [b"body of k0"]
+            del request.ends[0]
+            assert (await stub.EndTransactions(request)).answer.reason == "ILLEGAL_REQUEST"
+
+    run(scenario)
