@@ -63,8 +63,7 @@ def bench_broker(
 
     delays is the rate at which a broker delivers --delayed messages that became due while it was stopped. delay-late
     is the 99th percentile of the time from when a delayed message is due to its receipt, at 1,000 a second.
-
-    transactions is the rate of 256 callers, each of which sends a half message and commits it before the next.
+    transactions is the rate at which 256 callers commit.
 
     Examples:
         dledger bench-broker

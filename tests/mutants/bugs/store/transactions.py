@@ -12,9 +12,9 @@ from cluster.state.transactions import TransactionTable
 from store.access.message_store import MessageStore
 from tests.mutants.mutant import Mutant, Tests
 
-STANDALONE = "tests/integration/cluster/api/test_transactions.py::"
-CHECKS = "tests/integration/cluster/api/test_transaction_checks.py::"
-UNSTEADY = "tests/integration/cluster/api/test_unsteady_transactions.py::"
+STANDALONE = "tests/integration/cluster/api/transactions/test_transactions.py::"
+CHECKS = "tests/integration/cluster/api/transactions/test_transaction_checks.py::"
+UNSTEADY = "tests/integration/cluster/api/transactions/test_unsteady_transactions.py::"
 GROUP = "tests/integration/cluster/delivery/test_transactions_of_a_group.py::"
 STATE = "tests/unit/cluster/state/test_transactions.py::"
 

@@ -12,7 +12,7 @@ from store.model.commit_log import PutOutcome, PutStatus
 from store.model.topics import OP_HALF_TOPIC
 from tests.integration.cluster.api.conftest import TOPIC, run
 from tests.integration.cluster.api.test_delayed import Unsteady, answered
-from tests.integration.cluster.api.test_transactions import COMMIT, ROLLBACK, begin, changed, half, table
+from tests.integration.cluster.api.transactions.test_transactions import COMMIT, ROLLBACK, begin, changed, half, table
 from tests.support.waiting import until
 
 COUNT = 120

@@ -8,7 +8,15 @@ from cluster.state.effects import Ending
 from cluster.v1 import broker_pb2 as pb
 from store.model.topics import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
 from tests.integration.cluster.api.conftest import TOPIC, run
-from tests.integration.cluster.api.test_transactions import GROUP, ROLLBACK, begin, bodies, end, stored, table
+from tests.integration.cluster.api.transactions.test_transactions import (
+    GROUP,
+    ROLLBACK,
+    begin,
+    bodies,
+    end,
+    stored,
+    table,
+)
 from tests.support.waiting import until
 
 FAST = CheckSettings(timeout_ms=50, interval_ms=100, checks_max=2)
