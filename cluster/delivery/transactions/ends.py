@@ -279,7 +279,8 @@ class TransactionEnds:
         self._batch_max = ENDS_MAX
 
     def _drop(self, requests: Sequence[_Waiting], error: RequestFailed | StoreError) -> None:
-        self._line = [each for each in self._line if each not in requests]
+        dropped = frozenset(requests)
+        self._line = [each for each in self._line if each not in dropped]
         for waiting in requests:
             _fail(waiting, error)
 
