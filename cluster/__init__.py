@@ -23,8 +23,10 @@ if TYPE_CHECKING:
         RecallOutcome,
         SendsFailed,
     )
+    from cluster.client.producer.check_answers import TransactionQuestion
     from cluster.client.producer.outgoing import OutgoingMessage
     from cluster.client.producer.producer import Producer
+    from cluster.client.producer.transactions import TransactionEnd
     from cluster.client.requests.requester import Requester
     from cluster.client.security_files import SecurityFiles
     from cluster.client.token_file import TokenFile
@@ -52,6 +54,8 @@ __all__ = [
     "SkippedMessages",
     "Sql92",
     "TokenFile",
+    "TransactionEnd",
+    "TransactionQuestion",
 ]
 
 _MODULES = {
@@ -66,6 +70,8 @@ _MODULES = {
     "SkippedMessages": "cluster.protocol.skipped_messages",
     "Sql92": "cluster.protocol.wire.filters",
     "TokenFile": "cluster.client.token_file",
+    "TransactionEnd": "cluster.client.producer.transactions",
+    "TransactionQuestion": "cluster.client.producer.check_answers",
 }
 
 

@@ -48,6 +48,7 @@ API = {
         for name in ("Producer", "OutgoingMessage", "Consumer", "Sql92", "ReceivedMessage", "SkippedMessages")
     ],
     "Requests": ["cluster.Requester"],
+    "Transactions": [f"cluster.{name}" for name in ("TransactionEnd", "TransactionQuestion")],
     "Outcomes of a send": [
         f"cluster.{name}"
         for name in ("MessageAppended", "MessageNotAppended", "MessageAppendUnknown", "SendsFailed", "RequestFailed")

@@ -142,6 +142,10 @@ _ROWS: Final[dict[str, dict[str, AuditedMethod]]] = {
         "Status": _READ,
         "DelayLevels": _READ,
         "RecallMessage": _ACCESS,
+        "EndTransaction": _ACCESS,
+        "EndTransactions": _ACCESS,
+        "TransactionChecks": _ACCESS,
+        "ListTransactions": _READ,
     },
     "cluster.v1.AccessService": {
         "StartLogin": _LOGIN,

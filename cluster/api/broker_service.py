@@ -25,6 +25,7 @@ from cluster.api.read_calls import ReadCalls
 from cluster.api.recall_calls import RecallCalls
 from cluster.api.return_calls import ReturnCalls
 from cluster.api.topic_calls import TopicCalls
+from cluster.api.transaction_calls import TransactionCalls
 from cluster.protocol.request_bounds import BROKER_BOUNDS
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1 import broker_pb2_grpc, nameserver_pb2
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
     from cluster.broker.core import BrokerCore
     from cluster.delivery.timers import TimerDelivery
+    from cluster.delivery.transactions.checks import TransactionChecks
+    from cluster.delivery.transactions.ends import TransactionEnds
     from store.errors import IllegalRequest
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -48,6 +51,8 @@ _OF_CHANGES: Final = (
     pb.ChangeResponse,
     pb.CommitOffsetResponse,
     pb.LockQueuesResponse,
+    pb.EndTransactionResponse,
+    pb.EndTransactionsResponse,
     pb.RecallMessageResponse,
     pb.ReturnMessageResponse,
 )
@@ -61,11 +66,21 @@ class BrokerService(broker_pb2_grpc.BrokerServiceServicer):
 
     Args:
         core: rules of the broker.
+        ends: ends transactions.
+        checks: asks producers about transactions.
         timers: the delivery of messages at any time on this node.
         frame_address: of the frame port, which answers about routes contain; empty: there is none.
     """
 
-    def __init__(self, core: BrokerCore, timers: TimerDelivery, *, frame_address: str = "") -> None:
+    def __init__(
+        self,
+        core: BrokerCore,
+        ends: TransactionEnds,
+        checks: TransactionChecks,
+        timers: TimerDelivery,
+        *,
+        frame_address: str = "",
+    ) -> None:
         self._core = core
         self._frame_address = frame_address
         self._puts = PutCalls(core)
@@ -75,6 +90,7 @@ class BrokerService(broker_pb2_grpc.BrokerServiceServicer):
         self._delays = DelayCalls(core, timers)
         self._recalls = RecallCalls(core, timers)
         self._returns = ReturnCalls(core)
+        self._transactions = TransactionCalls(core, ends, checks)
         self.groups = GroupCalls(core)
         self.topics = TopicCalls(core, self.groups.members)
 
@@ -214,6 +230,29 @@ class BrokerService(broker_pb2_grpc.BrokerServiceServicer):
     async def RecallMessage(self, request: pb.RecallMessageRequest, context: Context) -> pb.RecallMessageResponse:
         """Recall a message that waits for its time."""
         return await answered(self._core, pb.RecallMessageResponse, self._recalls.recall(request))
+
+    async def EndTransaction(self, request: pb.EndTransactionRequest, context: Context) -> pb.EndTransactionResponse:
+        """End a transaction."""
+        return await answered(self._core, pb.EndTransactionResponse, self._transactions.end(request))
+
+    async def EndTransactions(self, request: pb.EndTransactionsRequest, context: Context) -> pb.EndTransactionsResponse:
+        """End many transactions."""
+        return await answered(self._core, pb.EndTransactionsResponse, self._transactions.end_many(request))
+
+    async def TransactionChecks(
+        self, request: pb.TransactionChecksRequest, context: Context
+    ) -> AsyncIterator[pb.TransactionChecksResponse]:
+        """Ask a producer about transactions, endlessly."""
+        async for response in self._transactions.checks(request):
+            yield response
+
+    async def ListTransactions(
+        self, request: pb.ListTransactionsRequest, context: Context
+    ) -> pb.ListTransactionsResponse:
+        """Return open transactions."""
+        return await answered(
+            self._core, pb.ListTransactionsResponse, self._transactions.list_open(request), is_read=True
+        )
 
     async def Status(self, request: pb.BrokerStatusRequest, context: Context) -> pb.BrokerStatusResponse:
         """Return the state of this node's message store."""

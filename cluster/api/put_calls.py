@@ -7,11 +7,12 @@ Answers to invalid input (`cluster.protocol.errors` has the code and the certain
 | no bodies, too many, too large; lists that do not fit    | ILLEGAL_MESSAGE      | message_columns |
 | a body, properties or a field beyond what a record holds | ILLEGAL_MESSAGE      | record encoder |
 | an invalid topic name | ILLEGAL_MESSAGE      | store.model.topics   |
-| TRAN_MSG; sys_flag of a prepared message; a TIMER_… of brokers | UNSUPPORTED | delivery.put_options |
+| sys_flag of a prepared message; a TIMER_… of brokers | UNSUPPORTED | delivery.put_options |
 | a time that is no number, or too far away | ILLEGAL_MESSAGE | delivery.put_options |
-| DELAY or a time, below the feature level that has them | UNSUPPORTED | broker_core |
+| DELAY, a time or TRAN_MSG, below the feature level that has them | UNSUPPORTED | broker_core |
 | of another kind than the type of its topic                | MESSAGE_TYPE_CONFLICT | delivery.message_kinds |
 | too many messages wait for a time | OVERLOADED | found here |
+| TRAN_MSG with 1,000,000 open transactions | TOO_MUCH_STATE | found here |
 | node does not lead, or is not ready (checked first) | NOT_LEADER, LEADER_NOT_READY | replica |
 | unknown topic                                            | UNKNOWN_TOPIC        | broker_core    |
 | a topic without permission to write, or of the system    | TOPIC_NOT_WRITABLE   | broker_core    |
@@ -37,10 +38,12 @@ from cluster.delivery.diversion import DeliverAt, Delivery, diverted
 from cluster.delivery.message_kinds import check_kinds
 from cluster.delivery.put_options import TimeLimits, requested_deliveries
 from cluster.delivery.timer_records import TIMER_QUEUE
+from cluster.delivery.transactions.half_messages import half_rows, with_halves
 from cluster.protocol.errors import Reason, RequestFailed, failure_of, reason_of_put
 from cluster.protocol.recall_handle import RecallHandle, encode_recall_handle
 from cluster.protocol.request_bounds import BROKER_BOUNDS
-from cluster.state.features import WITH_EFFECTS, WITH_TIMERS
+from cluster.state.features import WITH_EFFECTS, WITH_TIMERS, WITH_TRANSACTIONS
+from cluster.state.transactions import OPEN_MAX
 from cluster.v1 import broker_pb2 as pb
 from dledger.errors import DLedgerError, Overloaded, RepeatLater
 from dledger.service.call_gate import holder
@@ -84,6 +87,8 @@ class PutCalls:
         self._pending = FairShares(options.pending_size_bytes_max)
         self._message_bytes_min = -(-options.pending_size_bytes_max // options.pending_messages_max)
         self._retries = RetryTimes(time.monotonic)
+        # Half messages in puts that are not decided yet.
+        self._preparing = 0
         method = pb.DESCRIPTOR.services_by_name["BrokerService"].methods_by_name["PutStream"]
         self._check_bounds = BoundsCheck(method, BROKER_BOUNDS)
 
@@ -134,19 +139,24 @@ class PutCalls:
                 check_kinds(topic, properties, request.sys_flags)
             limits = TimeLimits(core.clock_ms(), core.options.timer_max_delay_sec)
             deliveries = requested_deliveries(properties, request.sys_flags, limits)
+            halves = half_rows(properties)
             columns, size_bytes = messages_of(request, properties, born_host, wall_clock_ms())
             messages: Sequence[Message] = columns
             handles: Sequence[str] = ()
             if deliveries is not None:
                 messages, handles = self._diverted(columns, deliveries)
+            if halves:
+                self._check_halves(len(halves))
+                messages = with_halves(messages, halves)
             amount = max(size_bytes, len(messages) * self._message_bytes_min)
             if not self._pending.take(name, amount):
                 raise self._overloaded(name)
             try:
-                pending = puts.begin_put(messages)
+                pending = puts.begin_prepared_put(messages) if halves else puts.begin_put(messages)
             except BaseException:
                 self._pending.give_back(name, amount)
                 raise
+            self._preparing += len(halves)
             core.flow.charge_put(topic, len(messages), request.ByteSize())
         except BadRequest as error:
             ended.set_result(_Put(None, _illegal(error)))
@@ -158,6 +168,7 @@ class PutCalls:
         def end(done: asyncio.Future[PutOutcome]) -> None:
             # Not when the call ends: a client that leaves does not take its puts back.
             self._pending.give_back(name, amount)
+            self._preparing -= len(halves)
             outcome = done.result()
             latency_s, is_delayed = time.monotonic() - begin_s, deliveries is not None
             self._count(request.topic, len(messages), size_bytes, outcome, latency_s, is_delayed=is_delayed)
@@ -209,6 +220,17 @@ class PutCalls:
             traffic.called("send_batch_message", "success" if is_stored else outcome.status.name.lower(), latency_s)
             if is_stored:
                 traffic.put(topic, "delay" if is_delayed else "normal", count, size_bytes)
+
+    def _check_halves(self, count: int) -> None:
+        """Raise unless a put may begin transactions.
+
+        Raises:
+            RequestFailed: UNSUPPORTED, TOO_MUCH_STATE.
+        """
+        self._core.check_feature(WITH_TRANSACTIONS, "transactions")
+        if self._core.replica.state.transactions.open_count + self._preparing + count > OPEN_MAX:
+            text = f"there are {OPEN_MAX} open transactions, which is the limit: end some (`dledger transaction list`)"
+            raise RequestFailed(Reason.TOO_MUCH_STATE, text)
 
     def _overloaded(self, name: str) -> Overloaded:
         share = f"the {self._pending.size} bytes of pending puts"

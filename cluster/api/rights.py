@@ -154,6 +154,11 @@ def _put(request: Any, _: Scope) -> list[Need]:
     return [topic_need(request.topic, _PUB)]
 
 
+def _transaction_checks(request: Any, _: Scope) -> list[Need] | None:
+    # The questions have the half messages of these topics.
+    return [topic_need(topic, _PUB) for topic in request.topics] or None
+
+
 def _read(request: Any, _: Scope) -> Iterator[Need]:
     yield topic_need(request.topic, _SUB)
     # A reader with a group counts as its consumer in statistics and lag.
@@ -278,6 +283,10 @@ _BROKER: Final = {
     "Status": _on_cluster(_GET),
     "DelayLevels": _on_cluster(_GET),
     "RecallMessage": _on_topic(_PUB),
+    "EndTransaction": _rights(_put),
+    "EndTransactions": _rights(_put),
+    "TransactionChecks": _rights(_transaction_checks),
+    "ListTransactions": _on_cluster(_GET),
 }
 _NAME_SERVER: Final = {
     "Register": _NODE,

@@ -21,6 +21,7 @@ from cluster.bench.delays import delivered_per_second, lateness_p99_ms
 from cluster.bench.group_queues import PATIENT, WRITE_INTERVAL_MS, p99_ratio
 from cluster.bench.sending import TIME_SIZE, fill, send_times
 from cluster.bench.store import BenchTarget, Figure
+from cluster.bench.transactions import transactions_per_second
 from cluster.client.consumer.consumer import Consumer
 from cluster.client.outcomes import AppendUnknown, NotAppended
 from cluster.client.producer.options import ProducerOptions, ProducerSettings
@@ -44,6 +45,7 @@ TARGETS = {
     "catch-up": BenchTarget("messages/s", 60_000),
     "delays": BenchTarget("messages/s", 20_000),
     "delay-late": BenchTarget("ms, p99", 50, is_less_better=True),
+    "transactions": BenchTarget("transactions/s", 5_000),
     "put-many": BenchTarget("p99 of 8 queues = 1", 2, is_less_better=True),
     "failover": BenchTarget("s", 1.5, is_less_better=True),
 }
@@ -109,7 +111,7 @@ class BrokerBench:
         with self._own_broker() as cluster, asyncio.Runner(loop_factory=new_event_loop) as runner:
             if part in _CALLERS:
                 return runner.run(self._send(cluster.endpoints, *_CALLERS[part]))
-            if part in ("tail", "delays", "delay-late"):
+            if part in ("tail", "delays", "delay-late", "transactions"):
                 return runner.run(self._deliver(part, cluster))
             count = runner.run(self._fill(cluster.endpoints))
             if part == "catch-up":
@@ -163,6 +165,8 @@ class BrokerBench:
             return await delivered_per_second(cluster, self.body_size_bytes, self.delayed)
         if part == "delay-late":
             return await lateness_p99_ms(cluster.endpoints, self.body_size_bytes, self.seconds)
+        if part == "transactions":
+            return await transactions_per_second(cluster.endpoints, self.body_size_bytes, self.seconds)
         return await self._tail(cluster.endpoints)
 
     async def _tail(self, endpoints: str) -> float:

@@ -14,12 +14,14 @@ from cluster.broker.damage_log import DamageLog
 from cluster.broker.flow_quotas import FlowQuotas
 from cluster.broker.traffic import Traffic
 from cluster.config.quotas import BrokerLimits, QuotaSettings
+from cluster.delivery.transactions.checks import CheckSettings
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.topic_config import DEFAULT_TOPIC_QUEUES, GroupConfig, TopicConfig
 from cluster.replica.port import ReadMode, Replica
 from cluster.state.commands import Command, DeleteTopic, SetGroup, SetTopic, check_command
 from store.errors import IllegalMessage
 from store.model.topics import (
+    CHECK_MAX_TIME_TOPIC,
     TOPIC_LENGTH_MAX,
     check_group,
     check_stored_topic,
@@ -61,6 +63,7 @@ class BrokerOptions:
         trace_topic_enable: whether the leader creates the topic of message traces, which clients may use.
         timer_max_delay_sec: longest time until the delivery of a message, in seconds.
         timers_max: messages that may wait for a time of their own.
+        checks: when producers are asked about their transactions.
     """
 
     broker: str
@@ -77,6 +80,7 @@ class BrokerOptions:
     access_lag_max_s: float = 60.0
     timer_max_delay_sec: int = TIMER_MAX_DELAY_SEC
     timers_max: int = 10_000_000
+    checks: CheckSettings = field(default_factory=CheckSettings)
     metrics_names: MetricsNames = "dledger"
     trace_topic_enable: bool = False
 
@@ -245,7 +249,8 @@ class BrokerCore:
             RequestFailed: UNKNOWN_TOPIC, TOPIC_NOT_READABLE.
         """
         topic = self.known_topic(name)
-        if not topic.is_readable or is_closed_topic(name):
+        # Transactions that were given up are for the operator to read.
+        if not topic.is_readable or (is_closed_topic(name) and name != CHECK_MAX_TIME_TOPIC):
             raise RequestFailed(
                 Reason.TOPIC_NOT_READABLE, f"topic {name!r} is not readable; {_permission_advice(name, 'rw')}"
             )

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from prometheus_client import CollectorRegistry
 
+    from cluster.state.effects import Ending
+
 TABLE: Final = (
     Row("dledger_broker_puts", MetricKind.COUNTER, "Completed requests to put, by status.", "status"),
     Row("dledger_broker_put_messages", MetricKind.COUNTER, "Messages put."),
@@ -93,6 +95,15 @@ TABLE: Final = (
         "Messages that this node moved to the dead letters, by group; after the first 100 groups: (other).",
         "group",
     ),
+    Row("dledger_broker_transactions_open", MetricKind.GAUGE, "Transactions that are not ended."),
+    Row("dledger_broker_transaction_producers", MetricKind.GAUGE, "Producers that can be asked about transactions."),
+    Row(
+        "dledger_broker_transactions_ended",
+        MetricKind.COUNTER,
+        "Transactions ended by this node: committed, rolled_back or given_up.",
+        "end",
+    ),
+    Row("dledger_broker_transaction_checks", MetricKind.COUNTER, "Questions to producers about transactions."),
     Row(
         "dledger_broker_feature_level",
         MetricKind.GAUGE,
@@ -155,6 +166,8 @@ class BrokerGauges:
     unfit_effects: float = 0
     timers_waiting: float = 0
     timers_put_again: float = 0
+    transactions_open: float = 0
+    transaction_producers: float = 0
 
 
 @dataclass(slots=True)
@@ -175,6 +188,8 @@ class _Counts:
     delayed_not_delivered: dict[str, int] = field(default_factory=dict)
     returned_messages: dict[str, int] = field(default_factory=dict)
     dead_letters: dict[str, int] = field(default_factory=dict)
+    transactions_ended: dict[str, int] = field(default_factory=dict)
+    transaction_checks: int = 0
     # Replaced by the dictionaries of the audit log, which have every kind from the start.
     audit_records: dict[str, int] = field(default_factory=dict)
     audit_lost: dict[str, int] = field(default_factory=dict)
@@ -245,6 +260,15 @@ class BrokerMetrics:
         if is_dead:
             name = group if group in dead or len(dead) < _GROUPS_MAX else _OTHER_GROUPS
             dead[name] = dead.get(name, 0) + 1
+
+    def count_transaction_end(self, ending: Ending) -> None:
+        """Count a transaction that this node ended."""
+        found, name = self.counts.transactions_ended, ending.name.lower()
+        found[name] = found.get(name, 0) + 1
+
+    def count_transaction_checks(self, count: int) -> None:
+        """Count questions to producers."""
+        self.counts.transaction_checks += count
 
     def count_quota_refused(self) -> None:
         """Count a request above a quota."""

@@ -46,6 +46,7 @@ _PLACES: Final = {
     "delay": "cluster.cli.messages.delays:delay_app",
     "dlq": "cluster.cli.messages.dead_letters:dead_letters_app",
     "recall": "cluster.cli.messages.recall:recall",
+    "transaction": "cluster.cli.messages.transactions:transaction_app",
     "export-config": "cluster.cli.messages.export_config:export_config",
     "query": "cluster.cli.messages.query:query_app",
     "members": "cluster.cli.nodes.members:members_app",

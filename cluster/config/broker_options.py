@@ -80,6 +80,23 @@ class ServerOptions(SecurityOptions, NodeOptions):
         le=3_456_000,
         description="Longest time until the delivery of a message with a time of its own, in seconds; 40 days at most.",
     )
+    transaction_timeout_ms: int = Field(
+        default=6_000,
+        ge=1,
+        le=_HOUR_MS,
+        description="Milliseconds after the put of a half message until its producers are asked what has become of the "
+        "transaction, unless the message has its own time ...",
+    )
+    transaction_check_interval_ms: int = Field(
+        default=30_000, ge=1, le=_HOUR_MS, description="... and until they are asked again ..."
+    )
+    transaction_check_max: int = Field(
+        default=15,
+        ge=0,
+        le=255,
+        description="... and times after which the transaction is given up: the message is copied to "
+        "TRANS_CHECK_MAX_TIME_TOPIC.",
+    )
     max_message_size: int = Field(
         default=4 * _MIB,
         ge=1,

@@ -118,6 +118,8 @@ class BrokerSettings:
         access_lag_max_s: seconds without a leader after which a node refuses calls of users; 0: never.
         metrics_names, trace_topic_enable: see `cluster.broker.core.BrokerOptions`.
         timer_max_delay_sec: longest time until the delivery of a message, in seconds.
+        transaction_timeout_ms, transaction_check_interval_ms, transaction_check_max: when producers are asked about
+            their transactions (`cluster.delivery.transactions.checks.CheckSettings`).
         max_message_size: maximum bytes of a body.
         has_property_crc: whether the records of the base log have property CRCs.
         store: settings of queues, index and reads; the base log has the retention of entries.
@@ -135,6 +137,9 @@ class BrokerSettings:
     metrics_names: MetricsNames
     trace_topic_enable: bool
     timer_max_delay_sec: int
+    transaction_timeout_ms: int
+    transaction_check_interval_ms: int
+    transaction_check_max: int
     max_message_size: int
     has_property_crc: bool
     store: MessageStoreConfig

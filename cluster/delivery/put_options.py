@@ -1,10 +1,11 @@
-"""The delivery options in what a client puts: delay levels and times; transactional messages are refused.
+"""The delivery options in what a client puts: delay levels and times.
 
 | property | delivery |
 | --- | --- |
+| `TRAN_MSG`, true | after the commit, from which a delay level counts (`cluster.delivery.transactions.half_messages`) |
 | `DELAY`, a level | after the delay of the level; it has precedence over a time |
 | `TIMER_DELAY_SEC`, then `TIMER_DELAY_MS`, then `TIMER_DELIVER_MS` | after a delay, or at a time; past: at once |
-| another `TIMER_…`, `TRAN_MSG` | refused: stored like any other message it would be delivered at once |
+| another `TIMER_…` | refused: stored like any other message it would be delivered at once |
 
 A message whose delayed delivery has already happened, and that is put again (restored, replayed), has the property
 REAL_TOPIC: it is stored like any other.
@@ -18,6 +19,7 @@ import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cluster.delivery.diversion import AT_ONCE, DeliverAt, Delivery
+from cluster.delivery.transactions.half_messages import is_half
 from cluster.protocol.errors import Reason, RequestFailed
 from commitlog.record.properties import decode_properties
 from commitlog.record.tags_code import delay_level
@@ -30,13 +32,12 @@ from store.model.topics import REAL_TOPIC, TIMER_PREFIX
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_TRANSACTION: Final = "TRAN_MSG"
 _MS_PER_S: Final = 1_000
 # In order of precedence; the unit of a delay in milliseconds, 0 of a time.
 _TIMES: Final = {DELAY_SEC: _MS_PER_S, DELAY_MS: 1, DELIVER_MS: 0}
 # The part of the syntax of Java's `Long.parseLong` that clients use.
 _NUMBER = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
-_MARKS: Final = tuple(name.encode() for name in (DELAY, _TRANSACTION, TIMER_PREFIX))
+_MARKS: Final = tuple(name.encode() for name in (DELAY, TIMER_PREFIX))
 
 
 class TimeLimits(NamedTuple):
@@ -81,10 +82,8 @@ def _requested(number: int, raw: bytes, limits: TimeLimits) -> Delivery:
     if not any(mark in raw for mark in _MARKS):
         return AT_ONCE
     properties = decode_properties(raw)
-    if REAL_TOPIC in properties:
+    if REAL_TOPIC in properties or is_half(properties):
         return AT_ONCE
-    if properties.get(_TRANSACTION, "").lower() == "true":
-        raise _unsupported(number, _TRANSACTION, properties[_TRANSACTION])
     if level := delay_level(properties.get(DELAY)):
         return level
     for name, value in properties.items():

@@ -26,6 +26,8 @@ CURSOR_LENGTH_MAX: Final = 64
 # The body and the properties of one message: above the limits of a record, whose own error has the exact limit.
 BODY_LENGTH_MAX: Final = 8 << 20
 PROPERTIES_LENGTH_MAX: Final = 64 << 10
+# Transactions of one EndTransactions.
+ENDS_PER_REQUEST_MAX: Final = 256
 SUBSCRIBE_QUEUES_MAX: Final = 1_024
 # Subscriptions of one consumer.
 SUBSCRIPTIONS_MAX: Final = 1_024
@@ -199,6 +201,25 @@ BROKER_BOUNDS: Final[Bounds] = {
     "cluster.v1.DeleteGroupRequest": _GROUP,
     "cluster.v1.ListGroupsRequest": _GROUP,
     "cluster.v1.RouteRequest": {"topics": Many(ROUTE_TOPICS_MAX, NAME)},
+    # ---------------------------------------------------------------------------------------------------- transactions
+    "cluster.v1.EndTransactionRequest": {
+        "topic": NAME,
+        "producer_group": NAME,
+        "half_offset": ANY_NUMBER,
+        "physical_offset": ANY_NUMBER,
+        "transaction_id": Text(KEY_LENGTH_MAX),
+        "end": ANY_NUMBER,
+    },
+    "cluster.v1.EndTransactionsRequest": {
+        "topic": NAME,
+        "producer_group": NAME,
+        "half_offsets": Many(ENDS_PER_REQUEST_MAX, ANY_NUMBER),
+        "physical_offsets": Many(ENDS_PER_REQUEST_MAX, ANY_NUMBER),
+        "transaction_ids": Many(ENDS_PER_REQUEST_MAX, Text(KEY_LENGTH_MAX)),
+        "ends": Many(ENDS_PER_REQUEST_MAX, ANY_NUMBER),
+    },
+    "cluster.v1.TransactionChecksRequest": {"producer_group": NAME, "topics": Many(ROUTE_TOPICS_MAX, NAME)},
+    "cluster.v1.ListTransactionsRequest": {"from_half_offset": ANY_NUMBER, "max_transactions": ANY_NUMBER},
     "cluster.v1.BrokerStatusRequest": {},
 }
 

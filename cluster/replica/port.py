@@ -93,6 +93,13 @@ class Puts(Protocol):
         """
         ...
 
+    def begin_prepared_put(self, messages: Sequence[Message]) -> asyncio.Future[PutOutcome]:
+        """Put messages of a client, to some of which the broker has added effects; see `begin_put`.
+
+        When the future has the outcome APPENDED, the effects are applied.
+        """
+        ...
+
     def begin_own_put(self, messages: Sequence[Message]) -> asyncio.Future[PutOutcome]:
         """Put the broker's own messages, with the effects that they carry; see `MessageStore.put_own`, and `begin_put`.
 

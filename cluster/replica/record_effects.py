@@ -53,6 +53,6 @@ class RecordEffects:
         rows = rows_from(batch, state.effects_offset)
         raw = self._log.raw(rows.begin_offset, rows.next_offset, rows.next_offset - rows.begin_offset)
         if raw is not None:
-            for effect in effects_of(raw.data, rows):
-                state.apply_effect(effect)
+            for effect, record in effects_of(raw.data, rows):
+                state.apply_effect(effect, record)
         state.effects_applied(batch.next_offset)

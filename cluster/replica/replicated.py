@@ -332,6 +332,10 @@ class ReplicatedReplica:
         """
         return self._outcome_of(self.store.put_many(messages))
 
+    def begin_prepared_put(self, messages: Sequence[Message]) -> asyncio.Future[PutOutcome]:
+        """Append messages of a client, with the effects that the broker has added; see `begin_put`."""
+        return self._outcome_of(self.store.put_prepared(messages))
+
     def begin_own_put(self, messages: Sequence[Message]) -> asyncio.Future[PutOutcome]:
         """Append the broker's own messages, with their effects; see `begin_put`."""
         return self._outcome_of(self.store.put_own(messages))

@@ -190,6 +190,10 @@ class StandaloneReplica:
         """Put messages; see `StoreService.begin_put`."""
         return self._service.begin_put(messages)
 
+    def begin_prepared_put(self, messages: Sequence[Message]) -> asyncio.Future[PutOutcome]:
+        """Put messages with effects, which are applied when the future has the outcome APPENDED."""
+        return asyncio.ensure_future(self._applied(self._service.begin_prepared_put(messages)))
+
     def begin_own_put(self, messages: Sequence[Message]) -> asyncio.Future[PutOutcome]:
         """Put the broker's own messages; their effects are applied when the future has the outcome APPENDED."""
         return asyncio.ensure_future(self._applied(self._service.begin_own_put(messages)))

@@ -37,6 +37,8 @@ from cluster.config.audit_settings import AuditSettings
 from cluster.config.port_tls import ProcessTls
 from cluster.delivery.delay_levels import DelayDelivery
 from cluster.delivery.timers import TimerDelivery
+from cluster.delivery.transactions.checks import TransactionChecks
+from cluster.delivery.transactions.ends import TransactionEnds
 from cluster.nameserver.registration import Registrar
 from cluster.process.metrics_page import metrics_page
 from cluster.process.serving import GRACE_S, print_ready, process_registry, run_process, wait_end
@@ -129,9 +131,13 @@ class Broker:
         self.core = BrokerCore(replica, options, self._metrics)
         self.core.caller = holder
         self.core.clock_ms = clock_ms
-        self._timers = TimerDelivery(replica, clock_ms, self._metrics.count_delayed, self._metrics.count_not_delivered)
-        frame_address = "" if frames is None else str(frames.address)
-        self._service = BrokerService(self.core, self._timers, frame_address=frame_address)
+        metrics, frame_address = self._metrics, "" if frames is None else str(frames.address)
+        self._timers = TimerDelivery(replica, clock_ms, metrics.count_delayed, metrics.count_not_delivered)
+        self._ends = TransactionEnds(replica, clock_ms, metrics.count_transaction_end)
+        self._checks = TransactionChecks(
+            replica, self._ends, options.checks, clock_ms, metrics.count_transaction_checks
+        )
+        self._service = BrokerService(self.core, self._ends, self._checks, self._timers, frame_address=frame_address)
         scope = Scope(
             options.cluster,
             has_topic=lambda name: name in replica.state.topics,
@@ -157,9 +163,7 @@ class Broker:
             revoked=revoked,
         )
         if not options.quotas.is_unlimited:
-            self._gate = QuotaGate(
-                self._gate, Quotas(options.quotas, time.monotonic), self._metrics.count_quota_refused
-            )
+            self._gate = QuotaGate(self._gate, Quotas(options.quotas, time.monotonic), metrics.count_quota_refused)
         self._first_user = first_user
         dial = partial(GrpcNameServer, security=name_server_security)
         self._registrar = Registrar(name_servers, dial) if name_servers else None
@@ -194,8 +198,8 @@ class Broker:
             delivery = DelayDelivery(
                 self._replica, self._clock_ms, self._metrics.count_delayed, self._metrics.count_not_delivered
             )
-            for work in (delivery.run(), self._timers.run()):
-                stack.push_async_callback(end_tasks, [asyncio.create_task(work)])
+            tasks = [asyncio.create_task(each.run()) for each in (delivery, self._timers, self._ends, self._checks)]
+            stack.push_async_callback(end_tasks, tasks)
             services = [self._service.served(), self._access_service.served(), *self._beside]
             overloaded = partial(self._metrics.count_refusal, Reason.OVERLOADED.name)
             server = await start_grpc_server(
@@ -255,6 +259,8 @@ class Broker:
             unfit_effects=state.unfit_effects_count,
             timers_waiting=self._timers.waiting_count,
             timers_put_again=self._timers.put_again_count,
+            transactions_open=state.transactions.open_count,
+            transaction_producers=len(self._checks.producers),
             audit_oldest_record_age_seconds={} if self._audit is None else self._audit.ages_s(),
         )
 

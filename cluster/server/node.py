@@ -169,6 +169,7 @@ async def _serve_messages(
     """Serve a log of messages; return the future that resolves with the error after which the process must stop."""
     # Imported here, because a log of raw entries does not need them.
     from cluster.broker.core import BrokerOptions  # noqa: PLC0415
+    from cluster.delivery.transactions.checks import CheckSettings  # noqa: PLC0415
     from cluster.replica.replicated import ReplicatedReplica  # noqa: PLC0415
     from cluster.server.broker import Broker  # noqa: PLC0415
     from cluster.server.first_user import first_user_of  # noqa: PLC0415
@@ -195,6 +196,9 @@ async def _serve_messages(
         metrics_names=settings.metrics_names,
         trace_topic_enable=settings.trace_topic_enable,
         timer_max_delay_sec=settings.timer_max_delay_sec,
+        checks=CheckSettings(
+            settings.transaction_timeout_ms, settings.transaction_check_interval_ms, settings.transaction_check_max
+        ),
     )
     broker = Broker(
         replica,

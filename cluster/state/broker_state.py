@@ -28,6 +28,7 @@ from cluster.state.access_commands import AccessCommand
 from cluster.state.commands import (
     Command,
     CommitOffsets,
+    CountChecks,
     DeleteGroup,
     DeleteTopic,
     FinishImport,
@@ -41,7 +42,7 @@ from cluster.state.commands import (
     check_command,
     decode_command,
 )
-from cluster.state.effects import DelayDelivered, Returned, decode_effect
+from cluster.state.effects import DelayDelivered, Returned, TimerDone, decode_effect
 from cluster.state.features import WITH_EFFECTS
 from cluster.state.offsets import CommittedOffsets
 from cluster.state.snapshot import Content, decode_snapshot_in_pieces, encode_snapshot
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from cluster.state.effects import Effect
     from cluster.state.returned_messages import ReturnedMessages
     from cluster.state.timers import DoneTimers
+    from cluster.state.transactions import TransactionTable
     from dledger.entries.format.entry import Entry
 
 TOPICS_MAX: Final = 100_000
@@ -121,6 +123,11 @@ class BrokerState:
         return self._content.returned
 
     @property
+    def transactions(self) -> TransactionTable:
+        """Open transactions, and how the last ones ended; a new object after a snapshot was loaded."""
+        return self._content.transactions
+
+    @property
     def feature_level(self) -> int:
         """Which kinds of commands and effects may be written (`cluster.state.features`)."""
         return self._content.feature_level
@@ -167,12 +174,16 @@ class BrokerState:
         return [
             self.apply_command(decode_command(self._command_of(entry.body)))
             if entry.channel
-            else self.apply_effect(effect_of(entry.body))
+            else self.apply_effect(effect_of(entry.body), entry.body)
             for entry in entries
         ]
 
-    def apply_effect(self, effect: str | None) -> Applied:
+    def apply_effect(self, effect: str | None, record: bytes) -> Applied:
         """Apply the effect of a message record; None: it has none, although it has the mark of one.
+
+        Args:
+            effect: text of the effect.
+            record: encoded, with its offsets.
 
         Raises:
             cluster.state.compact_bytes.Unreadable: it is one of a newer version. The node must stop.
@@ -180,17 +191,19 @@ class BrokerState:
         if effect is None or self.feature_level < WITH_EFFECTS:
             # Clients of older versions could store any mark, and any property.
             return UNCHANGED
-        is_changed = self._apply_decoded(decode_effect(effect))
+        is_changed = self._apply_decoded(decode_effect(effect), record)
         self.unfit_effects_count += not is_changed
         return CHANGED if is_changed else UNCHANGED
 
-    def _apply_decoded(self, effect: Effect) -> bool:
+    def _apply_decoded(self, effect: Effect, record: bytes) -> bool:
         """Apply an effect; return False if it does not fit the state."""
         if isinstance(effect, DelayDelivered):
             return self._set_delays(((effect.level, effect.unit + 1),)) is CHANGED
         if isinstance(effect, Returned):
             return self._content.returned.add(effect.key, is_dead=effect.is_dead)
-        return self.timers.add(effect.unit)
+        if isinstance(effect, TimerDone):
+            return self.timers.add(effect.unit)
+        return self._content.transactions.apply(effect, record)
 
     def apply_command(self, command: Command) -> Applied:
         """Apply one command."""
@@ -201,6 +214,10 @@ class BrokerState:
         self._offsets.sweep(SWEPT_PER_COMMAND)
         if isinstance(command, AccessCommand):
             return self._content.access.apply(command)
+        if isinstance(command, CountChecks):
+            table, time_ms = self._content.transactions, command.time_ms
+            are_new = [table.count_check(half, count, time_ms) for half, count in command.counts]
+            return CHANGED if any(are_new) else UNCHANGED
         match command:
             case SetTopic():
                 applied = self._set_topic(command)
@@ -210,12 +227,10 @@ class BrokerState:
                 applied = self._set_group(command)
             case DeleteGroup(name):
                 applied = self._delete_group(name)
-            case CommitOffsets(group, offsets):
+            case CommitOffsets(group, offsets) | ResetOffsets(group, offsets):
                 self._offsets.sweep(len(offsets))
-                applied = self._commit(group, offsets)
-            case ResetOffsets(group, offsets):
-                self._offsets.sweep(len(offsets))
-                applied = self._reset(group, offsets)
+                change = self._commit if isinstance(command, CommitOffsets) else self._reset
+                applied = change(group, offsets)
             case SetDelayOffsets() | PassTimers():
                 applied = self._pass_over(command)
             case FinishImport():

@@ -17,6 +17,7 @@ from cluster.protocol.topic_config import QUEUES_MAX, GroupConfig, TopicConfig
 from cluster.state.access_commands import ACCESS_READERS, ACCESS_WRITERS, AccessCommand, check_access_command
 from cluster.state.compact_bytes import Reader, Writer
 from cluster.state.features import FEATURE_LEVEL, check_level
+from cluster.state.transactions import CHECKS_MAX
 from store.errors import IllegalMessage
 from store.model.topics import DELAY_LEVELS_MS, check_group, is_storable_topic
 
@@ -29,6 +30,7 @@ OFFSETS_PER_COMMAND_MAX: Final = 4_096
 RANGES_PER_COMMAND_MAX: Final = 4_096
 # Units in the ranges of one command: two thousand kilobytes of bits.
 _PASSED_UNITS_MAX: Final = 1 << 24
+CHECKS_PER_COMMAND_MAX: Final = 4_096
 _HEAD_SIZE: Final = 2
 
 
@@ -115,6 +117,19 @@ class PassTimers:
 
 
 @dataclass(frozen=True, slots=True)
+class CountChecks:
+    """Note, before producers are asked, that they are: for each open transaction, the number of its check.
+
+    Attributes:
+        time_ms: when, milliseconds since 1970.
+        counts: pairs of the half message's offset, and the number of the check from 1 on; ascending.
+    """
+
+    time_ms: int
+    counts: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class FinishImport:
     """Mark the import of an old store as complete."""
 
@@ -137,6 +152,7 @@ Command = (
     | PassTimers
     | FinishImport
     | SetFeatureLevel
+    | CountChecks
     | AccessCommand
 )
 
@@ -177,6 +193,8 @@ def check_command(command: Command) -> None:
             _check_ranges(ranges)
         case SetFeatureLevel(level):
             check_level(level)
+        case CountChecks():
+            _check_counts(command)
 
 
 def _check_ranges(ranges: tuple[tuple[int, int], ...]) -> None:
@@ -203,6 +221,18 @@ def _check_offsets(offsets: tuple[QueueOffset, ...]) -> None:
         _check_offset(each.offset)
         if not 0 <= each.reset_count <= OFFSET_MAX:
             raise IllegalMessage("reset_count", "at least 0", str(each.reset_count))
+
+
+def _check_counts(command: CountChecks) -> None:
+    halves = [half for half, _ in command.counts]
+    _check_offset(command.time_ms)
+    if not 1 <= len(halves) <= CHECKS_PER_COMMAND_MAX or halves != sorted(set(halves)):
+        expected = f"1 to {CHECKS_PER_COMMAND_MAX} half messages, ascending"
+        raise IllegalMessage("checks", expected, repr(halves)[:80])
+    for half, count in command.counts:
+        _check_offset(half)
+        if not 1 <= count <= CHECKS_MAX:
+            raise IllegalMessage("number of a check", f"1 to {CHECKS_MAX}", str(count))
 
 
 def _check_offset(offset: int) -> None:
@@ -240,7 +270,7 @@ def decode_command(body: bytes) -> Command:
     """
     reader = Reader(body, "a change of broker state", _HEAD_SIZE)
     if len(body) < _HEAD_SIZE or body[0] != VERSION or body[1] not in _READERS:
-        expected = f"version {VERSION} and a kind of 1 to {len(_READERS)}"
+        expected = f"version {VERSION} and a kind of 1 to {max(_READERS)}"
         raise reader.fault(expected, body[:_HEAD_SIZE].hex(" ") or "nothing", 0)
     command = _READERS[body[1]](reader)
     reader.end()
@@ -362,6 +392,11 @@ def _write_group_offsets(writer: Writer, command: CommitOffsets | ResetOffsets) 
     write_offsets(writer, command.offsets)
 
 
+def _write_counts(writer: Writer, command: CountChecks) -> None:
+    writer.number(command.time_ms)
+    write_delays(writer, command.counts)
+
+
 def _read_set_topic(reader: Reader) -> SetTopic:
     is_new = bool(reader.number())
     return SetTopic(read_topic(reader), is_new)
@@ -384,6 +419,7 @@ _WRITERS: Final[dict[type[Any], tuple[int, Callable[[Writer, Any], None]]]] = {
     **ACCESS_WRITERS,
     SetFeatureLevel: (16, lambda writer, command: writer.number(command.level)),
     PassTimers: (17, _write_timers),
+    CountChecks: (19, _write_counts),
 }
 _READERS: Final[dict[int, Callable[[Reader], Command]]] = {
     1: _read_set_topic,
@@ -397,4 +433,5 @@ _READERS: Final[dict[int, Callable[[Reader], Command]]] = {
     **ACCESS_READERS,
     16: lambda reader: SetFeatureLevel(reader.number_up_to(FEATURE_LEVEL, "feature level", 1)),
     17: _read_timers,
+    19: lambda reader: CountChecks(reader.number(), read_delays(reader)),
 }

@@ -7,6 +7,9 @@
 | `TimerDone` | `t:<unit>` | the unit of the timer queue was copied to its topic |
 | | `r:<unit>` | … was put again, by this record, because the log will be deleted before its time |
 | | `c:<unit>` | … was recalled, by this record |
+| `Prepared` | `h:<immunity>:<group>:<key>` | the record is a half message: its transaction is open |
+| `Ended` | `e:<half>:<c, r or g>,…` | these transactions ended (`cluster.state.transactions`) |
+| `GivenUp` | `g:<half>` | the record is the copy of a half message whose transaction no producer decided |
 
 A message cannot be refused when it is applied. So the leader decides what it writes from the applied state and from
 what it has proposed since; an effect that does not fit the state changes nothing, and is counted as a defect.
@@ -17,6 +20,7 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cluster.state.compact_bytes import Unreadable
@@ -26,8 +30,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _UNIT_END: Final = 1 << 63
+_HASH_END: Final = 1 << 32
+# Seconds in which a producer does not want to be asked.
+IMMUNITY_S_MAX: Final = 3_600
+# Transactions whose ends one record carries: its properties have at most 32,767 bytes.
+ENDS_MAX: Final = 256
 _NUMBER_LENGTH_MAX: Final = 19
 _KEY_TEXT: Final = re.compile(r"[0-9a-f]{32}")
+
+
+class Ending(StrEnum):
+    """How a transaction ended; the letters are in the text of effects."""
+
+    COMMITTED = "c"
+    ROLLED_BACK = "r"
+    GIVEN_UP = "g"
 
 
 class DelayDelivered(NamedTuple):
@@ -74,7 +91,41 @@ class TimerDone(NamedTuple):
     end: TimerEnd = TimerEnd.DELIVERED
 
 
-Effect = DelayDelivered | Returned | TimerDone
+class Prepared(NamedTuple):
+    """The record is a half message.
+
+    Attributes:
+        immunity_s: seconds from its put in which its producer is not asked, at most `IMMUNITY_S_MAX`.
+        group_hash: CRC-32 of the name of the producer group.
+        key_hash: CRC-32 of the id of the transaction.
+    """
+
+    immunity_s: int
+    group_hash: int
+    key_hash: int
+
+
+class Ended(NamedTuple):
+    """Transactions have ended: by this record, if it is a committed message, or else as it says.
+
+    Attributes:
+        ends: offset of each half message in its queue, ascending, and how its transaction ended.
+    """
+
+    ends: tuple[tuple[int, Ending], ...]
+
+
+class GivenUp(NamedTuple):
+    """The record is the copy of a half message whose transaction is given up.
+
+    Attributes:
+        half: offset of the half message in its queue.
+    """
+
+    half: int
+
+
+Effect = DelayDelivered | Returned | TimerDone | Prepared | Ended | GivenUp
 
 
 def encode_effect(effect: Effect) -> str:
@@ -86,6 +137,12 @@ def encode_effect(effect: Effect) -> str:
             return f"{'x' if is_dead else 'b'}:{key.hex()}"
         case TimerDone(unit, end):
             return f"{end.value}:{unit}"
+        case Prepared(immunity_s, group_hash, key_hash):
+            return f"h:{immunity_s}:{group_hash}:{key_hash}"
+        case Ended(ends):
+            return "e:" + ",".join(f"{half}:{ending}" for half, ending in ends)
+        case GivenUp(half):
+            return f"g:{half}"
 
 
 def decode_effect(text: str) -> Effect:
@@ -124,9 +181,34 @@ def _timer_done(text: str, end: TimerEnd) -> TimerDone | None:
     return TimerDone(numbers[0], end) if numbers else None
 
 
+def _prepared(text: str) -> Prepared | None:
+    numbers = _numbers(text.split(":"), 3)
+    if numbers is None or numbers[0] > IMMUNITY_S_MAX or max(numbers[1:]) >= _HASH_END:
+        return None
+    return Prepared(*numbers)
+
+
+def _ended(text: str) -> Ended | None:
+    ends = [part.partition(":") for part in text.split(",", ENDS_MAX)]
+    halves = _numbers([half for half, _, _ in ends], len(ends))
+    letters = [letter for _, _, letter in ends]
+    if halves is None or len(ends) > ENDS_MAX or not {*letters} <= {*Ending}:
+        return None
+    is_ascending = all(one < other for one, other in pairwise(halves))
+    return Ended(tuple(zip(halves, map(Ending, letters), strict=True))) if is_ascending else None
+
+
+def _given_up(text: str) -> GivenUp | None:
+    numbers = _numbers([text], 1)
+    return GivenUp(*numbers) if numbers else None
+
+
 _READERS: Final[dict[str, Callable[[str], Effect | None]]] = {
     "d": _delay_delivered,
     "b": partial(_returned, is_dead=False),
     "x": partial(_returned, is_dead=True),
     **{end.value: partial(_timer_done, end=end) for end in TimerEnd},
+    "h": _prepared,
+    "e": _ended,
+    "g": _given_up,
 }

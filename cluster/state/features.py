@@ -9,7 +9,7 @@ entry that raised the level.
 | ----: | --- |
 | 0 | commands 1 to 15 |
 | 1 | command 16; records with effects (`cluster.state.effects`); delayed messages |
-| 2 | command 17; effects of returned messages (`b`, `x`) and of messages for a time (`t`, `r`, `c`) |
+| 2 | commands 17, 19; effects of retries (`b`, `x`), timers (`t`, `r`, `c`), transactions (`h`, `e`, `g`) |
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ FEATURE_LEVEL: Final = 2
 WITH_EFFECTS: Final = 1
 WITH_RETRIES: Final = 2
 WITH_TIMERS: Final = 2
+WITH_TRANSACTIONS: Final = 2
 
 
 def check_level(level: int) -> None:

@@ -39,6 +39,7 @@ from cluster.state.features import FEATURE_LEVEL
 from cluster.state.offsets import CommittedOffsets, FrozenOffsets
 from cluster.state.returned_messages import ReturnedMessages
 from cluster.state.timers import DoneTimers
+from cluster.state.transactions import TransactionTable
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping
@@ -72,6 +73,7 @@ class Content:
             where the applied index of the snapshot says so.
         timers: which messages for a time are done.
         returned: the latest returned messages.
+        transactions: open ones, and the last that ended.
     """
 
     topics: dict[str, TopicConfig] = field(default_factory=dict)
@@ -84,11 +86,12 @@ class Content:
     effects_offset: int = 0
     timers: DoneTimers = field(default_factory=DoneTimers)
     returned: ReturnedMessages = field(default_factory=ReturnedMessages)
+    transactions: TransactionTable = field(default_factory=TransactionTable)
 
     @property
     def parts(self) -> dict[int, StatePart]:
         """The parts by their numbers, in ascending order."""
-        return {1: self.timers, 2: self.returned}
+        return {1: self.timers, 2: self.returned, 3: self.transactions}
 
     def frozen(self) -> FrozenContent:
         """Return a copy that later changes do not affect; the (immutable) values are shared."""

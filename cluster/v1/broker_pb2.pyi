@@ -212,6 +212,25 @@ RECALL_OUTCOME_UNKNOWN: RecallOutcome.ValueType  # 2
 """The broker has no such message: the handle is wrong, or the log has deleted it."""
 Global___RecallOutcome: _TypeAlias = RecallOutcome  # noqa: Y015
 
+class _TransactionEnd:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _TransactionEndEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TransactionEnd.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TRANSACTION_END_UNKNOWN: _TransactionEnd.ValueType  # 0
+    """The producer does not know yet: nothing is changed."""
+    TRANSACTION_END_COMMIT: _TransactionEnd.ValueType  # 1
+    TRANSACTION_END_ROLLBACK: _TransactionEnd.ValueType  # 2
+
+class TransactionEnd(_TransactionEnd, metaclass=_TransactionEndEnumTypeWrapper): ...
+
+TRANSACTION_END_UNKNOWN: TransactionEnd.ValueType  # 0
+"""The producer does not know yet: nothing is changed."""
+TRANSACTION_END_COMMIT: TransactionEnd.ValueType  # 1
+TRANSACTION_END_ROLLBACK: TransactionEnd.ValueType  # 2
+Global___TransactionEnd: _TypeAlias = TransactionEnd  # noqa: Y015
+
 @_typing.final
 class PutRequest(_message.Message):
     """---------------------------------------------------------------------------------------------------------- messages"""
@@ -2165,6 +2184,303 @@ class DelayLevel(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DelayLevel: _TypeAlias = DelayLevel  # noqa: Y015
+
+@_typing.final
+class EndTransactionRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    PRODUCER_GROUP_FIELD_NUMBER: _builtins.int
+    HALF_OFFSET_FIELD_NUMBER: _builtins.int
+    PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
+    TRANSACTION_ID_FIELD_NUMBER: _builtins.int
+    END_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """That of the put."""
+    producer_group: _builtins.str
+    """PGROUP of the half message."""
+    half_offset: _builtins.int
+    """The offsets with which the put was answered."""
+    physical_offset: _builtins.int
+    transaction_id: _builtins.str
+    """The UNIQ_KEY of the half message; empty: it is not compared."""
+    end: Global___TransactionEnd.ValueType
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        producer_group: _builtins.str = ...,
+        half_offset: _builtins.int = ...,
+        physical_offset: _builtins.int = ...,
+        transaction_id: _builtins.str = ...,
+        end: Global___TransactionEnd.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "half_offset", b"half_offset", "physical_offset", b"physical_offset", "producer_group", b"producer_group", "topic", b"topic", "transaction_id", b"transaction_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EndTransactionRequest: _TypeAlias = EndTransactionRequest  # noqa: Y015
+
+@_typing.final
+class EndTransactionResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ANSWER_FIELD_NUMBER: _builtins.int
+    IS_CHANGED_FIELD_NUMBER: _builtins.int
+    is_changed: _builtins.bool
+    """False: it had ended so before, or nothing was changed."""
+    @_builtins.property
+    def answer(self) -> _answer_pb2.Answer: ...
+    def __init__(
+        self,
+        *,
+        answer: _answer_pb2.Answer | None = ...,
+        is_changed: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "is_changed", b"is_changed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EndTransactionResponse: _TypeAlias = EndTransactionResponse  # noqa: Y015
+
+@_typing.final
+class EndTransactionsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    PRODUCER_GROUP_FIELD_NUMBER: _builtins.int
+    HALF_OFFSETS_FIELD_NUMBER: _builtins.int
+    PHYSICAL_OFFSETS_FIELD_NUMBER: _builtins.int
+    TRANSACTION_IDS_FIELD_NUMBER: _builtins.int
+    ENDS_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    producer_group: _builtins.str
+    @_builtins.property
+    def half_offsets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """One value for each transaction, as in EndTransactionRequest; 1 to 256."""
+
+    @_builtins.property
+    def physical_offsets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def transaction_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def ends(self) -> _containers.RepeatedScalarFieldContainer[Global___TransactionEnd.ValueType]: ...
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        producer_group: _builtins.str = ...,
+        half_offsets: _abc.Iterable[_builtins.int] | None = ...,
+        physical_offsets: _abc.Iterable[_builtins.int] | None = ...,
+        transaction_ids: _abc.Iterable[_builtins.str] | None = ...,
+        ends: _abc.Iterable[Global___TransactionEnd.ValueType] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ends", b"ends", "half_offsets", b"half_offsets", "physical_offsets", b"physical_offsets", "producer_group", b"producer_group", "topic", b"topic", "transaction_ids", b"transaction_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EndTransactionsRequest: _TypeAlias = EndTransactionsRequest  # noqa: Y015
+
+@_typing.final
+class EndTransactionsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ANSWER_FIELD_NUMBER: _builtins.int
+    ANSWERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def answer(self) -> _answer_pb2.Answer:
+        """Of the whole request: if it is refused, nothing was done."""
+
+    @_builtins.property
+    def answers(self) -> _containers.RepeatedCompositeFieldContainer[_answer_pb2.Answer]:
+        """Of each transaction, in the order of the request."""
+
+    def __init__(
+        self,
+        *,
+        answer: _answer_pb2.Answer | None = ...,
+        answers: _abc.Iterable[_answer_pb2.Answer] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "answers", b"answers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EndTransactionsResponse: _TypeAlias = EndTransactionsResponse  # noqa: Y015
+
+@_typing.final
+class TransactionChecksRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRODUCER_GROUP_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    producer_group: _builtins.str
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """At most 1,000."""
+
+    def __init__(
+        self,
+        *,
+        producer_group: _builtins.str = ...,
+        topics: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["producer_group", b"producer_group", "topics", b"topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TransactionChecksRequest: _TypeAlias = TransactionChecksRequest  # noqa: Y015
+
+@_typing.final
+class TransactionChecksResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ANSWER_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    HALF_OFFSET_FIELD_NUMBER: _builtins.int
+    PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
+    TRANSACTION_ID_FIELD_NUMBER: _builtins.int
+    CHECK_FIELD_NUMBER: _builtins.int
+    RECORD_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    half_offset: _builtins.int
+    physical_offset: _builtins.int
+    transaction_id: _builtins.str
+    check: _builtins.int
+    """The number of this check, from 1."""
+    record: _builtins.bytes
+    """The half message, as stored."""
+    @_builtins.property
+    def answer(self) -> _answer_pb2.Answer:
+        """Only in the last one: why the stream ends."""
+
+    def __init__(
+        self,
+        *,
+        answer: _answer_pb2.Answer | None = ...,
+        topic: _builtins.str = ...,
+        half_offset: _builtins.int = ...,
+        physical_offset: _builtins.int = ...,
+        transaction_id: _builtins.str = ...,
+        check: _builtins.int = ...,
+        record: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "check", b"check", "half_offset", b"half_offset", "physical_offset", b"physical_offset", "record", b"record", "topic", b"topic", "transaction_id", b"transaction_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TransactionChecksResponse: _TypeAlias = TransactionChecksResponse  # noqa: Y015
+
+@_typing.final
+class ListTransactionsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FROM_HALF_OFFSET_FIELD_NUMBER: _builtins.int
+    MAX_TRANSACTIONS_FIELD_NUMBER: _builtins.int
+    from_half_offset: _builtins.int
+    """The first half message to list."""
+    max_transactions: _builtins.int
+    """0: 1,000, which is the maximum."""
+    def __init__(
+        self,
+        *,
+        from_half_offset: _builtins.int = ...,
+        max_transactions: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["from_half_offset", b"from_half_offset", "max_transactions", b"max_transactions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTransactionsRequest: _TypeAlias = ListTransactionsRequest  # noqa: Y015
+
+@_typing.final
+class ListTransactionsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ANSWER_FIELD_NUMBER: _builtins.int
+    FEATURE_LEVEL_FIELD_NUMBER: _builtins.int
+    OPEN_COUNT_FIELD_NUMBER: _builtins.int
+    TRANSACTIONS_FIELD_NUMBER: _builtins.int
+    feature_level: _builtins.int
+    """Of the group; below 2 transactions are refused."""
+    open_count: _builtins.int
+    """Of the whole broker."""
+    @_builtins.property
+    def answer(self) -> _answer_pb2.Answer: ...
+    @_builtins.property
+    def transactions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Transaction]:
+        """In the order of their half messages."""
+
+    def __init__(
+        self,
+        *,
+        answer: _answer_pb2.Answer | None = ...,
+        feature_level: _builtins.int = ...,
+        open_count: _builtins.int = ...,
+        transactions: _abc.Iterable[Global___Transaction] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "feature_level", b"feature_level", "open_count", b"open_count", "transactions", b"transactions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTransactionsResponse: _TypeAlias = ListTransactionsResponse  # noqa: Y015
+
+@_typing.final
+class Transaction(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HALF_OFFSET_FIELD_NUMBER: _builtins.int
+    PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
+    STORE_TIMESTAMP_FIELD_NUMBER: _builtins.int
+    CHECKS_FIELD_NUMBER: _builtins.int
+    NEXT_CHECK_MS_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    PRODUCER_GROUP_FIELD_NUMBER: _builtins.int
+    TRANSACTION_ID_FIELD_NUMBER: _builtins.int
+    half_offset: _builtins.int
+    physical_offset: _builtins.int
+    store_timestamp: _builtins.int
+    checks: _builtins.int
+    """Times that producers were asked, and when next, milliseconds since 1970."""
+    next_check_ms: _builtins.int
+    topic: _builtins.str
+    """Empty if the half message cannot be read."""
+    producer_group: _builtins.str
+    transaction_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        half_offset: _builtins.int = ...,
+        physical_offset: _builtins.int = ...,
+        store_timestamp: _builtins.int = ...,
+        checks: _builtins.int = ...,
+        next_check_ms: _builtins.int = ...,
+        topic: _builtins.str = ...,
+        producer_group: _builtins.str = ...,
+        transaction_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checks", b"checks", "half_offset", b"half_offset", "next_check_ms", b"next_check_ms", "physical_offset", b"physical_offset", "producer_group", b"producer_group", "store_timestamp", b"store_timestamp", "topic", b"topic", "transaction_id", b"transaction_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Transaction: _TypeAlias = Transaction  # noqa: Y015
 
 @_typing.final
 class BrokerStatusRequest(_message.Message):

@@ -175,6 +175,26 @@ class BrokerServiceStub:
                 request_serializer=cluster_dot_v1_dot_broker__pb2.RecallMessageRequest.SerializeToString,
                 response_deserializer=cluster_dot_v1_dot_broker__pb2.RecallMessageResponse.FromString,
                 _registered_method=True)
+        self.EndTransaction = channel.unary_unary(
+                '/cluster.v1.BrokerService/EndTransaction',
+                request_serializer=cluster_dot_v1_dot_broker__pb2.EndTransactionRequest.SerializeToString,
+                response_deserializer=cluster_dot_v1_dot_broker__pb2.EndTransactionResponse.FromString,
+                _registered_method=True)
+        self.EndTransactions = channel.unary_unary(
+                '/cluster.v1.BrokerService/EndTransactions',
+                request_serializer=cluster_dot_v1_dot_broker__pb2.EndTransactionsRequest.SerializeToString,
+                response_deserializer=cluster_dot_v1_dot_broker__pb2.EndTransactionsResponse.FromString,
+                _registered_method=True)
+        self.TransactionChecks = channel.unary_stream(
+                '/cluster.v1.BrokerService/TransactionChecks',
+                request_serializer=cluster_dot_v1_dot_broker__pb2.TransactionChecksRequest.SerializeToString,
+                response_deserializer=cluster_dot_v1_dot_broker__pb2.TransactionChecksResponse.FromString,
+                _registered_method=True)
+        self.ListTransactions = channel.unary_unary(
+                '/cluster.v1.BrokerService/ListTransactions',
+                request_serializer=cluster_dot_v1_dot_broker__pb2.ListTransactionsRequest.SerializeToString,
+                response_deserializer=cluster_dot_v1_dot_broker__pb2.ListTransactionsResponse.FromString,
+                _registered_method=True)
 
 
 class BrokerServiceServicer:
@@ -391,6 +411,40 @@ class BrokerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def EndTransaction(self, request, context):
+        """--------------------------------------------------------------------------------------------------- transactions
+        A message with TRAN_MSG=true is put as a half message, which no consumer gets: Put answers with its offsets in the
+        half topic. It begins a transaction.
+
+        Ends a transaction. The end is final: the same request is answered again with DONE, another end is refused:
+        FAILED_PRECONDITION (TRANSACTION_ENDED). NOT_FOUND (NO_TRANSACTION).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def EndTransactions(self, request, context):
+        """The same for many transactions of one topic and producer group, each answered for itself.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def TransactionChecks(self, request, context):
+        """Asks a producer about transactions that no producer of its group has ended in time; it answers by EndTransaction.
+        The stream has no end, unless the node stops to lead.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListTransactions(self, request, context):
+        """The open transactions; the leader answers.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_BrokerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -533,6 +587,26 @@ def add_BrokerServiceServicer_to_server(servicer, server):
                     servicer.RecallMessage,
                     request_deserializer=cluster_dot_v1_dot_broker__pb2.RecallMessageRequest.FromString,
                     response_serializer=cluster_dot_v1_dot_broker__pb2.RecallMessageResponse.SerializeToString,
+            ),
+            'EndTransaction': grpc.unary_unary_rpc_method_handler(
+                    servicer.EndTransaction,
+                    request_deserializer=cluster_dot_v1_dot_broker__pb2.EndTransactionRequest.FromString,
+                    response_serializer=cluster_dot_v1_dot_broker__pb2.EndTransactionResponse.SerializeToString,
+            ),
+            'EndTransactions': grpc.unary_unary_rpc_method_handler(
+                    servicer.EndTransactions,
+                    request_deserializer=cluster_dot_v1_dot_broker__pb2.EndTransactionsRequest.FromString,
+                    response_serializer=cluster_dot_v1_dot_broker__pb2.EndTransactionsResponse.SerializeToString,
+            ),
+            'TransactionChecks': grpc.unary_stream_rpc_method_handler(
+                    servicer.TransactionChecks,
+                    request_deserializer=cluster_dot_v1_dot_broker__pb2.TransactionChecksRequest.FromString,
+                    response_serializer=cluster_dot_v1_dot_broker__pb2.TransactionChecksResponse.SerializeToString,
+            ),
+            'ListTransactions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTransactions,
+                    request_deserializer=cluster_dot_v1_dot_broker__pb2.ListTransactionsRequest.FromString,
+                    response_serializer=cluster_dot_v1_dot_broker__pb2.ListTransactionsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1291,6 +1365,114 @@ class BrokerService:
             '/cluster.v1.BrokerService/RecallMessage',
             cluster_dot_v1_dot_broker__pb2.RecallMessageRequest.SerializeToString,
             cluster_dot_v1_dot_broker__pb2.RecallMessageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EndTransaction(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cluster.v1.BrokerService/EndTransaction',
+            cluster_dot_v1_dot_broker__pb2.EndTransactionRequest.SerializeToString,
+            cluster_dot_v1_dot_broker__pb2.EndTransactionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EndTransactions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cluster.v1.BrokerService/EndTransactions',
+            cluster_dot_v1_dot_broker__pb2.EndTransactionsRequest.SerializeToString,
+            cluster_dot_v1_dot_broker__pb2.EndTransactionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TransactionChecks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/cluster.v1.BrokerService/TransactionChecks',
+            cluster_dot_v1_dot_broker__pb2.TransactionChecksRequest.SerializeToString,
+            cluster_dot_v1_dot_broker__pb2.TransactionChecksResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTransactions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cluster.v1.BrokerService/ListTransactions',
+            cluster_dot_v1_dot_broker__pb2.ListTransactionsRequest.SerializeToString,
+            cluster_dot_v1_dot_broker__pb2.ListTransactionsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -128,6 +128,22 @@ class BrokerServiceStub:
     """Recalls a message that waits for its time, by the handle in the answer to its put. Idempotent; the leader answers.
     INVALID_ARGUMENT (ILLEGAL_REQUEST): no such handle, or one of another topic or broker.
     """
+    EndTransaction: _grpc.UnaryUnaryMultiCallable[_broker_pb2.EndTransactionRequest, _broker_pb2.EndTransactionResponse]
+    """--------------------------------------------------------------------------------------------------- transactions
+    A message with TRAN_MSG=true is put as a half message, which no consumer gets: Put answers with its offsets in the
+    half topic. It begins a transaction.
+
+    Ends a transaction. The end is final: the same request is answered again with DONE, another end is refused:
+    FAILED_PRECONDITION (TRANSACTION_ENDED). NOT_FOUND (NO_TRANSACTION).
+    """
+    EndTransactions: _grpc.UnaryUnaryMultiCallable[_broker_pb2.EndTransactionsRequest, _broker_pb2.EndTransactionsResponse]
+    """The same for many transactions of one topic and producer group, each answered for itself."""
+    TransactionChecks: _grpc.UnaryStreamMultiCallable[_broker_pb2.TransactionChecksRequest, _broker_pb2.TransactionChecksResponse]
+    """Asks a producer about transactions that no producer of its group has ended in time; it answers by EndTransaction.
+    The stream has no end, unless the node stops to lead.
+    """
+    ListTransactions: _grpc.UnaryUnaryMultiCallable[_broker_pb2.ListTransactionsRequest, _broker_pb2.ListTransactionsResponse]
+    """The open transactions; the leader answers."""
 
 @_typing.type_check_only
 class BrokerServiceAsyncStub(BrokerServiceStub):
@@ -215,6 +231,22 @@ class BrokerServiceAsyncStub(BrokerServiceStub):
     """Recalls a message that waits for its time, by the handle in the answer to its put. Idempotent; the leader answers.
     INVALID_ARGUMENT (ILLEGAL_REQUEST): no such handle, or one of another topic or broker.
     """
+    EndTransaction: _aio.UnaryUnaryMultiCallable[_broker_pb2.EndTransactionRequest, _broker_pb2.EndTransactionResponse]  # type: ignore[assignment]
+    """--------------------------------------------------------------------------------------------------- transactions
+    A message with TRAN_MSG=true is put as a half message, which no consumer gets: Put answers with its offsets in the
+    half topic. It begins a transaction.
+
+    Ends a transaction. The end is final: the same request is answered again with DONE, another end is refused:
+    FAILED_PRECONDITION (TRANSACTION_ENDED). NOT_FOUND (NO_TRANSACTION).
+    """
+    EndTransactions: _aio.UnaryUnaryMultiCallable[_broker_pb2.EndTransactionsRequest, _broker_pb2.EndTransactionsResponse]  # type: ignore[assignment]
+    """The same for many transactions of one topic and producer group, each answered for itself."""
+    TransactionChecks: _aio.UnaryStreamMultiCallable[_broker_pb2.TransactionChecksRequest, _broker_pb2.TransactionChecksResponse]  # type: ignore[assignment]
+    """Asks a producer about transactions that no producer of its group has ended in time; it answers by EndTransaction.
+    The stream has no end, unless the node stops to lead.
+    """
+    ListTransactions: _aio.UnaryUnaryMultiCallable[_broker_pb2.ListTransactionsRequest, _broker_pb2.ListTransactionsResponse]  # type: ignore[assignment]
+    """The open transactions; the leader answers."""
 
 class BrokerServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -467,5 +499,45 @@ class BrokerServiceServicer(metaclass=_abc_1.ABCMeta):
         """Recalls a message that waits for its time, by the handle in the answer to its put. Idempotent; the leader answers.
         INVALID_ARGUMENT (ILLEGAL_REQUEST): no such handle, or one of another topic or broker.
         """
+
+    @_abc_1.abstractmethod
+    def EndTransaction(
+        self,
+        request: _broker_pb2.EndTransactionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_broker_pb2.EndTransactionResponse, _abc.Awaitable[_broker_pb2.EndTransactionResponse]]:
+        """--------------------------------------------------------------------------------------------------- transactions
+        A message with TRAN_MSG=true is put as a half message, which no consumer gets: Put answers with its offsets in the
+        half topic. It begins a transaction.
+
+        Ends a transaction. The end is final: the same request is answered again with DONE, another end is refused:
+        FAILED_PRECONDITION (TRANSACTION_ENDED). NOT_FOUND (NO_TRANSACTION).
+        """
+
+    @_abc_1.abstractmethod
+    def EndTransactions(
+        self,
+        request: _broker_pb2.EndTransactionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_broker_pb2.EndTransactionsResponse, _abc.Awaitable[_broker_pb2.EndTransactionsResponse]]:
+        """The same for many transactions of one topic and producer group, each answered for itself."""
+
+    @_abc_1.abstractmethod
+    def TransactionChecks(
+        self,
+        request: _broker_pb2.TransactionChecksRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_broker_pb2.TransactionChecksResponse], _abc.AsyncIterator[_broker_pb2.TransactionChecksResponse]]:
+        """Asks a producer about transactions that no producer of its group has ended in time; it answers by EndTransaction.
+        The stream has no end, unless the node stops to lead.
+        """
+
+    @_abc_1.abstractmethod
+    def ListTransactions(
+        self,
+        request: _broker_pb2.ListTransactionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_broker_pb2.ListTransactionsResponse, _abc.Awaitable[_broker_pb2.ListTransactionsResponse]]:
+        """The open transactions; the leader answers."""
 
 def add_BrokerServiceServicer_to_server(servicer: BrokerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

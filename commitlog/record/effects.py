@@ -64,8 +64,8 @@ def effect_of(record: bytes) -> str | None:
     return record[begin + len(_HEAD) : -1].decode("utf-8", "replace")
 
 
-def effects_of(data: memoryview, batch: DispatchBatch) -> Iterator[str | None]:
-    """Yield the effects of dispatched records; None for one with the mark and without an effect.
+def effects_of(data: memoryview, batch: DispatchBatch) -> Iterator[tuple[str | None, bytes]]:
+    """Yield each dispatched record that has the mark, after its effect; None: it has no effect.
 
     Args:
         data: the bytes of the log from `batch.begin_offset` to `batch.next_offset`.
@@ -78,4 +78,5 @@ def effects_of(data: memoryview, batch: DispatchBatch) -> Iterator[str | None]:
     marks = content[begins + EFFECT_MARK_AT] & content[begins + (EFFECT_MARK_AT + 1)] & _MARK
     for row in np.flatnonzero(marks).tolist():
         begin = int(begins[row])
-        yield effect_of(bytes(data[begin : begin + int(batch.sizes[row])]))
+        record = bytes(data[begin : begin + int(batch.sizes[row])])
+        yield effect_of(record), record

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from store.access.dedupe import DedupeWindow
@@ -127,6 +128,15 @@ class MessageStore:
             return refused
         _check_put(messages)
         return self._append(messages) if self._dedupe is None else self._dedupe.put(messages, self._append)
+
+    def put_prepared(self, messages: Sequence[Message]) -> PendingPut:
+        """Put messages of clients as `put_many` does, with the effects that the broker has added to some."""
+        refused = self._refused_put()
+        if refused is not None:
+            return refused
+        _check_put(messages)
+        append = partial(self._append, may_carry_effects=True)
+        return append(messages) if self._dedupe is None else self._dedupe.put(messages, append)
 
     def put_own(self, messages: Sequence[Message]) -> PendingPut:
         """Put the broker's own messages as `put_many` does, with the effects that they carry, and although they repeat.

@@ -148,6 +148,10 @@ class StoreService:
         """Put the broker's own messages, as `MessageStore.put_own`; otherwise as `begin_put`."""
         return self._begin(messages, self.store.put_own)
 
+    def begin_prepared_put(self, messages: Sequence[Message]) -> asyncio.Future[PutOutcome]:
+        """Put messages as `MessageStore.put_prepared`; otherwise as `begin_put`."""
+        return self._begin(messages, self.store.put_prepared)
+
     def _begin(
         self, messages: Sequence[Message], put: Callable[[Sequence[Message]], PendingPut]
     ) -> asyncio.Future[PutOutcome]:

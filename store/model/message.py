@@ -23,6 +23,10 @@ DLQ_ORIGIN_TOPIC = "DLQ_ORIGIN_TOPIC"
 DLQ_ORIGIN_MESSAGE_ID = "DLQ_ORIGIN_MESSAGE_ID"
 # The message group of a FIFO message.
 SHARDING_KEY = "__SHARDINGKEY"
+# Of half messages: what makes a message one, its producer group, and how long its producer is not asked.
+TRANSACTION = "TRAN_MSG"
+PRODUCER_GROUP = "PGROUP"
+IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 
 QUEUE_ID_MAX = (1 << 31) - 1
 

@@ -28,6 +28,7 @@ from tests.mutants.bugs.store import (
     store_damage,
     timers,
     traces,
+    transactions,
 )
 
 GROUPS = (
@@ -48,6 +49,7 @@ GROUPS = (
     traces,
     kinds,
     timers,
+    transactions,
     identity,
     incarnations,
     lost_entries,

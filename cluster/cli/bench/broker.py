@@ -22,7 +22,7 @@ from dledger.allocator import keep_large_blocks
 
 _PARTS = (
     *("send1", "send64", "batch100", "batch100x16", "tail", "catch-up"),
-    *("delays", "delay-late", "put-many", "failover"),
+    *("delays", "delay-late", "transactions", "put-many", "failover"),
 )
 
 
@@ -61,8 +61,8 @@ def bench_broker(
     put-many is the 99th percentile latency of puts to --queues in turn, 500 a second, as a multiple of that of 8 queues
     on the same nodes. It is measured for at least 20 seconds, after a warm-up of the same length.
 
-    delays is the rate at which a broker delivers --delayed messages that became due while it was stopped. delay-late
-    is the 99th percentile of the time from when a delayed message is due to its receipt, at 1,000 a second.
+    delays is the rate at which a broker delivers --delayed messages that became due while it was stopped; delay-late
+    the 99th percentile of the time from due to receipt, at 1,000 a second; transactions the commits of 256 callers.
 
     Examples:
         dledger bench-broker

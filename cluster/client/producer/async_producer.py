@@ -20,12 +20,15 @@ from cluster.client.outcomes import (
     outcome_of_failure,
 )
 from cluster.client.producer.batch import REQUEST_MESSAGES_MAX, REQUEST_SIZE_BYTES_MAX, Encoded, SendItem
+from cluster.client.producer.check_answers import CheckAnswers, TransactionQuestion
 from cluster.client.producer.fault_avoidance import FAILED_LATENCY_MS, FaultAvoidance
 from cluster.client.producer.outgoing import OutgoingEncoder, OutgoingMessage, queue_key_of
 from cluster.client.producer.recalling import recall_message
 from cluster.client.producer.replies import reply_to, wait_s
 from cluster.client.producer.send_traces import SendTraces
 from cluster.client.producer.sender import PutSender, SenderHooks, SendRules
+from cluster.client.producer.transaction_ends import EndSender
+from cluster.client.producer.transactions import Transaction, half_properties
 from cluster.client.routing.connection import BrokerConnection, Endpoints
 from cluster.client.routing.queue_choice import BrokerQueue, RoundRobin, queue_of_key, writable_queues
 from cluster.process.tasks import end_tasks
@@ -35,11 +38,12 @@ from dledger.security.settings import PLAIN
 from store.errors import IllegalMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
     from datetime import datetime
 
     from cluster.client.producer.options import ProducerOptions
     from cluster.client.producer.replies import ReceivedRequest
+    from cluster.client.producer.transactions import TransactionEnd
     from cluster.client.routing.cache import Routes
     from dledger.security.settings import Security
 
@@ -56,6 +60,7 @@ class AsyncProducer:
         self._connection = BrokerConnection(endpoints, name_servers, security, may_use_frames=options.may_use_frames)
         self._encoder = OutgoingEncoder(options)
         self._faults = FaultAvoidance()
+        self._ends = EndSender(self._connection.nodes)
         self._round_robin = RoundRobin()
         self._senders: dict[str, PutSender] = {}
         self._queues: dict[str, tuple[Routes, tuple[BrokerQueue, ...]]] = {}
@@ -176,6 +181,60 @@ class AsyncProducer:
             raise not_appended(Reason.ILLEGAL_MESSAGE, str(error)) from None
         deadline_s = wait_s(request.properties, self._options.deadline_s)
         return (await self._send((message,), None, None, deadline_s))[0]
+
+    def transaction(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        group: str,
+        tags: str = "",
+        keys: str | Sequence[str] = (),
+        queue_key: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        delay_level: int = 0,
+        immunity_s: int = 0,
+    ) -> Transaction:
+        """Return a transaction of one message; `async with` begins it, commits at the end, or rolls back.
+
+        Example:
+            async with producer.transaction("orders", b"...", group="payments") as transaction:
+                await database.commit(...)  # an exception here rolls the message back
+
+        Args:
+            topic: its topic.
+            body: the payload; may be empty.
+            group: producer group: any of its producers may be asked what has become of the transaction
+                (`answer_checks`).
+            tags: its tag, by which consumers can filter.
+            keys: search keys, by which queries find it.
+            queue_key: messages with the same key go to the same queue; None: round robin.
+            properties: further names and values.
+            delay_level: counts from the commit; see `send`.
+            immunity_s: seconds in which no producer is asked, at most 3,600; 0: the broker's setting.
+        """
+        named = half_properties(properties or {}, group, immunity_s)
+        message = OutgoingMessage(topic, body, tags, keys, named, delay_level=delay_level)
+
+        async def begin() -> MessageAppended:
+            return (await self._send((message,), queue_key, None, None))[0]
+
+        return Transaction(begin, self._ends, topic, group, self._options.deadline_s)
+
+    def answer_checks(
+        self,
+        group: str,
+        topics: Sequence[str],
+        decide: Callable[[TransactionQuestion], Awaitable[TransactionEnd | None]],
+    ) -> CheckAnswers:
+        """Return the answers to brokers that ask about transactions; `async with` starts and ends them.
+
+        Args:
+            group: producer group.
+            topics: of its transactions.
+            decide: returns the decision; None: not known yet, so that the broker asks again.
+        """
+        return CheckAnswers(self._connection, self._ends, group, topics, decide)
 
     async def queues(self, topic: str) -> tuple[BrokerQueue, ...]:
         """Return the writable queues of a topic, in the order that all clients share.
@@ -299,6 +358,7 @@ class AsyncProducer:
             await self.flush()
         finally:
             await end_tasks(self._finding)
+            await self._ends.close()
             for sender in self._senders.values():
                 await sender.close()
             if self._traces is not None:

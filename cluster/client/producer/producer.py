@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Unpack
 
 from cluster.client.producer.async_producer import AsyncProducer
+from cluster.client.producer.check_answers import BlockingCheckAnswers, TransactionQuestion
 from cluster.client.producer.options import ProducerOptions, ProducerSettings
 from cluster.client.producer.outgoing import OutgoingMessage
+from cluster.client.producer.transactions import BlockingTransaction
 from cluster.client.routing.connection import BrokerConnection, Endpoints
 from cluster.process.loop_thread import LoopThread
 from dledger.security.settings import PLAIN
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
 
     from cluster.client.outcomes import MessageAppended, RecallOutcome
     from cluster.client.producer.replies import ReceivedRequest
+    from cluster.client.producer.transactions import TransactionEnd
     from dledger.security.settings import Security
 
 
@@ -152,6 +156,43 @@ class BlockingProducer:
     def recall(self, recall_handle: str, *, deadline_s: float | None = None) -> RecallOutcome:
         """Recall a message that waits for its time. See `AsyncProducer.recall`."""
         return self._thread.run(self._producer.recall(recall_handle, deadline_s=deadline_s))
+
+    def transaction(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        group: str,
+        tags: str = "",
+        keys: str | Sequence[str] = (),
+        queue_key: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        delay_level: int = 0,
+        immunity_s: int = 0,
+    ) -> BlockingTransaction:
+        """Return a transaction of one message, for `with`. See `AsyncProducer.transaction`."""
+        transaction = self._producer.transaction(
+            topic,
+            body,
+            group=group,
+            tags=tags,
+            keys=keys,
+            queue_key=queue_key,
+            properties=properties,
+            delay_level=delay_level,
+            immunity_s=immunity_s,
+        )
+        return BlockingTransaction(self._thread, transaction)
+
+    def answer_checks(
+        self, group: str, topics: Sequence[str], decide: Callable[[TransactionQuestion], TransactionEnd | None]
+    ) -> BlockingCheckAnswers:
+        """Return the answers to brokers, for `with`; `decide` runs in threads. See `AsyncProducer.answer_checks`."""
+
+        async def decided(question: TransactionQuestion) -> TransactionEnd | None:
+            return await asyncio.to_thread(decide, question)
+
+        return BlockingCheckAnswers(self._thread, lambda: self._producer.answer_checks(group, topics, decided))
 
     def flush(self) -> None:
         """Wait until every message that other threads have sent has its outcome."""

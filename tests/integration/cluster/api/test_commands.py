@@ -21,7 +21,7 @@ from cluster.v1 import broker_pb2 as pb
 from cluster.v1.broker_pb2_grpc import BrokerServiceStub
 from tests.support.waiting import PATIENCE_S, wait_until
 
-GROUPS_OF_COMMANDS = ("topic", "group", "query", "delay")
+GROUPS_OF_COMMANDS = ("topic", "group", "query", "delay", "transaction")
 # Commands, by name and exit code, that ran as a process already.
 RAN_AS_PROCESSES = set()
 
@@ -157,6 +157,18 @@ def test_messages_for_any_time_are_listed_delivered_and_recalled(dledger):
     assert "expected a time as" in dledger("produce", "orders", "--at", "noon", text="x\n", code=2)
     both = dledger("produce", "orders", "--at", "2026-12-24", "--delay", "1s", text="x\n", code=2)
     assert "found with --delay" in both
+
+
+def test_open_transactions_are_listed_until_they_end(dledger, broker):
+    dledger("topic", "create", "orders", "--queues", "1")
+    assert dledger("transaction", "list", "--json") == ""
+    with Producer(broker.address) as producer, producer.transaction("orders", b"x", group="payments") as transaction:
+        (row,) = map(json.loads, dledger("transaction", "list", "--json").splitlines())
+        assert (row["half"], row["topic"], row["group"], row["checks"]) == (0, "orders", "payments", 0)
+        assert row["transaction_id"] == transaction.half.unique_key
+        assert row["next_check_ms"] == row["begun_ms"] + 6_000
+        assert "next check" in dledger("transaction", "list")
+    assert dledger("transaction", "list", "--json") == ""
 
 
 def test_state_is_exported_as_files_of_rocketmq(dledger, tmp_path):

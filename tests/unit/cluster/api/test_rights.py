@@ -58,7 +58,9 @@ def test_without_rights_only_open_methods_may_be_called(path: str) -> None:
     assert (row.lacking("alice", request, SCOPE, without, None) is None) == (is_open or names_nothing)
     assert row.lacking("alice", request, SCOPE, rules_of(is_super=True), None) is None
     lacks_all = row.lacking("alice", request, SCOPE, everything, None)
-    is_for_super = row.audience in (Audience.SUPER, Audience.NODE) or path.endswith(("/ReadLog", "/QueryById"))
+    is_for_super = row.audience in (Audience.SUPER, Audience.NODE) or path.endswith(
+        ("/ReadLog", "/QueryById", "/TransactionChecks")
+    )
     assert isinstance(lacks_all, str) if is_for_super else lacks_all is None
 
 
@@ -117,6 +119,13 @@ def needs(method: str, request) -> list[str]:
         ("DeleteGroup", pb.DeleteGroupRequest(group="g"), ["Delete on Group:g"]),
         ("ListGroups", pb.ListGroupsRequest(), ["List on Cluster:c1"]),
         ("DelayLevels", pb.DelayLevelsRequest(), ["Get on Cluster:c1"]),
+        ("ListTransactions", pb.ListTransactionsRequest(), ["Get on Cluster:c1"]),
+        ("EndTransaction", pb.EndTransactionRequest(topic="a", producer_group="g"), ["Pub on Topic:a"]),
+        (
+            "TransactionChecks",
+            pb.TransactionChecksRequest(producer_group="g", topics=["a", "b"]),
+            ["Pub on Topic:a", "Pub on Topic:b"],
+        ),
         ("ListGroups", pb.ListGroupsRequest(group="g"), ["Sub or Get or List on Group:g"]),
         (
             "Route",

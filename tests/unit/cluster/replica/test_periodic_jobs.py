@@ -62,6 +62,8 @@ def test_table_names_all_jobs_of_a_replicated_and_of_a_plain_store(tmp_path, mon
         "forgetting silent non-members",
         "registration",
         "heartbeat to a name server",
+        "looking for transactions that are due to be checked",
+        "looking whether a node still leads, for producers that it asks",
         "looking for changed certificates, secret of the peers and list of revoked certificates",
         "silent connections of the frame port",
     }

@@ -1,0 +1,310 @@
+"""Ends transactions: one task on each node, of which only the leader's works, with one put pending at a time.
+
+A put has the messages of up to 256 ends, then one op message. Each of these records carries what it changes
+(`cluster.state.transactions`), so a change of leader separates no message from its end. A request is answered from the
+applied state alone:
+
+1. while the outcome of the last put is unknown, nothing is chosen: a later entry is committed first;
+2. requests whose transactions have ended meanwhile are answered: done, or refused if they want another end. So an end
+   is final, a repeated request is answered again, and of two at once the second waits for the first;
+3. the next requests are put; they stay in the line until the state has their end.
+
+Only the first part of a put may survive a change of leader: then the new leader writes the missing op message.
+
+Source: RocketMQ `EndTransactionProcessor`, which writes an end again, or another one, if it is asked to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Final, cast
+
+from cluster.delivery.transactions.half_messages import name_hash
+from cluster.delivery.transactions.records import (
+    HalfMessage,
+    committed_message,
+    given_up_message,
+    half_message,
+    op_message,
+)
+from cluster.protocol.errors import Reason, RequestFailed, failure_of, reason_of_put
+from cluster.state.effects import ENDS_MAX, Ending
+from dledger.errors import DLedgerError
+from store.errors import Certainty, CorruptData, IllegalMessage, StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from cluster.replica.port import Replica
+    from cluster.state.transactions import OpenTransaction
+    from commitlog.record.record import Record
+    from store.model.message import Message
+
+# Requests that wait; a client that is refused sends again.
+_WAITING_MAX: Final = 20_000
+_BATCH_BYTES_MAX: Final = 1 << 20
+# After a failure: its cause may persist, for example a full disk.
+_PAUSE_S: Final = 0.1
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class EndRequest:
+    """A request to end a transaction.
+
+    Attributes:
+        half: offset of the half message in its queue.
+        ending: the wanted end.
+        physical_offset: of the half message.
+        topic: of the transaction; the caller may put to it.
+        group: producer group.
+        transaction_id: id of the transaction; empty: it is not compared.
+        is_own: the broker itself asks: only the first two are compared.
+    """
+
+    half: int
+    ending: Ending
+    physical_offset: int = 0
+    topic: str = ""
+    group: str = ""
+    transaction_id: str = ""
+    is_own: bool = False
+
+
+# Compared by identity: clients repeat requests.
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    request: EndRequest
+    answer: asyncio.Future[bool]
+    is_put: bool = False
+
+
+@dataclass(slots=True)
+class _Chosen:
+    """A put: its messages without the op message, and the requests that it ends."""
+
+    messages: list[Message] = field(default_factory=list)
+    requests: list[_Waiting] = field(default_factory=list)
+    ends: dict[int, Ending] = field(default_factory=dict)
+
+
+class TransactionEnds:
+    """The ends of transactions on one node. Must be created inside the running loop.
+
+    Args:
+        replica: the node's.
+        clock_ms: the wall clock, milliseconds since 1970.
+        on_ended: called with the end of each transaction that this node ended.
+    """
+
+    def __init__(self, replica: Replica, clock_ms: Callable[[], int], on_ended: Callable[[Ending], None]) -> None:
+        self._replica = replica
+        self._clock_ms = clock_ms
+        self._on_ended = on_ended
+        self._woken = asyncio.Event()
+        self._line: list[_Waiting] = []
+        # A put of this process may still become an entry of the log.
+        self._is_undecided = False
+        # 1 after a batch was refused: the message that cannot be stored is found by itself.
+        self._batch_max = ENDS_MAX
+        replica.when_status_changes(self._woken.set)
+
+    async def end(self, request: EndRequest) -> bool:
+        """End a transaction; return whether this request ended it: False if it had ended so before.
+
+        Raises:
+            RequestFailed: NO_TRANSACTION, TRANSACTION_ENDED (otherwise); UNKNOWN_TOPIC; or it is not decided yet, and
+                the certainty is whether it may be ended nevertheless: the same request may be repeated.
+        """
+        self._replica.serving_puts()
+        if len(self._line) >= _WAITING_MAX:
+            text = f"{len(self._line)} ends of transactions wait; retry later"
+            raise RequestFailed(Reason.LEADER_PENDING_FULL, text)
+        waiting = _Waiting(request, asyncio.get_running_loop().create_future())
+        self._line.append(waiting)
+        self._woken.set()
+        return await waiting.answer
+
+    async def run(self) -> None:
+        """Answer requests, and write missing op messages, until cancelled."""
+        while True:
+            self._woken.clear()
+            try:
+                while await self._turn():
+                    continue
+            except (RequestFailed, StoreError, DLedgerError) as error:
+                logger.warning("ends_interrupted error=%r", str(error))
+                await asyncio.sleep(_PAUSE_S)
+                continue
+            await self._woken.wait()
+
+    async def _turn(self) -> bool:
+        """Settle what is decided, and make one put; return whether to continue.
+
+        Raises:
+            RequestFailed, StoreError, DLedgerError: it continues later.
+        """
+        if not self._replica.status().is_serving_puts:
+            self._refuse_all()
+            return False
+        if self._is_undecided:
+            await self._replica.serving_puts().decide_own_puts()
+            self._is_undecided = False
+            return True
+        chosen = self._choose()
+        if chosen.ends:
+            await self._put(chosen)
+        return bool(chosen.ends) or bool(self._line)
+
+    def _refuse_all(self) -> None:
+        """Refuse all requests: another node leads, which answers them from its state."""
+        line, self._line = self._line, []
+        for waiting in line:
+            certainty = Certainty.UNKNOWN if waiting.is_put else Certainty.NOT_APPENDED
+            text = "another node leads now; repeat the request"
+            reason = Reason.ANSWER_LOST if waiting.is_put else Reason.NOT_LEADER
+            _fail(waiting, RequestFailed(reason, text, certainty=certainty))
+
+    # ------------------------------------------------------------------------------------------------------ choosing
+
+    def _choose(self) -> _Chosen:
+        """Answer the requests that are settled; return the next put."""
+        chosen, kept, size_bytes = _Chosen(), [], 0
+        line, self._line = self._line, []
+        for position, waiting in enumerate(line):
+            if len(chosen.ends) >= self._batch_max or size_bytes >= _BATCH_BYTES_MAX:
+                kept += line[position:]
+                break
+            if waiting.answer.cancelled() and not waiting.is_put:
+                continue
+            if waiting.request.half in chosen.ends:
+                kept.append(waiting)
+                continue
+            try:
+                size_bytes += self._choose_one(waiting, chosen)
+            except (RequestFailed, StoreError) as error:
+                _fail(waiting, error)
+        self._line = kept
+        for half, ending in islice(self._replica.state.transactions.without_op.items(), ENDS_MAX):
+            if len(chosen.ends) < ENDS_MAX:
+                chosen.ends[half] = ending
+        return chosen
+
+    def _choose_one(self, waiting: _Waiting, chosen: _Chosen) -> int:
+        """Answer a request, or add its messages to the put; return their bytes.
+
+        Raises:
+            RequestFailed, StoreError: the request is refused.
+        """
+        request, table = waiting.request, self._replica.state.transactions
+        ended = table.ended(request.half)
+        if ended is not None:
+            if not request.is_own and ended.physical_offset != request.physical_offset:
+                raise _no_transaction(request, "its half message is another one")
+            if ended.ending is not request.ending:
+                text = f"the transaction of half message {request.half} has ended: {ended.ending.name.lower()}"
+                raise RequestFailed(Reason.TRANSACTION_ENDED, text)
+            if waiting.is_put:
+                self._on_ended(ended.ending)
+            if not waiting.answer.done():
+                waiting.answer.set_result(waiting.is_put)
+            return 0
+        row = table.find(request.half)
+        if row is None:
+            raise _no_transaction(request, "it never began, or its end was forgotten")
+        half = self._read(request, row)
+        messages: list[Message] = []
+        if half is not None and request.ending is Ending.COMMITTED:
+            messages.append(committed_message(half, self._replica.state.topics))
+        elif half is not None and request.ending is Ending.GIVEN_UP:
+            messages.append(given_up_message(half))
+        chosen.messages += messages
+        chosen.requests.append(waiting)
+        chosen.ends[request.half] = request.ending
+        return row.size * len(messages)
+
+    def _read(self, request: EndRequest, row: OpenTransaction) -> HalfMessage | None:
+        """Return the half message, after a comparison with the request; None: a rollback of a lost one.
+
+        Raises:
+            RequestFailed: NO_TRANSACTION.
+        """
+        half = read_half(self._replica, row)
+        if request.is_own:
+            if half is None and request.ending is not Ending.ROLLED_BACK:
+                raise _no_transaction(request, "its half message is not readable")
+            return half
+        if request.physical_offset != row.physical_offset:
+            raise _no_transaction(request, "its half message is another one")
+        if half is None:
+            raise _no_transaction(request, "its half message is not readable")
+        found = (half.topic, half.group, half.transaction_id)
+        if (request.topic, request.group, request.transaction_id or half.transaction_id) != found:
+            raise _no_transaction(request, "its topic, producer group or id is another one")
+        return half
+
+    # ------------------------------------------------------------------------------------------------------- putting
+
+    async def _put(self, chosen: _Chosen) -> None:
+        """Put the messages of some ends; the next turn answers the requests.
+
+        Raises:
+            RequestFailed, StoreError: they are not put, or it is not known.
+        """
+        # In the line from now on: this task may be cancelled, or the put may raise.
+        self._line = [*chosen.requests, *self._line]
+        op = op_message(sorted(chosen.ends.items()), self._clock_ms())
+        self._is_undecided = True
+        try:
+            put = self._replica.serving_puts().begin_own_put([*chosen.messages, op])
+        except IllegalMessage as error:
+            self._is_undecided = False
+            if len(chosen.requests) <= 1:
+                self._drop(chosen.requests, error)
+            self._batch_max = 1
+            return
+        for waiting in chosen.requests:
+            waiting.is_put = True
+        outcome = await put
+        self._is_undecided = outcome.certainty is Certainty.UNKNOWN
+        if outcome.certainty is Certainty.NOT_APPENDED:
+            failure = RequestFailed(reason_of_put(outcome.status), outcome.detail, certainty=outcome.certainty)
+            self._drop(chosen.requests, failure)
+            raise failure
+        self._batch_max = ENDS_MAX
+
+    def _drop(self, requests: Sequence[_Waiting], error: RequestFailed | StoreError) -> None:
+        dropped = frozenset(requests)
+        self._line = [each for each in self._line if each not in dropped]
+        for waiting in requests:
+            _fail(waiting, error)
+
+
+def read_half(replica: Replica, row: OpenTransaction) -> HalfMessage | None:
+    """Return the half message of an open transaction; None: it cannot be read, or is deleted."""
+    with suppress(CorruptData):
+        half = half_message(cast("Record | None", replica.store.log.read(row.physical_offset, row.size)))
+        hashes = (row.group_hash, row.key_hash)
+        if half is not None and (name_hash(half.group), name_hash(half.transaction_id)) == hashes:
+            return half
+    return None
+
+
+def _no_transaction(request: EndRequest, why: str) -> RequestFailed:
+    text = f"there is no open transaction of half message {request.half}: {why}"
+    return RequestFailed(Reason.NO_TRANSACTION, text)
+
+
+def _fail(waiting: _Waiting, error: RequestFailed | StoreError) -> None:
+    if not waiting.answer.done():
+        failure = failure_of(error)
+        # Each caller gets an exception object of its own, because raising adds a traceback to it.
+        copy = RequestFailed(
+            failure.reason or failure.name, failure.message, certainty=failure.certainty, code=failure.code
+        )
+        waiting.answer.set_exception(copy)

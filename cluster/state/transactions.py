@@ -1,0 +1,320 @@
+"""The transactions of a broker: which are open, how often their producers were asked, and how the last ones ended.
+
+A part of the broker state (`cluster.state.parts`). Message records change it by the effects that they carry:
+
+| record | effect | changes |
+| --- | --- | --- |
+| half message | `h` | the transaction is open |
+| committed message (its sysFlag says so) | `e` with `c` | the transaction is committed |
+| op message | `e` with `r` | the transaction is rolled back, if it is open |
+| … | `e` with `c` or `g` | nothing but a note: RocketMQ's programs read from the op that the half message is done |
+| copy of a half message that is given up | `g` | the transaction is given up |
+
+So an op message alone never commits: no committed message would exist. A transaction ends once; another end of it does
+not fit, and changes nothing. The only command is `CountChecks`. `decided` has the last 200,000 ends, from which END is
+answered again.
+
+A transaction is known by the offset of its half message in the half topic, which has one queue. Memory: some 170 bytes
+for each open transaction.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from cluster.state.effects import Ended, Ending, GivenUp, Prepared
+from commitlog.record.record import BadRecord, decode
+from store.model.sys_flag import TRANSACTION_COMMIT_TYPE, transaction_type
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from cluster.state.compact_bytes import Reader, Writer
+
+OPEN_MAX: Final = 1_000_000
+# Ends that are kept: from 200,000 on a whole block of the oldest is forgotten.
+_BLOCK_ENDS: Final = 5_000
+_BLOCKS_MAX: Final = 41
+# Consecutive half messages whose open transactions are in one block, which is copied as a whole.
+_BLOCK_SHIFT: Final = 10
+CHECKS_MAX: Final = 255
+# physical offset, store timestamp, time of the last check; size, hashes of group and key; immunity, checks
+_ROW: Final = struct.Struct("<qqqIIIHB")
+_CODES: Final = {Ending.COMMITTED: 1, Ending.ROLLED_BACK: 2, Ending.GIVEN_UP: 3}
+_ENDINGS: Final = {code: ending for ending, code in _CODES.items()}
+_CODE_BITS: Final = 2
+_CODE_MASK: Final = 3
+
+
+class OpenTransaction(NamedTuple):
+    """An open transaction.
+
+    Attributes:
+        physical_offset: of the half message.
+        store_timestamp: of the half message, milliseconds since 1970.
+        checked_ms: when its producers were asked last, milliseconds since 1970; 0: never.
+        size: bytes of the half message's record.
+        group_hash: CRC-32 of the name of the producer group.
+        key_hash: CRC-32 of the id of the transaction.
+        immunity_s: seconds from the put in which the producer is not asked.
+        checks: times its producers were asked.
+    """
+
+    physical_offset: int
+    store_timestamp: int
+    checked_ms: int
+    size: int
+    group_hash: int
+    key_hash: int
+    immunity_s: int
+    checks: int
+
+
+class EndedTransaction(NamedTuple):
+    """The end of a transaction.
+
+    Attributes:
+        physical_offset: of the half message.
+        ending: how it ended.
+    """
+
+    physical_offset: int
+    ending: Ending
+
+
+@dataclass(slots=True, eq=False)
+class _Block:
+    """Open transactions of consecutive half messages, packed.
+
+    Attributes:
+        epoch: the freeze count at its creation.
+        rows: by offset of the half message.
+        changes: counts additions, checks and ends, so that a reader knows whether its own copy is current.
+    """
+
+    epoch: int
+    rows: dict[int, bytes]
+    changes: int = 0
+
+
+class FrozenTransactions:
+    """An immutable copy of a `TransactionTable`."""
+
+    __slots__ = ("_blocks", "_decided", "_without_op")
+
+    def __init__(self, blocks: dict[int, _Block], decided: list[dict[int, int]], without_op: dict[int, Ending]) -> None:
+        self._blocks = blocks
+        self._decided = decided
+        self._without_op = without_op
+
+    def write(self, writer: Writer) -> Iterator[None]:
+        """Write: open transactions, their count first; the last ends, in their order; those without an op."""
+        blocks = sorted(self._blocks.items())
+        writer.number(sum(len(block.rows) for _, block in blocks))
+        for _, block in blocks:
+            for half, row in sorted(block.rows.items()):
+                writer.number(half)
+                writer.raw(row)
+            yield
+        writer.number(sum(map(len, self._decided)))
+        for ends in self._decided:
+            for half, code in ends.items():
+                writer.number(half)
+                writer.number(code)
+            yield
+        writer.number(len(self._without_op))
+        for half, ending in sorted(self._without_op.items()):
+            writer.number(half)
+            writer.number(_CODES[ending])
+
+
+class TransactionTable:
+    """The transactions of one replica; a `cluster.state.parts.StatePart`. Pure: records and commands change it.
+
+    Attributes:
+        open_count: open transactions.
+    """
+
+    def __init__(self) -> None:
+        self.open_count = 0
+        self._epoch = 0
+        self._blocks: dict[int, _Block] = {}
+        # The oldest block first; each but the last has `_BLOCK_ENDS` ends: physical offset and code in one number.
+        self._decided: list[dict[int, int]] = [{}]
+        self._without_op: dict[int, Ending] = {}
+
+    # ------------------------------------------------------------------------------------------------------- reading
+
+    def find(self, half: int) -> OpenTransaction | None:
+        """Return an open transaction; None: it has ended, or there is none.
+
+        Args:
+            half: offset of the half message in its queue.
+        """
+        block = self._blocks.get(half >> _BLOCK_SHIFT)
+        row = None if block is None else block.rows.get(half)
+        return None if row is None else OpenTransaction._make(_ROW.unpack(row))
+
+    def ended(self, half: int) -> EndedTransaction | None:
+        """Return how a transaction ended; None: it is open, unknown, or its end was forgotten."""
+        for block in reversed(self._decided):
+            found = block.get(half)
+            if found is not None:
+                return EndedTransaction(found >> _CODE_BITS, _ENDINGS[found & _CODE_MASK])
+        return None
+
+    @property
+    def without_op(self) -> Mapping[int, Ending]:
+        """Ended transactions whose op message is not in the log yet, by offset of the half message."""
+        return self._without_op
+
+    def block_changes(self) -> Iterator[tuple[int, int]]:
+        """Yield number and change count of each block of open transactions, for `open_in`; unordered."""
+        for number, block in self._blocks.items():
+            yield number, block.changes
+
+    def open_in(self, number: int) -> Iterator[tuple[int, OpenTransaction]]:
+        """Yield the open transactions of a block by offset of the half message, ascending; none if it is gone."""
+        block = self._blocks.get(number)
+        if block is not None:
+            for half in sorted(block.rows):
+                yield half, OpenTransaction._make(_ROW.unpack(block.rows[half]))
+
+    def open_from(self, half: int, count_max: int) -> list[tuple[int, OpenTransaction]]:
+        """Return the first open transactions whose half messages have this offset or a higher one."""
+        found: list[tuple[int, OpenTransaction]] = []
+        for number in sorted(each for each in self._blocks if each >= half >> _BLOCK_SHIFT):
+            found += [pair for pair in self.open_in(number) if pair[0] >= half]
+            if len(found) >= count_max:
+                break
+        return found[:count_max]
+
+    # ------------------------------------------------------------------------------------------------------ changing
+
+    def apply(self, effect: Prepared | Ended | GivenUp, record: bytes) -> bool:
+        """Apply the effect of a record; return whether it fits: otherwise nothing is changed.
+
+        Args:
+            effect: of the record.
+            record: encoded, with its offsets.
+        """
+        try:
+            found = decode(memoryview(record), 0)
+        except BadRecord:
+            return False
+        match effect:
+            case Prepared(immunity_s, group_hash, key_hash):
+                place = (found.physical_offset, found.store_timestamp, 0, found.size)
+                row = OpenTransaction(*place, group_hash, key_hash, immunity_s, 0)
+                return self._prepare(found.queue_offset, row)
+            case GivenUp(half):
+                return self._end(half, Ending.GIVEN_UP)
+            case Ended(ends):
+                if transaction_type(found.sys_flag) == TRANSACTION_COMMIT_TYPE:
+                    half, ending = ends[0]
+                    return len(ends) == 1 and ending is Ending.COMMITTED and self._end(half, ending)
+                # Each is applied, whether others fit or not.
+                fits = [self._note(half, ending) for half, ending in ends]
+                return all(fits)
+
+    def _prepare(self, half: int, row: OpenTransaction) -> bool:
+        if self.find(half) is not None or self.ended(half) is not None:
+            return False
+        self._own_block(half).rows[half] = _ROW.pack(*row)
+        self.open_count += 1
+        return True
+
+    def _own_block(self, half: int) -> _Block:
+        """Return the block of a half message, which no frozen copy shares, after one more change."""
+        number = half >> _BLOCK_SHIFT
+        block = self._blocks.get(number)
+        if block is None or block.epoch != self._epoch:
+            rows, changes = ({}, 0) if block is None else (dict(block.rows), block.changes)
+            block = self._blocks[number] = _Block(self._epoch, rows, changes)
+        block.changes += 1
+        return block
+
+    def _end(self, half: int, ending: Ending) -> bool:
+        """End an open transaction by its message; the op is still missing."""
+        if not self._close(half, ending):
+            return False
+        self._without_op[half] = ending
+        return True
+
+    def _note(self, half: int, ending: Ending) -> bool:
+        """Apply one end of an op message."""
+        if ending is Ending.ROLLED_BACK and self._close(half, ending):
+            return True
+        if self._without_op.get(half) is ending:
+            del self._without_op[half]
+            return True
+        # A second op of the same end changes nothing.
+        ended = self.ended(half)
+        return ended is not None and ended.ending is ending
+
+    def _close(self, half: int, ending: Ending) -> bool:
+        row = self.find(half)
+        if row is None:
+            return False
+        block = self._own_block(half)
+        del block.rows[half]
+        if not block.rows:
+            del self._blocks[half >> _BLOCK_SHIFT]
+        self.open_count -= 1
+        self._decide(half, row.physical_offset << _CODE_BITS | _CODES[ending])
+        return True
+
+    def _decide(self, half: int, code: int) -> None:
+        if len(self._decided[-1]) >= _BLOCK_ENDS:
+            self._decided.append({})
+            if len(self._decided) > _BLOCKS_MAX:
+                del self._decided[0]
+        self._decided[-1][half] = code
+
+    def count_check(self, half: int, checks: int, time_ms: int) -> bool:
+        """Note that the producers of a transaction are asked for the `checks`-th time; return whether that is new."""
+        row = self.find(half)
+        if row is None or checks <= row.checks:
+            return False
+        self._own_block(half).rows[half] = _ROW.pack(*row._replace(checks=checks, checked_ms=time_ms))
+        return True
+
+    # ----------------------------------------------------------------------------------------------------- snapshots
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there has been no transaction."""
+        return not (self._blocks or self._decided[0] or self._without_op)
+
+    def frozen(self) -> FrozenTransactions:
+        """Return a copy; it shares all blocks, and copies some thousand ends."""
+        self._epoch += 1
+        *full, last = self._decided
+        return FrozenTransactions(dict(self._blocks), [*full, dict(last)], dict(self._without_op))
+
+    def loading(self, reader: Reader) -> Iterator[None]:
+        """Load what `FrozenTransactions.write` wrote, in steps.
+
+        Raises:
+            cluster.state.compact_bytes.Unreadable: it is invalid.
+        """
+        for _ in range(reader.count()):
+            half, row = reader.number(), reader.raw()
+            if len(row) != _ROW.size:
+                raise reader.fault(f"{_ROW.size} bytes of an open transaction", str(len(row)))
+            self._own_block(half).rows[half] = row
+            self.open_count += 1
+            if reader.ends_piece():
+                yield
+        for _ in range(reader.count()):
+            half, code = reader.number(), reader.number()
+            if code & _CODE_MASK not in _ENDINGS:
+                raise reader.fault("the end of a transaction", str(code))
+            self._decide(half, code)
+            if reader.ends_piece():
+                yield
+        for _ in range(reader.count()):
+            half = reader.number()
+            self._without_op[half] = _ENDINGS[reader.number_up_to(max(_ENDINGS), "end of a transaction", 1)]
