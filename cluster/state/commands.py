@@ -17,6 +17,7 @@ from cluster.protocol.topic_config import QUEUES_MAX, GroupConfig, TopicConfig
 from cluster.state.access_commands import ACCESS_READERS, ACCESS_WRITERS, AccessCommand, check_access_command
 from cluster.state.compact_bytes import Reader, Writer
 from cluster.state.features import FEATURE_LEVEL, check_level
+from cluster.state.pop.ops import PopOps, check_pop_ops, read_pop_ops, write_pop_ops
 from store.errors import IllegalMessage
 from store.model.topics import DELAY_LEVELS_MS, check_group, is_storable_topic
 
@@ -120,6 +121,7 @@ Command = (
     | SetDelayOffsets
     | FinishImport
     | SetFeatureLevel
+    | PopOps
     | AccessCommand
 )
 
@@ -157,6 +159,8 @@ def check_command(command: Command) -> None:
                 _check_offset(offset)
         case SetFeatureLevel(level):
             check_level(level)
+        case PopOps():
+            check_pop_ops(command)
 
 
 def _check_offsets(offsets: tuple[QueueOffset, ...]) -> None:
@@ -208,7 +212,7 @@ def decode_command(body: bytes) -> Command:
     """
     reader = Reader(body, "a change of broker state", _HEAD_SIZE)
     if len(body) < _HEAD_SIZE or body[0] != VERSION or body[1] not in _READERS:
-        expected = f"version {VERSION} and a kind of 1 to {len(_READERS)}"
+        expected = f"version {VERSION} and a kind of 1 to {max(_READERS)}"
         raise reader.fault(expected, body[:_HEAD_SIZE].hex(" ") or "nothing", 0)
     command = _READERS[body[1]](reader)
     reader.end()
@@ -335,6 +339,7 @@ _WRITERS: Final[dict[type[Any], tuple[int, Callable[[Writer, Any], None]]]] = {
     FinishImport: (8, lambda _writer, _command: None),
     **ACCESS_WRITERS,
     SetFeatureLevel: (16, lambda writer, command: writer.number(command.level)),
+    PopOps: (20, write_pop_ops),
 }
 _READERS: Final[dict[int, Callable[[Reader], Command]]] = {
     1: _read_set_topic,
@@ -347,4 +352,5 @@ _READERS: Final[dict[int, Callable[[Reader], Command]]] = {
     8: lambda _: FinishImport(),
     **ACCESS_READERS,
     16: lambda reader: SetFeatureLevel(reader.number_up_to(FEATURE_LEVEL, "feature level", 1)),
+    20: read_pop_ops,
 }

@@ -5,6 +5,7 @@ the format nor the modules of other parts, and a group that does not use a featu
 
 | number | part |
 | -----: | --- |
+| 4 | messages in flight of pop consumption (`cluster.state.pop.state`) |
 """
 
 from __future__ import annotations

@@ -37,6 +37,7 @@ from cluster.state.commands import (
 from cluster.state.compact_bytes import Reader, Writer
 from cluster.state.features import FEATURE_LEVEL
 from cluster.state.offsets import CommittedOffsets, FrozenOffsets
+from cluster.state.pop.state import PopState
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping
@@ -68,6 +69,7 @@ class Content:
         feature_level: of the group (`cluster.state.features`).
         effects_offset: log offset up to which a standalone broker has applied the effects of records; 0 in a group,
             where the applied index of the snapshot says so.
+        pop: messages in flight of pop consumption; part 4.
     """
 
     topics: dict[str, TopicConfig] = field(default_factory=dict)
@@ -78,11 +80,12 @@ class Content:
     access: AccessState = field(default_factory=AccessState)
     feature_level: int = 0
     effects_offset: int = 0
+    pop: PopState = field(default_factory=PopState)
 
     @property
     def parts(self) -> dict[int, StatePart]:
         """The parts by their numbers, in ascending order."""
-        return {}
+        return {4: self.pop}
 
     def frozen(self) -> FrozenContent:
         """Return a copy that later changes do not affect; the (immutable) values are shared."""
