@@ -19,10 +19,12 @@ from cluster.api.answers import answered, refusal
 from cluster.api.delay_calls import DelayCalls
 from cluster.api.group_calls import GroupCalls
 from cluster.api.log_calls import LogCalls
+from cluster.api.pop_calls import PopCalls
 from cluster.api.put_calls import PutCalls
 from cluster.api.query_calls import QueryCalls
 from cluster.api.read_calls import ReadCalls
 from cluster.api.topic_calls import TopicCalls
+from cluster.broker.core import wall_clock_ms
 from cluster.protocol.request_bounds import BROKER_BOUNDS
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1 import broker_pb2_grpc, nameserver_pb2
@@ -31,7 +33,7 @@ from dledger.service.guarded_method import Guard
 from store.model.message import LOOPBACK, Host
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from google.protobuf.message import Message
 
@@ -41,7 +43,14 @@ if TYPE_CHECKING:
 Context = grpc.aio.ServicerContext[Any, Any]
 
 # Responses of methods that change something.
-_OF_CHANGES: Final = (pb.ChangeResponse, pb.CommitOffsetResponse, pb.LockQueuesResponse)
+_OF_CHANGES: Final = (
+    pb.ChangeResponse,
+    pb.CommitOffsetResponse,
+    pb.LockQueuesResponse,
+    pb.ReceiveResponse,
+    pb.AcknowledgeResponse,
+    pb.ChangeInvisibleResponse,
+)
 # Methods that the frame port serves, too (ADR 65).
 _FRAMED: Final = frozenset({"Put", "Get"})
 _FAMILIES: Final = {"ipv4": socket.AF_INET, "ipv6": socket.AF_INET6}
@@ -53,9 +62,12 @@ class BrokerService(broker_pb2_grpc.BrokerServiceServicer):
     Args:
         core: rules of the broker.
         frame_address: of the frame port, which answers about routes contain; empty: there is none.
+        clock_ms: the wall clock, by which messages of pop consumers become visible; milliseconds since 1970.
     """
 
-    def __init__(self, core: BrokerCore, *, frame_address: str = "") -> None:
+    def __init__(
+        self, core: BrokerCore, *, frame_address: str = "", clock_ms: Callable[[], int] = wall_clock_ms
+    ) -> None:
         self._core = core
         self._frame_address = frame_address
         self._puts = PutCalls(core)
@@ -64,6 +76,7 @@ class BrokerService(broker_pb2_grpc.BrokerServiceServicer):
         self._log = LogCalls(core)
         self._delays = DelayCalls(core)
         self.groups = GroupCalls(core)
+        self.pops = PopCalls(core, clock_ms)
         self.topics = TopicCalls(core, self.groups.members)
 
     def served(self) -> Served:
@@ -157,6 +170,18 @@ class BrokerService(broker_pb2_grpc.BrokerServiceServicer):
     async def UnlockQueues(self, request: pb.LockQueuesRequest, context: Context) -> pb.ChangeResponse:
         """Release a consumer's queue locks."""
         return await answered(self._core, pb.ChangeResponse, self.groups.unlock(request))
+
+    async def Receive(self, request: pb.ReceiveRequest, context: Context) -> pb.ReceiveResponse:
+        """Take messages for a group."""
+        return await answered(self._core, pb.ReceiveResponse, self.pops.receive(request))
+
+    async def Acknowledge(self, request: pb.AcknowledgeRequest, context: Context) -> pb.AcknowledgeResponse:
+        """Acknowledge received messages."""
+        return await answered(self._core, pb.AcknowledgeResponse, self.pops.acknowledge(request))
+
+    async def ChangeInvisible(self, request: pb.ChangeInvisibleRequest, context: Context) -> pb.ChangeInvisibleResponse:
+        """Change the time for which a received message is invisible."""
+        return await answered(self._core, pb.ChangeInvisibleResponse, self.pops.change_invisible(request))
 
     async def SetTopic(self, request: pb.SetTopicRequest, context: Context) -> pb.ChangeResponse:
         """Create or change a topic."""

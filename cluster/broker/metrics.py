@@ -69,6 +69,18 @@ TABLE: Final = (
         MetricKind.HISTOGRAM,
         "Time from when a delayed message was due to the put of its copy.",
     ),
+    Row("dledger_broker_pop_in_flight", MetricKind.GAUGE, "Messages taken by pop consumers and not done."),
+    Row("dledger_broker_pop_taken", MetricKind.COUNTER, "Messages given to pop consumers, by this node."),
+    Row("dledger_broker_pop_redelivered", MetricKind.COUNTER, "Those of them that had been given before."),
+    Row("dledger_broker_pop_acknowledged", MetricKind.COUNTER, "Messages acknowledged by pop consumers at this node."),
+    Row(
+        "dledger_broker_pop_stale",
+        MetricKind.COUNTER,
+        "Handles refused because another consumer had the message, or the offset was reset.",
+    ),
+    Row(
+        "dledger_broker_pop_lost", MetricKind.COUNTER, "Messages that retention deleted before they were acknowledged."
+    ),
     Row(
         "dledger_broker_feature_level",
         MetricKind.GAUGE,
@@ -126,6 +138,8 @@ class BrokerGauges:
     audit_oldest_record_age_seconds: dict[str, float] = field(default_factory=dict)
     feature_level: float = 0
     unfit_effects: float = 0
+    pop_in_flight: float = 0
+    pop_lost: float = 0
 
 
 @dataclass(slots=True)
@@ -142,6 +156,10 @@ class _Counts:
     refusals: dict[str, int] = field(default_factory=dict)
     quota_refused: int = 0
     delayed_delivered: int = 0
+    pop_taken: int = 0
+    pop_redelivered: int = 0
+    pop_acknowledged: int = 0
+    pop_stale: int = 0
     delayed_not_delivered: dict[str, int] = field(default_factory=dict)
     # Replaced by the dictionaries of the audit log, which have every kind from the start.
     audit_records: dict[str, int] = field(default_factory=dict)

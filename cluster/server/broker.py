@@ -119,7 +119,9 @@ class Broker:
         self._metrics = BrokerMetrics(registry, options.broker, options.self_id)
         replica.when_flushed(self._metrics.flush_latency_s.observe)
         self.core = BrokerCore(replica, options, self._metrics)
-        self._service = BrokerService(self.core, frame_address=str(frames.address) if frames is not None else "")
+        self._service = BrokerService(
+            self.core, frame_address=str(frames.address) if frames is not None else "", clock_ms=clock_ms
+        )
         scope = Scope(
             options.cluster,
             has_topic=lambda name: name in replica.state.topics,
@@ -177,6 +179,7 @@ class Broker:
                 self._replica, self._clock_ms, self._metrics.count_delayed, self._metrics.count_not_delivered
             )
             stack.push_async_callback(end_tasks, [asyncio.create_task(delivery.run())])
+            stack.push_async_callback(self._service.pops.stop)
             services = [self._service.served(), self._access_service.served(), *self._beside]
             overloaded = partial(self._metrics.count_refusal, Reason.OVERLOADED.name)
             server = await start_grpc_server(
@@ -233,6 +236,8 @@ class Broker:
             not_ready_bytes=status.behind_bytes,
             divided_offset=self._replica.divided_offset,
             feature_level=state.feature_level,
+            pop_in_flight=state.pop.count,
+            pop_lost=state.pop.lost_count,
             unfit_effects=state.unfit_effects_count,
             audit_oldest_record_age_seconds={} if self._audit is None else self._audit.ages_s(),
         )
