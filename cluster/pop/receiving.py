@@ -247,10 +247,10 @@ class PopReceiver:
             for offset, outcome in zip(op.offsets, result, strict=True):
                 assert isinstance(outcome, AckOutcome), outcome
                 outcomes[place, offset] = outcome
-        found = [outcomes[place, each.offset] for place, each in zip(places, handles, strict=True)]
-        self._counts.pop_acknowledged += found.count(AckOutcome.ACKNOWLEDGED)
-        self._counts.pop_stale += found.count(AckOutcome.STALE)
-        return found
+        counted = list(outcomes.values())
+        self._counts.pop_acknowledged += counted.count(AckOutcome.ACKNOWLEDGED)
+        self._counts.pop_stale += counted.count(AckOutcome.STALE)
+        return [outcomes[place, each.offset] for place, each in zip(places, handles, strict=True)]
 
     def _acks_ended(self, name: GroupTopic, results: Sequence[PopResult] | None) -> None:
         if results is not None:
