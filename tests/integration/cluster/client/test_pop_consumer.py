@@ -81,16 +81,18 @@ def test_blocking_consumer_of_two_brokers_gets_the_messages_of_both(tmp_path):
 
 
 def test_consumer_continues_at_the_new_leader(tmp_path):
-    with BrokerGroup(tmp_path, auto_create_topic_enable=True, default_topic_queue_nums=1) as group:
-        with Producer(group.addresses) as producer:
-            producer.send("T", b"1")
-            with PopConsumer(group.addresses, group="g", topic="T", invisible_s=30) as consumer:
-                (first,) = consumer.receive(1)
-                producer.send("T", b"2")
-                group.kill(group.leader()[0])
-                assert consumer.acknowledge(first) == [OK]
-                (second,) = consumer.receive()
-                assert (second.body, second.attempt) == (b"2", 1)
+    with (
+        BrokerGroup(tmp_path, auto_create_topic_enable=True, default_topic_queue_nums=1) as group,
+        Producer(group.addresses) as producer,
+    ):
+        producer.send("T", b"1")
+        with PopConsumer(group.addresses, group="g", topic="T", invisible_s=300) as consumer:
+            (first,) = consumer.receive(1)
+            producer.send("T", b"2")
+            group.kill(group.leader()[0])
+            assert consumer.acknowledge(first) == [OK]
+            (second,) = consumer.receive()
+            assert (second.body, second.attempt) == (b"2", 1)
 
 
 def test_errors_name_their_cause(shop):
