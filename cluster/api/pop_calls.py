@@ -25,8 +25,9 @@ from cluster.api.answers import DONE, report_skipped
 from cluster.api.message_columns import fill_columns, records_of
 from cluster.pop.handles import decode_handle
 from cluster.pop.receiving import COUNT_MAX, PopReceiver, Received, Wanted
+from cluster.process.cooperative import run_cooperatively
 from cluster.protocol.errors import Reason, RequestFailed
-from cluster.protocol.request_bounds import HANDLES_MAX
+from cluster.protocol.request_bounds import HANDLES_MAX, SUBSCRIBE_QUEUES_MAX
 from cluster.protocol.wire.filters import expression_of
 from cluster.replica.port import ReadMode
 from cluster.state.features import WITH_POP
@@ -46,9 +47,12 @@ if TYPE_CHECKING:
     from cluster.broker.core import BrokerCore
     from cluster.pop.handles import Handle
     from cluster.protocol.topic_config import TopicConfig
+    from store.steps import Steps
 
 INVISIBLE_MS_MIN: Final = 1_000
 _WAIT_MS_MAX: Final = 30_000
+# The wait for messages of some queues of a topic with very many, of which others may have some.
+_WAIT_MS_OF_PART: Final = 1_000
 _MS_PER_S: Final = 1_000
 _WHAT: Final = "pop consumers"
 
@@ -87,7 +91,7 @@ class PopCalls:
         wanted = self._wanted(request, topic)
         await self._core.ensure_group(request.group)
         self._core.check_consumer(request.group)
-        if request.is_from_end and not self._has_offsets(request.group, topic):
+        if request.is_from_end and not await run_cooperatively(self._has_offsets(request.group, topic)):
             await self._receiver.begin_at_end(request.group, topic.name, range(topic.read_queues))
         name, share = holder(), len(wanted.queue_ids) if wanted.wait_s else 0
         if not self._readers.take(name, share):
@@ -111,12 +115,17 @@ class PopCalls:
             for queue_id in queue_ids:
                 self._core.check_queue(topic, queue_id, topic.read_queues)
         else:
-            first = self._turn % max(topic.read_queues, 1)
-            self._turn += 1
-            queue_ids = [*range(first, topic.read_queues), *range(first)]
+            queue_ids = self._next_queues(topic.read_queues)
         count_max = min(request.max_messages or COUNT_MAX, COUNT_MAX)
-        wait_s = min(request.wait_ms, _WAIT_MS_MAX) / _MS_PER_S
+        is_partial = len(queue_ids) < topic.read_queues and not request.queue_ids
+        wait_s = min(request.wait_ms, _WAIT_MS_OF_PART if is_partial else _WAIT_MS_MAX) / _MS_PER_S
         return Wanted(request.group, topic.name, queue_ids, expression, count_max, request.invisible_ms, wait_s)
+
+    def _next_queues(self, count: int) -> list[int]:
+        """Return the queues of one request: all, beginning at another one each time; or the next ones of very many."""
+        first = self._turn % max(count, 1)
+        self._turn = first + (1 if count <= SUBSCRIBE_QUEUES_MAX else SUBSCRIBE_QUEUES_MAX)
+        return [*range(first, count), *range(first)][:SUBSCRIBE_QUEUES_MAX]
 
     def _check(self, wanted: Wanted) -> None:
         """Raise once group or topic may no longer be consumed.
@@ -129,9 +138,13 @@ class PopCalls:
         if wanted.group not in self._core.replica.state.groups:
             raise RequestFailed(Reason.UNKNOWN_GROUP, f"group {wanted.group!r} was deleted")
 
-    def _has_offsets(self, group: str, topic: TopicConfig) -> bool:
+    def _has_offsets(self, group: str, topic: TopicConfig) -> Steps[bool]:
         state = self._core.replica.state
-        return any(state.offset(group, topic.name, queue_id) is not None for queue_id in range(topic.read_queues))
+        for queue_id in range(topic.read_queues):
+            yield
+            if state.offset(group, topic.name, queue_id) is not None:
+                return True
+        return False
 
     def _response(self, request: pb.ReceiveRequest, received: Received) -> pb.ReceiveResponse:
         if not received.given and received.full_queue is not None and not received.skipped:

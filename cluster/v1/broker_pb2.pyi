@@ -2175,7 +2175,9 @@ class ReceiveRequest(_message.Message):
     """A group without offsets in the topic begins after the last message of each queue instead of at the first one."""
     @_builtins.property
     def queue_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Empty: all queues, beginning at another one with each request."""
+        """At most 1,024. Empty: all queues, beginning at another one with each request; of a topic with more than 1,024, the
+        next 1,024 with each request, which then waits for 1 s at most.
+        """
 
     def __init__(
         self,

@@ -17,7 +17,7 @@ from tests.mutants.bugs.raft import (
 )
 from tests.mutants.bugs.security import access, audit, certificates, floods, modes, name_servers, peers
 from tests.mutants.bugs.shell import directories, general, snapshots
-from tests.mutants.bugs.store import changed_bits, delays, message_store, pending_units, replicated, store_damage
+from tests.mutants.bugs.store import changed_bits, delays, message_store, pending_units, pop, replicated, store_damage
 
 GROUPS = (
     durability,
@@ -31,6 +31,7 @@ GROUPS = (
     message_store,
     modes,
     pending_units,
+    pop,
     replicated,
     delays,
     identity,

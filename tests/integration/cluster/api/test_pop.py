@@ -161,14 +161,14 @@ def test_waiting_consumer_gets_a_message_at_its_deadline(shop):
     async def scenario():
         async with shop.open():
             await shop.put(b"a")
-            begun = asyncio.create_task(receive(shop, wait_ms=30_000))
+            begun = asyncio.create_task(receive(shop, wait_ms=10_000))
             first = await begun
             await change(shop, first.handles[0], 1_500)
-            waiting = asyncio.create_task(receive(shop, wait_ms=30_000, invisible_ms=1_000))
+            waiting = asyncio.create_task(receive(shop, wait_ms=10_000, invisible_ms=1_000))
             again = await waiting
             assert list(again.attempts) == [2]
             # This lease begins while nobody waits, and the next one while another consumer does.
-            other = asyncio.create_task(receive(shop, wait_ms=30_000))
+            other = asyncio.create_task(receive(shop, wait_ms=10_000))
             assert list((await other).attempts) == [3]
 
     run(scenario)
@@ -267,7 +267,7 @@ def test_lease_ends_in_time_although_the_clock_goes_back_by_an_hour(shop):
             await receive(shop, invisible_ms=1_000)
             shop.clock_ahead_ms = -3_600_000
             assert await bodies(shop) == []
-            assert await bodies(shop, wait_ms=30_000) == [b"a"]
+            assert await bodies(shop, wait_ms=10_000) == [b"a"]
 
     run(scenario)
 
