@@ -8,16 +8,18 @@ A handle is no secret: the rights of its user decide. Source: RocketMQ `ExtraInf
 
 from __future__ import annotations
 
+import re
 from typing import Final, NamedTuple
 
 from cluster.protocol.request_bounds import HANDLE_LENGTH_MAX
 from store.errors import IllegalRequest
 
-_FIELDS_MIN: Final = 8
 # RocketMQ's also have the physical offset, and the message id.
-_FIELDS_MAX: Final = 10
+_FORM: Final = re.compile(
+    r"(\d{1,19}) (\d{1,19}) (\d{1,10}) (\d{1,3}) 0 ([^ ]+) (\d{1,9}) (\d{1,19})(?: [^ ]+){0,2}", re.ASCII
+)
 _EPOCHS: Final = 999
-_DIGITS_MAX: Final = 19
+_NUMBER_END: Final = 1 << 63
 
 
 class Handle(NamedTuple):
@@ -58,16 +60,12 @@ def decode_handle(text: str) -> Handle:
     Raises:
         IllegalRequest: it is none.
     """
-    fields = text.split(" ")
-    numbers = [*fields[:4], *fields[6:8]]
-    is_valid = (
-        _FIELDS_MIN <= len(fields) <= _FIELDS_MAX
-        and len(text) <= HANDLE_LENGTH_MAX
-        and all(each.isascii() and each.isdecimal() and len(each) <= _DIGITS_MAX for each in numbers)
-        and int(fields[3]) < _EPOCHS
-        and max(map(int, numbers)) < 1 << 63
-    )
-    if not is_valid:
-        raise IllegalRequest("handle", "the handle of a received message", repr(text[:100]))
-    lease_offset, serial, invisible_ms, epoch, queue_id, offset = map(int, numbers)
-    return Handle(lease_offset, serial, invisible_ms, epoch, fields[5], queue_id, offset)
+    found = _FORM.fullmatch(text)
+    if found is not None and len(text) <= HANDLE_LENGTH_MAX:
+        lease_offset, serial, invisible_ms, epoch, broker, queue_id, offset = found.groups()
+        handle = Handle(
+            int(lease_offset), int(serial), int(invisible_ms), int(epoch), broker, int(queue_id), int(offset)
+        )
+        if handle.epoch < _EPOCHS and max(handle.lease_offset, handle.serial, handle.offset) < _NUMBER_END:
+            return handle
+    raise IllegalRequest("handle", "the handle of a received message", repr(text[:100]))

@@ -233,7 +233,8 @@ class PopReceiver:
                 a repeated call has the same effect.
         """
         leases: dict[tuple[int, int, int], set[int]] = {}
-        places = [(each.queue_id, self._epoch(group, topic, each), each.serial) for each in handles]
+        currents = {queue_id: self._epoch(group, topic, queue_id) for queue_id in {each.queue_id for each in handles}}
+        places = [(each.queue_id, each.epoch_near(currents[each.queue_id]), each.serial) for each in handles]
         for place, each in zip(places, handles, strict=True):
             leases.setdefault(place, set()).add(each.offset)
         ops = [
@@ -264,7 +265,7 @@ class PopReceiver:
         Raises:
             RequestFailed, StoreError, DLedgerError: nothing was changed, unless the error's certainty is unknown.
         """
-        epoch = self._epoch(group, topic, handle)
+        epoch = handle.epoch_near(self._epoch(group, topic, handle.queue_id))
         op = Extend(
             group, topic, handle.queue_id, epoch, handle.serial, handle.offset, invisible_ms, is_counted=is_counted
         )
@@ -281,9 +282,9 @@ class PopReceiver:
         if results is not None:
             self._polls.deadline(name, self._replica.state.pop.time_ms + invisible_ms)
 
-    def _epoch(self, group: str, topic: str, handle: Handle) -> int:
-        known = self._replica.state.offset(group, topic, handle.queue_id)
-        return handle.epoch_near(0 if known is None else known.reset_count)
+    def _epoch(self, group: str, topic: str, queue_id: int) -> int:
+        known = self._replica.state.offset(group, topic, queue_id)
+        return 0 if known is None else known.reset_count
 
 
 def _nothing_ended(_results: Sequence[PopResult] | None) -> None:
