@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, cast
 from cluster.api.answers import DONE, report_skipped
 from cluster.api.message_columns import fill_columns, records_of
 from cluster.pop.handles import decode_handle
-from cluster.pop.receiving import COUNT_MAX, PopReceiver, Received, Wanted
+from cluster.pop.receiving import COUNT_MAX, PopAnswer, PopReceiver, Wanted
 from cluster.process.cooperative import run_cooperatively
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.request_bounds import HANDLES_MAX, SUBSCRIBE_QUEUES_MAX
@@ -146,7 +146,7 @@ class PopCalls:
                 return True
         return False
 
-    def _response(self, request: pb.ReceiveRequest, received: Received) -> pb.ReceiveResponse:
+    def _response(self, request: pb.ReceiveRequest, received: PopAnswer) -> pb.ReceiveResponse:
         if not received.given and received.full_queue is not None and not received.skipped:
             raise RequestFailed(
                 Reason.TOO_MUCH_STATE,

@@ -57,7 +57,7 @@ class _Reserved:
 
 
 @dataclass(slots=True)
-class Choice:
+class PopChoice:
     """The choice in one queue.
 
     Attributes:
@@ -87,7 +87,7 @@ class Chooser:
         self._reserved: dict[PopKey, _Reserved] = {}
         self._reserved_count = 0
 
-    def choose(self, key: PopKey, expression: str, invisible_ms: int, now_ms: int, budget: Budget) -> Choice:
+    def choose(self, key: PopKey, expression: str, invisible_ms: int, now_ms: int, budget: Budget) -> PopChoice:
         """Choose messages and reserve them; `ended` must be called with the result of the proposal.
 
         Raises:
@@ -101,7 +101,7 @@ class Chooser:
         low, high = store.min_offset(key.topic, key.queue_id), store.max_offset(key.topic, key.queue_id)
         cursor = low if known is None else known.offset if queue is None else queue.cursor
         begin = max(cursor, low, 0 if reserved is None else reserved.cursor)
-        choice = Choice(key, wait_offset=max(begin, high))
+        choice = PopChoice(key, wait_offset=max(begin, high))
         if queue is not None:
             taken = () if reserved is None else reserved.again
             free = [each for each in queue.free_offsets(now_ms) if each not in taken and each >= low][: budget.again]
@@ -118,7 +118,7 @@ class Chooser:
         return choice
 
     def _read_again(
-        self, choice: Choice, free: Sequence[int], expression: str, budget: Budget
+        self, choice: PopChoice, free: Sequence[int], expression: str, budget: Budget
     ) -> tuple[list[int], list[int]]:
         """Read messages whose leases have ended; return the offsets to take, and those to pass over."""
         key = choice.key
@@ -142,7 +142,7 @@ class Chooser:
         return again, passed
 
     def _read_fresh(
-        self, choice: Choice, begin: int, high: int, expression: str, room: int, budget: Budget
+        self, choice: PopChoice, begin: int, high: int, expression: str, room: int, budget: Budget
     ) -> tuple[list[int], int]:
         """Read new messages; return the offsets to take, and the new cursor."""
         key, offset = choice.key, begin
@@ -164,14 +164,14 @@ class Chooser:
         return fresh, offset
 
     @staticmethod
-    def _give(choice: Choice, message: StoredMessage, budget: Budget) -> None:
+    def _give(choice: PopChoice, message: StoredMessage, budget: Budget) -> None:
         choice.messages[message.queue_offset] = message
         budget.count -= 1
         budget.size_bytes -= message.size
 
     # --------------------------------------------------------------------------------------------------- reservations
 
-    def _reserve(self, choice: Choice, take: Take) -> None:
+    def _reserve(self, choice: PopChoice, take: Take) -> None:
         reserved = self._reserved.get(choice.key)
         if reserved is None or reserved.epoch != take.epoch:
             # What is proposed for an earlier epoch will be refused.
@@ -183,7 +183,7 @@ class Chooser:
         self._reserved_count += len(take.fresh)
         choice.take, choice.reserved = take, reserved
 
-    def ended(self, choice: Choice, result: PopResult | None) -> bool:
+    def ended(self, choice: PopChoice, result: PopResult | None) -> bool:
         """Release a reservation; return whether messages of it may be chosen again.
 
         Args:

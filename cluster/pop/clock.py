@@ -1,6 +1,6 @@
 """Log time: the wall clock, but never before the last time in the log, and never slower than the monotonic clock.
 
-A leader whose clock is an hour behind continues at the last time in the log, so leases end as they would have.
+A leader whose clock is an hour slow continues at the last time in the log, so leases end as they would have.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from cluster.pop.choosing import Choice
+    from cluster.pop.choosing import PopChoice
     from store.access.message_store import MessageStore
     from store.dispatch.long_polls import Waiter
 
@@ -69,7 +69,7 @@ class Polls:
     async def wait(
         self,
         name: GroupTopic,
-        choices: Iterable[Choice],
+        choices: Iterable[PopChoice],
         expression: str,
         deadline_ms: int | None,
         time_limit_s: float,

@@ -14,7 +14,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from cluster.pop.choosing import Budget, Choice, Chooser
+from cluster.pop.choosing import Budget, Chooser, PopChoice
 from cluster.pop.clock import LogClock
 from cluster.pop.handles import Handle, encode_handle
 from cluster.pop.polls import GroupTopic, Polls
@@ -69,7 +69,7 @@ class Given(NamedTuple):
     attempt: int
 
 
-class Received(NamedTuple):
+class PopAnswer(NamedTuple):
     """The answer to a consumer.
 
     Attributes:
@@ -117,7 +117,7 @@ class PopReceiver:
 
     # -------------------------------------------------------------------------------------------------------- receive
 
-    async def receive(self, wanted: Wanted, check: Callable[[], None]) -> Received:
+    async def receive(self, wanted: Wanted, check: Callable[[], None]) -> PopAnswer:
         """Take messages; wait for one if there is none.
 
         Args:
@@ -141,14 +141,14 @@ class PopReceiver:
             full = next((each.key.queue_id for each in choices if each.is_full), None)
             left_s = end_s - time.monotonic()
             if given or skipped or is_refused or left_s <= 0:
-                return Received(given, skipped, full)
+                return PopAnswer(given, skipped, full)
             if not takes:
                 name = GroupTopic(wanted.group, wanted.topic)
                 await self._polls.wait(name, choices, wanted.expression, self._next_deadline_ms(choices), left_s)
 
-    async def _choose(self, wanted: Wanted) -> list[Choice]:
+    async def _choose(self, wanted: Wanted) -> list[PopChoice]:
         budget = Budget(wanted.count_max, SIZE_BYTES_MAX)
-        choices: list[Choice] = []
+        choices: list[PopChoice] = []
         takes = 0
         now_ms = self._clock.now_ms()
         for number, queue_id in enumerate(wanted.queue_ids, 1):
@@ -166,7 +166,7 @@ class PopReceiver:
                 await asyncio.sleep(0)
         return choices
 
-    async def _taken(self, wanted: Wanted, choices: Sequence[Choice]) -> tuple[list[Given], bool]:
+    async def _taken(self, wanted: Wanted, choices: Sequence[PopChoice]) -> tuple[list[Given], bool]:
         """Propose the takes; return the messages that they got, and whether a limit of the state refused some."""
         ops = [each.take for each in choices if each.take is not None]
         if not ops:
@@ -193,7 +193,7 @@ class PopReceiver:
         self._counts.pop_redelivered += sum(each.attempt > 1 for each in given)
         return given, is_refused
 
-    def _takes_ended(self, wanted: Wanted, choices: Sequence[Choice], results: Sequence[PopResult] | None) -> None:
+    def _takes_ended(self, wanted: Wanted, choices: Sequence[PopChoice], results: Sequence[PopResult] | None) -> None:
         name, is_free = GroupTopic(wanted.group, wanted.topic), False
         for number, choice in enumerate(choices):
             is_free |= self._chooser.ended(choice, None if results is None else results[number])
@@ -202,7 +202,7 @@ class PopReceiver:
         else:
             self._polls.deadline(name, self._replica.state.pop.time_ms + wanted.invisible_ms)
 
-    def _next_deadline_ms(self, choices: Sequence[Choice]) -> int | None:
+    def _next_deadline_ms(self, choices: Sequence[PopChoice]) -> int | None:
         queues, now_ms = self._replica.state.pop.queues, self._clock.now_ms()
         found = (queues[each.key].next_deadline_ms(now_ms) for each in choices if each.key in queues)
         return min((each for each in found if each is not None), default=None)

@@ -8,6 +8,7 @@ snapshot and the later commands give the same state as all commands (P8).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -33,7 +34,9 @@ from cluster.state.features import FEATURE_LEVEL
 from cluster.state.pop import applying
 from cluster.state.pop import queue as pop_queue
 from cluster.state.pop.ops import AckOutcome, Done, Extend, Extended, PopOps, Take, Taken
-from cluster.state.verdicts import Applied
+
+if TYPE_CHECKING:
+    from cluster.state.verdicts import Applied
 
 GROUPS, TOPICS = ("g1", "g2"), ("a", "b")
 QUEUE_MAX, ALL_MAX = 6, 14
@@ -106,8 +109,7 @@ class Pops(RuleBasedStateMachine):
 
     @rule(
         place=PLACES,
-        low=st.integers(0, 3),
-        behind=st.integers(-2, 2),
+        begins=st.tuples(st.integers(0, 3), st.integers(-2, 2)),
         length=st.integers(0, 8),
         fresh=st.sets(st.integers(0, 7)),
         again=OFFSETS,
@@ -115,12 +117,13 @@ class Pops(RuleBasedStateMachine):
         invisible_ms=st.sampled_from([0, 10, 50]),
         other_epoch=st.integers(0, 9),
     )
-    def take(self, place, low, behind, length, fresh, again, passed, invisible_ms, other_epoch):
+    def take(self, place, begins, length, fresh, again, passed, invisible_ms, other_epoch):
+        low, later = begins
         kept = self.model.get(place)
         epoch = 0 if kept is None else kept.epoch
         cursor = 0 if kept is None else kept.cursor
         # Most leaders know the cursor; others are late.
-        begin = max(cursor + (behind if abs(behind) == 2 else 0), low)
+        begin = max(cursor + (later if abs(later) == 2 else 0), low)
         op = Take(
             *place,
             epoch + (other_epoch == 9),
@@ -233,7 +236,7 @@ class Pops(RuleBasedStateMachine):
 
     @rule(by_ms=st.sampled_from([1, 10, 60, -1_000]))
     def time_passes(self, by_ms):
-        """The clock of a later leader may be behind."""
+        """The clock of a later leader may be slow."""
         self.time_ms = max(self.time_ms + by_ms, 0)
 
     @rule(place=PLACES, offset=st.integers(0, 30))

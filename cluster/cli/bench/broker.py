@@ -63,15 +63,12 @@ def bench_broker(
     on the same nodes. It is measured for at least 20 seconds, after a warm-up of the same length.
 
     delays is the rate at which a broker delivers --delayed messages that became due while it was stopped. delay-late
-    is the 99th percentile of the time from when a delayed message is due to its receipt, at 1,000 a second.
-
-    pop is the rate at which 32 pop consumers of one group take and acknowledge --popped messages.
+    is the 99th percentile of the time from when a delayed message is due to its receipt, at 1,000 a second. pop is the
+    rate at which 32 pop consumers take and acknowledge --popped messages.
 
     Examples:
-        dledger bench-broker
-        dledger bench-broker send64 tail --runs 5
+        dledger bench-broker send64 tail
         dledger bench-broker put-many --queues 10000 --runs 1
-        dledger bench-broker failover --size 64 --json -
     """
     # Imported here: clients and the local cluster are slow to load.
     from cluster.bench.broker import BrokerBench

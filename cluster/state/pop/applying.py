@@ -5,7 +5,7 @@
 | any | group and topic exist; its epoch is the reset count of the group's offset in the queue |
 | take, again and passed | the message is in flight, and its lease has ended by log time |
 | take, fresh | it is at or after the cursor, and nothing between the cursor and `begin` would be left out |
-| done, extend | the message's lease has that serial: also after its deadline, until somebody else takes it |
+| done, extend | the message's lease has that serial: also after its deadline, until another consumer takes it |
 
 So leases end without a command: the time of a later take decides. The group's committed offset is always the floor,
 the first message that is not done; so all tools that show offsets and lag show the progress of pop consumption, too.
@@ -47,7 +47,7 @@ class PopRules(NamedTuple):
 
     def apply(self, command: PopOps) -> Applied:
         """Apply the operations in order; return the result of each in `Applied.pops`."""
-        # The clock of a new leader may be behind: time in the log never goes back.
+        # The clock of a new leader may be slow: time in the log never goes back.
         is_later = command.time_ms > self.pop.time_ms
         self.pop.time_ms = max(self.pop.time_ms, command.time_ms)
         results = tuple([self._apply(op) for op in command.ops])

@@ -167,7 +167,7 @@ def test_waiting_consumer_gets_a_message_at_its_deadline(shop):
             waiting = asyncio.create_task(receive(shop, wait_ms=10_000, invisible_ms=1_000))
             again = await waiting
             assert list(again.attempts) == [2]
-            # This lease begins while nobody waits, and the next one while another consumer does.
+            # This lease begins while no consumer waits.
             other = asyncio.create_task(receive(shop, wait_ms=10_000))
             assert list((await other).attempts) == [3]
 

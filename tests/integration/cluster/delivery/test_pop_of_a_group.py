@@ -131,7 +131,7 @@ def test_acknowledged_messages_never_come_again_and_others_come_after_their_time
         assert [attempt for _, attempt in serials] == sorted(attempt for _, attempt in found), "P6"
 
 
-def test_new_leader_whose_clock_is_an_hour_behind_gives_messages_in_time(tmp_path):
+def test_new_leader_whose_clock_is_an_hour_slow_gives_messages_in_time(tmp_path):
     async def scenario():
         async with running_group(configs_in(tmp_path)) as group:
             receivers = await ready(group)

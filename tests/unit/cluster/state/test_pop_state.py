@@ -72,7 +72,7 @@ def test_acknowledgement_counts_after_the_deadline_until_another_consumer_has_th
     state = new_state()
     lease = take(state, 1_000, 0, 3)
     assert done(state, 1_100, lease.serial, 0) == (OK,), "at the deadline"
-    assert done(state, 5_000, lease.serial, 1) == (OK,), "nobody else took it"
+    assert done(state, 5_000, lease.serial, 1) == (OK,), "no other consumer took it"
     again = take(state, 5_000, 3, 3, (2,))
     assert done(state, 5_001, lease.serial, 2) == (STALE,)
     assert done(state, 5_002, again.serial, 2) == (OK,)
