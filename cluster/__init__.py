@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cluster.client.consumer.consumer import Consumer
+    from cluster.client.consumer.pop.consumer import PopConsumer
+    from cluster.client.consumer.pop.message import PopMessage
     from cluster.client.consumer.received import ReceivedMessage
     from cluster.client.login import LoggedIn
     from cluster.client.outcomes import (
@@ -44,6 +46,8 @@ __all__ = [
     "MessageNotAppended",
     "NotAppended",
     "OutgoingMessage",
+    "PopConsumer",
+    "PopMessage",
     "Producer",
     "RecallOutcome",
     "ReceivedMessage",
@@ -62,6 +66,8 @@ _MODULES = {
     "Consumer": "cluster.client.consumer.consumer",
     "LoggedIn": "cluster.client.login",
     "OutgoingMessage": "cluster.client.producer.outgoing",
+    "PopConsumer": "cluster.client.consumer.pop.consumer",
+    "PopMessage": "cluster.client.consumer.pop.message",
     "Producer": "cluster.client.producer.producer",
     "ReceivedMessage": "cluster.client.consumer.received",
     "RequestFailed": "cluster.protocol.errors",

@@ -19,6 +19,7 @@ from cluster.api.answers import answered, refusal
 from cluster.api.delay_calls import DelayCalls
 from cluster.api.group_calls import GroupCalls
 from cluster.api.log_calls import LogCalls
+from cluster.api.pop_calls import PopCalls
 from cluster.api.put_calls import PutCalls
 from cluster.api.query_calls import QueryCalls
 from cluster.api.read_calls import ReadCalls
@@ -26,6 +27,7 @@ from cluster.api.recall_calls import RecallCalls
 from cluster.api.return_calls import ReturnCalls
 from cluster.api.topic_calls import TopicCalls
 from cluster.api.transaction_calls import TransactionCalls
+from cluster.broker.core import wall_clock_ms
 from cluster.protocol.request_bounds import BROKER_BOUNDS
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1 import broker_pb2_grpc, nameserver_pb2
@@ -34,7 +36,7 @@ from dledger.service.guarded_method import Guard
 from store.model.message import LOOPBACK, Host
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from google.protobuf.message import Message
 
@@ -51,9 +53,12 @@ _OF_CHANGES: Final = (
     pb.ChangeResponse,
     pb.CommitOffsetResponse,
     pb.LockQueuesResponse,
+    pb.AcknowledgeResponse,
+    pb.ChangeInvisibleResponse,
     pb.EndTransactionResponse,
     pb.EndTransactionsResponse,
     pb.RecallMessageResponse,
+    pb.ReceiveResponse,
     pb.ReturnMessageResponse,
 )
 # Methods that the frame port serves, too (ADR 65).
@@ -70,6 +75,7 @@ class BrokerService(broker_pb2_grpc.BrokerServiceServicer):
         checks: asks producers about transactions.
         timers: the delivery of messages at any time on this node.
         frame_address: of the frame port, which answers about routes contain; empty: there is none.
+        clock_ms: the wall clock, by which messages of pop consumers become visible; milliseconds since 1970.
     """
 
     def __init__(
@@ -80,6 +86,7 @@ class BrokerService(broker_pb2_grpc.BrokerServiceServicer):
         timers: TimerDelivery,
         *,
         frame_address: str = "",
+        clock_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
         self._core = core
         self._frame_address = frame_address
@@ -92,6 +99,7 @@ class BrokerService(broker_pb2_grpc.BrokerServiceServicer):
         self._returns = ReturnCalls(core)
         self._transactions = TransactionCalls(core, ends, checks)
         self.groups = GroupCalls(core)
+        self.pops = PopCalls(core, clock_ms)
         self.topics = TopicCalls(core, self.groups.members)
 
     def served(self) -> Served:
@@ -189,6 +197,18 @@ class BrokerService(broker_pb2_grpc.BrokerServiceServicer):
     async def ReturnMessage(self, request: pb.ReturnMessageRequest, context: Context) -> pb.ReturnMessageResponse:
         """Return a message that a consumer failed to process."""
         return await answered(self._core, pb.ReturnMessageResponse, self._returns.return_message(request))
+
+    async def Receive(self, request: pb.ReceiveRequest, context: Context) -> pb.ReceiveResponse:
+        """Take messages for a group."""
+        return await answered(self._core, pb.ReceiveResponse, self.pops.receive(request))
+
+    async def Acknowledge(self, request: pb.AcknowledgeRequest, context: Context) -> pb.AcknowledgeResponse:
+        """Acknowledge received messages."""
+        return await answered(self._core, pb.AcknowledgeResponse, self.pops.acknowledge(request))
+
+    async def ChangeInvisible(self, request: pb.ChangeInvisibleRequest, context: Context) -> pb.ChangeInvisibleResponse:
+        """Change the time for which a received message is invisible."""
+        return await answered(self._core, pb.ChangeInvisibleResponse, self.pops.change_invisible(request))
 
     async def SetTopic(self, request: pb.SetTopicRequest, context: Context) -> pb.ChangeResponse:
         """Create or change a topic."""

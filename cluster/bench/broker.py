@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from cluster.bench.cluster import NODE_OPTIONS
 from cluster.bench.delays import delivered_per_second, lateness_p99_ms
 from cluster.bench.group_queues import PATIENT, WRITE_INTERVAL_MS, p99_ratio
+from cluster.bench.pop import taken_per_second
 from cluster.bench.sending import TIME_SIZE, fill, send_times
 from cluster.bench.store import BenchTarget, Figure
 from cluster.bench.transactions import transactions_per_second
@@ -46,6 +47,7 @@ TARGETS = {
     "delays": BenchTarget("messages/s", 20_000),
     "delay-late": BenchTarget("ms, p99", 50, is_less_better=True),
     "transactions": BenchTarget("transactions/s", 5_000),
+    "pop": BenchTarget("messages/s", 15_000),
     "put-many": BenchTarget("p99 of 8 queues = 1", 2, is_less_better=True),
     "failover": BenchTarget("s", 1.5, is_less_better=True),
 }
@@ -73,6 +75,7 @@ class BrokerBench:
         size_bytes: bytes of bodies in the log before a consumer catches up or the leader is killed.
         queues: number of queues of put-many.
         delayed: number of delayed messages of delays.
+        popped: number of messages of pop.
     """
 
     folder: Path
@@ -82,6 +85,7 @@ class BrokerBench:
     size_bytes: int
     queues: int
     delayed: int = 100_000
+    popped: int = 100_000
 
     @property
     def title(self) -> str:
@@ -113,6 +117,8 @@ class BrokerBench:
                 return runner.run(self._send(cluster.endpoints, *_CALLERS[part]))
             if part in ("tail", "delays", "delay-late", "transactions"):
                 return runner.run(self._deliver(part, cluster))
+            if part == "pop":
+                return runner.run(taken_per_second(cluster.endpoints, self.body_size_bytes, self.popped))
             count = runner.run(self._fill(cluster.endpoints))
             if part == "catch-up":
                 return runner.run(_catch_up(cluster.endpoints, count))

@@ -104,6 +104,18 @@ TABLE: Final = (
         "end",
     ),
     Row("dledger_broker_transaction_checks", MetricKind.COUNTER, "Questions to producers about transactions."),
+    Row("dledger_broker_pop_in_flight", MetricKind.GAUGE, "Messages taken by pop consumers and not done."),
+    Row("dledger_broker_pop_taken", MetricKind.COUNTER, "Messages given to pop consumers, by this node."),
+    Row("dledger_broker_pop_redelivered", MetricKind.COUNTER, "Those of them that had been given before."),
+    Row("dledger_broker_pop_acknowledged", MetricKind.COUNTER, "Messages acknowledged by pop consumers at this node."),
+    Row(
+        "dledger_broker_pop_stale",
+        MetricKind.COUNTER,
+        "Handles refused because another consumer had the message, or the offset was reset.",
+    ),
+    Row(
+        "dledger_broker_pop_lost", MetricKind.COUNTER, "Messages that retention deleted before they were acknowledged."
+    ),
     Row(
         "dledger_broker_feature_level",
         MetricKind.GAUGE,
@@ -168,6 +180,8 @@ class BrokerGauges:
     timers_put_again: float = 0
     transactions_open: float = 0
     transaction_producers: float = 0
+    pop_in_flight: float = 0
+    pop_lost: float = 0
 
 
 @dataclass(slots=True)
@@ -185,6 +199,10 @@ class _Counts:
     quota_refused: int = 0
     limited: dict[str, int] = field(default_factory=dict)
     delayed_delivered: int = 0
+    pop_taken: int = 0
+    pop_redelivered: int = 0
+    pop_acknowledged: int = 0
+    pop_stale: int = 0
     delayed_not_delivered: dict[str, int] = field(default_factory=dict)
     returned_messages: dict[str, int] = field(default_factory=dict)
     dead_letters: dict[str, int] = field(default_factory=dict)

@@ -23,9 +23,9 @@ from cluster.delivery.copies import Obstacle, delayed_copy
 from cluster.delivery.due import due_of
 from cluster.delivery.leader_task import LeaderTask
 from cluster.protocol.errors import RequestFailed
-from cluster.state.commands import SetDelayOffsets
 from cluster.state.effects import DelayDelivered
 from cluster.state.features import WITH_EFFECTS
+from cluster.state.waiting_commands import SetDelayOffsets
 from store.errors import IllegalMessage, StoreError
 from store.model.message import QueueKey
 from store.model.topics import DELAY_LEVELS_MS, SCHEDULE_TOPIC

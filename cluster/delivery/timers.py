@@ -30,9 +30,9 @@ from cluster.delivery.timer_records import TIMER_QUEUE, Recalled, put_again, rea
 from cluster.delivery.timer_window import ROWS_MAX, TimerRow, TimerWindow
 from cluster.process.cooperative import Pace
 from cluster.protocol.errors import Reason, RequestFailed
-from cluster.state.commands import PassTimers
 from cluster.state.features import WITH_TIMERS
 from cluster.state.timers import CHUNK_UNITS
+from cluster.state.waiting_commands import PassTimers
 from commitlog.record.properties import decode_properties
 from commitlog.record.timer_properties import DELETE_KEY, timer_time_ms
 from dledger.errors import DLedgerError

@@ -33,6 +33,9 @@ SUBSCRIBE_QUEUES_MAX: Final = 1_024
 SUBSCRIPTIONS_MAX: Final = 1_024
 ROUTE_TOPICS_MAX: Final = 1_000
 LOCK_QUEUES_MAX: Final = 4_096
+# Handles of received messages in one request, and the characters of one, which has the name of its broker.
+HANDLES_MAX: Final = 512
+HANDLE_LENGTH_MAX: Final = 512
 # A pipeline may list every topic of a broker.
 DESCRIBE_TOPICS_MAX: Final = 10_000
 # Topics of a plan, which names at most `QUEUES_MAX` of their queues together.
@@ -169,6 +172,31 @@ BROKER_BOUNDS: Final[Bounds] = {
         "physical_offset": ANY_NUMBER,
         "delay_level": ANY_NUMBER,
         "max_reconsume_times": ANY_NUMBER,
+    },
+    # ------------------------------------------------------------------------------------------------- pop consumption
+    "cluster.v1.ReceiveRequest": {
+        "group": NAME,
+        "topic": NAME,
+        "queue_ids": Many(SUBSCRIBE_QUEUES_MAX, ANY_NUMBER),
+        "max_messages": ANY_NUMBER,
+        "invisible_ms": ANY_NUMBER,
+        "wait_ms": ANY_NUMBER,
+        "tags": _TAGS,
+        "sql": _SQL,
+        "form": ANY_NUMBER,
+        "is_from_end": ANY_NUMBER,
+    },
+    "cluster.v1.AcknowledgeRequest": {
+        "group": NAME,
+        "topic": NAME,
+        "handles": Many(HANDLES_MAX, Text(HANDLE_LENGTH_MAX)),
+    },
+    "cluster.v1.ChangeInvisibleRequest": {
+        "group": NAME,
+        "topic": NAME,
+        "handle": Text(HANDLE_LENGTH_MAX),
+        "invisible_ms": ANY_NUMBER,
+        "is_uncounted": ANY_NUMBER,
     },
     # -------------------------------------------------------------------------------------------------- administration
     "cluster.v1.SetTopicRequest": {"topic": FIELDS, "is_new": ANY_NUMBER},

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.state.broker_state import BrokerState
-from cluster.state.commands import OFFSET_MAX, SetFeatureLevel
+from cluster.state.commands import SetFeatureLevel
 from cluster.state.features import FEATURE_LEVEL
 from cluster.state.rocketmq_config import delays_within_queues, import_config, old_timers_passed
 from cluster.state.verdicts import Applied, CommandVerdict
+from cluster.state.waiting_commands import OFFSET_MAX
 from commitlog.conversion.old_config import LOCAL_STATE_DIRECTORY
 from dledger.storage.snapshot_store import SnapshotStore
 from store.errors import Certainty, DiskFull, StoreError

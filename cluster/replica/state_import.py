@@ -22,9 +22,7 @@ from cluster.state.commands import (
     OFFSETS_PER_COMMAND_MAX,
     Command,
     FinishImport,
-    PassTimers,
     ResetOffsets,
-    SetDelayOffsets,
     SetGroup,
     SetTopic,
 )
@@ -36,6 +34,7 @@ from cluster.state.rocketmq_config import (
     old_timers_passed,
 )
 from cluster.state.verdicts import Applied, CommandVerdict
+from cluster.state.waiting_commands import PassTimers, SetDelayOffsets
 from dledger.errors import DLedgerError
 from dledger.storage.snapshot_store import SnapshotDamaged
 from store.errors import StoreError

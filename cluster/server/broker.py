@@ -137,7 +137,9 @@ class Broker:
         self._checks = TransactionChecks(
             replica, self._ends, options.checks, clock_ms, metrics.count_transaction_checks
         )
-        self._service = BrokerService(self.core, self._ends, self._checks, self._timers, frame_address=frame_address)
+        self._service = BrokerService(
+            self.core, self._ends, self._checks, self._timers, frame_address=frame_address, clock_ms=clock_ms
+        )
         scope = Scope(
             options.cluster,
             has_topic=lambda name: name in replica.state.topics,
@@ -200,6 +202,7 @@ class Broker:
             )
             tasks = [asyncio.create_task(each.run()) for each in (delivery, self._timers, self._ends, self._checks)]
             stack.push_async_callback(end_tasks, tasks)
+            stack.push_async_callback(self._service.pops.stop)
             services = [self._service.served(), self._access_service.served(), *self._beside]
             overloaded = partial(self._metrics.count_refusal, Reason.OVERLOADED.name)
             server = await start_grpc_server(
@@ -256,6 +259,8 @@ class Broker:
             not_ready_bytes=status.behind_bytes,
             divided_offset=self._replica.divided_offset,
             feature_level=state.feature_level,
+            pop_in_flight=state.pop.count,
+            pop_lost=state.pop.lost_count,
             unfit_effects=state.unfit_effects_count,
             timers_waiting=self._timers.waiting_count,
             timers_put_again=self._timers.put_again_count,

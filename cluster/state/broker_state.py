@@ -10,7 +10,7 @@ applied is refused on every replica; `apply` returns the refusal for the propose
 So an offset decreases only by a reset, a late commit of a consumer that lost its queue changes nothing, and every
 command is idempotent. An invalid command is refused with ILLEGAL_REQUEST.
 
-Commands of access control: `cluster.state.access_state`.
+Commands of access control: `cluster.state.access_state`; of pop consumption: `cluster.state.pop.applying`.
 
 Message records may carry effects on the state (`cluster.state.effects`), from the feature level on that has them.
 
@@ -28,14 +28,11 @@ from cluster.state.access_commands import AccessCommand
 from cluster.state.commands import (
     Command,
     CommitOffsets,
-    CountChecks,
     DeleteGroup,
     DeleteTopic,
     FinishImport,
-    PassTimers,
     QueueOffset,
     ResetOffsets,
-    SetDelayOffsets,
     SetFeatureLevel,
     SetGroup,
     SetTopic,
@@ -44,9 +41,13 @@ from cluster.state.commands import (
 )
 from cluster.state.effects import DelayDelivered, Returned, TimerDone, decode_effect
 from cluster.state.features import WITH_EFFECTS
-from cluster.state.offsets import CommittedOffsets
+from cluster.state.offsets import OFFSETS_MAX, CommittedOffsets
+from cluster.state.pop.applying import PopRules
+from cluster.state.pop.ops import PopOps
+from cluster.state.pop.state import PopKey
 from cluster.state.snapshot import Content, decode_snapshot_in_pieces, encode_snapshot
 from cluster.state.verdicts import CHANGED, UNCHANGED, Applied, CommandVerdict, CommitOutcome, too_much
+from cluster.state.waiting_commands import CountChecks, PassTimers, SetDelayOffsets
 from commitlog.record.effects import effect_of
 from store.errors import IllegalMessage
 
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from cluster.protocol.topic_config import GroupConfig, TopicConfig
     from cluster.state.access_state import AccessState
     from cluster.state.effects import Effect
+    from cluster.state.pop.state import PopState
     from cluster.state.returned_messages import ReturnedMessages
     from cluster.state.timers import DoneTimers
     from cluster.state.transactions import TransactionTable
@@ -65,7 +67,6 @@ TOPICS_MAX: Final = 100_000
 # The number of recent topic changes that are kept, for name servers with an older version.
 CHANGED_TOPICS_MAX: Final = 1_000
 GROUPS_MAX: Final = 100_000
-OFFSETS_MAX: Final = 2_000_000
 # The number of removed offsets that are freed with each command, plus one for each offset in the command, so that
 # memory is freed faster than new offsets can be added.
 SWEPT_PER_COMMAND: Final = 100
@@ -116,6 +117,11 @@ class BrokerState:
     def access(self) -> AccessState:
         """Users, roles, tokens and keys; a new object after a snapshot was loaded. Changed only by commands."""
         return self._content.access
+
+    @property
+    def pop(self) -> PopState:
+        """Messages in flight of pop consumption; a new object after a snapshot was loaded. Changed only by commands."""
+        return self._content.pop
 
     @property
     def returned(self) -> ReturnedMessages:
@@ -212,12 +218,8 @@ class BrokerState:
         except IllegalMessage as error:
             return Applied(CommandVerdict.ILLEGAL_REQUEST, str(error))
         self._offsets.sweep(SWEPT_PER_COMMAND)
-        if isinstance(command, AccessCommand):
-            return self._content.access.apply(command)
-        if isinstance(command, CountChecks):
-            table, time_ms = self._content.transactions, command.time_ms
-            are_new = [table.count_check(half, count, time_ms) for half, count in command.counts]
-            return CHANGED if any(are_new) else UNCHANGED
+        if isinstance(command, AccessCommand | PopOps | CountChecks):
+            return self._apply_to_part(command)
         match command:
             case SetTopic():
                 applied = self._set_topic(command)
@@ -243,6 +245,14 @@ class BrokerState:
                 assert_never(command)
         return applied
 
+    def _apply_to_part(self, command: AccessCommand | PopOps | CountChecks) -> Applied:
+        content = self._content
+        if isinstance(command, PopOps):
+            return PopRules(content.pop, self._offsets, content.topics, content.groups).apply(command)
+        if isinstance(command, CountChecks):
+            return CHANGED if content.transactions.count_checks(command.counts, command.time_ms) else UNCHANGED
+        return content.access.apply(command)
+
     def _set_topic(self, command: SetTopic) -> Applied:
         topics, topic = self._content.topics, command.topic
         known = topics.get(topic.name)
@@ -265,6 +275,7 @@ class BrokerState:
             return _unknown_topic(name)
         self._topic_changed(name)
         self._offsets.remove_topic(name)
+        self._content.pop.forget_topic(name)
         return CHANGED
 
     def _set_group(self, command: SetGroup) -> Applied:
@@ -283,6 +294,7 @@ class BrokerState:
         if self._content.groups.pop(name, None) is None:
             return _unknown_group(name)
         self._offsets.remove_group(name)
+        self._content.pop.forget_group(name)
         return CHANGED
 
     def _commit(self, group: str, offsets: Sequence[QueueOffset]) -> Applied:
@@ -314,7 +326,12 @@ class BrokerState:
             return CommitOutcome.WAS_RESET
         if known is not None and not is_reset and given.offset <= known.offset:
             return CommitOutcome.NOT_AHEAD
-        self._offsets.put(group, given._replace(reset_count=given.reset_count + is_reset))
+        key, floor = PopKey(group, given.topic, given.queue_id), given.offset
+        if is_reset:
+            self._content.pop.forget(key)
+        else:
+            floor = self._content.pop.raise_floor(key, floor)
+        self._offsets.put(group, given._replace(offset=floor, reset_count=given.reset_count + is_reset))
         return CommitOutcome.COMMITTED
 
     def _pass_over(self, command: SetDelayOffsets | PassTimers) -> Applied:

@@ -1,6 +1,7 @@
 """The commands that change broker state, and their encoding as bodies of committed entries.
 
-| … | its fields, encoded by `cluster.state.compact_bytes`, in the order of the classes, or of `access_commands` |
+| … | its fields, encoded by `cluster.state.compact_bytes`, in the order of the classes; kinds of its parts are in |
+| | `access_commands`, `waiting_commands` and `pop.ops` |
 
 The encoding of a command is unique: attributes and offsets are ordered. An unknown version or kind stops the node,
 because replicas would diverge if it were skipped; a newer program must write only commands that all nodes of its group
@@ -17,20 +18,23 @@ from cluster.protocol.topic_config import QUEUES_MAX, GroupConfig, TopicConfig
 from cluster.state.access_commands import ACCESS_READERS, ACCESS_WRITERS, AccessCommand, check_access_command
 from cluster.state.compact_bytes import Reader, Writer
 from cluster.state.features import FEATURE_LEVEL, check_level
-from cluster.state.transactions import CHECKS_MAX
+from cluster.state.pop.ops import PopOps, check_pop_ops, read_pop_ops, write_pop_ops
+from cluster.state.waiting_commands import (
+    OFFSET_MAX,
+    WAITING_READERS,
+    WAITING_WRITERS,
+    WaitingCommand,
+    check_offset,
+    check_waiting_command,
+)
 from store.errors import IllegalMessage
-from store.model.topics import DELAY_LEVELS_MS, check_group, is_storable_topic
+from store.model.topics import check_group, is_storable_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 VERSION: Final = 1
-OFFSET_MAX: Final = (1 << 63) - 1
 OFFSETS_PER_COMMAND_MAX: Final = 4_096
-RANGES_PER_COMMAND_MAX: Final = 4_096
-# Units in the ranges of one command: two thousand kilobytes of bits.
-_PASSED_UNITS_MAX: Final = 1 << 24
-CHECKS_PER_COMMAND_MAX: Final = 4_096
 _HEAD_SIZE: Final = 2
 
 
@@ -97,39 +101,6 @@ class ResetOffsets:
 
 
 @dataclass(frozen=True, slots=True)
-class SetDelayOffsets:
-    """Set the delivered offsets of delay levels: pairs of level (1, 2, …) and offset, which only grow."""
-
-    offsets: tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class PassTimers:
-    """Mark messages for a time as done without a delivery: unreadable, without a topic, or no messages.
-
-    Attributes:
-        floor: all units of the timer queue before it.
-        ranges: begin and end of further units, ascending.
-    """
-
-    floor: int = 0
-    ranges: tuple[tuple[int, int], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class CountChecks:
-    """Note, before producers are asked, that they are: for each open transaction, the number of its check.
-
-    Attributes:
-        time_ms: when, milliseconds since 1970.
-        counts: pairs of the half message's offset, and the number of the check from 1 on; ascending.
-    """
-
-    time_ms: int
-    counts: tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
 class FinishImport:
     """Mark the import of an old store as complete."""
 
@@ -148,11 +119,10 @@ Command = (
     | DeleteGroup
     | CommitOffsets
     | ResetOffsets
-    | SetDelayOffsets
-    | PassTimers
     | FinishImport
     | SetFeatureLevel
-    | CountChecks
+    | WaitingCommand
+    | PopOps
     | AccessCommand
 )
 
@@ -169,6 +139,9 @@ def check_command(command: Command) -> None:
     if isinstance(command, AccessCommand):
         check_access_command(command)
         return
+    if isinstance(command, WaitingCommand):
+        check_waiting_command(command)
+        return
     match command:
         case SetTopic(topic):
             topic.check()
@@ -181,32 +154,10 @@ def check_command(command: Command) -> None:
         case CommitOffsets(name, offsets) | ResetOffsets(name, offsets):
             check_group(name)
             _check_offsets(offsets)
-        case SetDelayOffsets(delays):
-            levels = [level for level, _ in delays]
-            if len(set(levels)) < len(levels) or not all(1 <= level <= len(DELAY_LEVELS_MS) for level in levels):
-                expected = f"1 to {len(DELAY_LEVELS_MS)}, each once"
-                raise IllegalMessage("delay levels", expected, repr(levels)[:200])
-            for _, offset in delays:
-                _check_offset(offset)
-        case PassTimers(floor, ranges):
-            _check_offset(floor)
-            _check_ranges(ranges)
         case SetFeatureLevel(level):
             check_level(level)
-        case CountChecks():
-            _check_counts(command)
-
-
-def _check_ranges(ranges: tuple[tuple[int, int], ...]) -> None:
-    if len(ranges) > RANGES_PER_COMMAND_MAX:
-        raise IllegalMessage("ranges", f"at most {RANGES_PER_COMMAND_MAX}", str(len(ranges)))
-    last = 0
-    for begin, end in ranges:
-        if not last <= begin < end <= OFFSET_MAX:
-            raise IllegalMessage("ranges", f"ascending ones from {last} on", f"{begin} to {end}")
-        last = end
-    if sum(end - begin for begin, end in ranges) > _PASSED_UNITS_MAX:
-        raise IllegalMessage("ranges", f"at most {_PASSED_UNITS_MAX} units", "more")
+        case PopOps():
+            check_pop_ops(command)
 
 
 def _check_offsets(offsets: tuple[QueueOffset, ...]) -> None:
@@ -218,26 +169,9 @@ def _check_offsets(offsets: tuple[QueueOffset, ...]) -> None:
         _check_topic_name(each.topic)
         if not 0 <= each.queue_id < QUEUES_MAX:
             raise IllegalMessage("queue", f"0 to {QUEUES_MAX - 1}", str(each.queue_id))
-        _check_offset(each.offset)
+        check_offset(each.offset)
         if not 0 <= each.reset_count <= OFFSET_MAX:
             raise IllegalMessage("reset_count", "at least 0", str(each.reset_count))
-
-
-def _check_counts(command: CountChecks) -> None:
-    halves = [half for half, _ in command.counts]
-    _check_offset(command.time_ms)
-    if not 1 <= len(halves) <= CHECKS_PER_COMMAND_MAX or halves != sorted(set(halves)):
-        expected = f"1 to {CHECKS_PER_COMMAND_MAX} half messages, ascending"
-        raise IllegalMessage("checks", expected, repr(halves)[:80])
-    for half, count in command.counts:
-        _check_offset(half)
-        if not 1 <= count <= CHECKS_MAX:
-            raise IllegalMessage("number of a check", f"1 to {CHECKS_MAX}", str(count))
-
-
-def _check_offset(offset: int) -> None:
-    if not 0 <= offset <= OFFSET_MAX:
-        raise IllegalMessage("offset", "0 to 2^63 - 1", str(offset))
 
 
 def _check_topic_name(name: str) -> None:
@@ -347,36 +281,6 @@ def read_offsets(reader: Reader) -> Iterator[QueueOffset]:
             yield QueueOffset(topic, number(), number(), number())
 
 
-def write_delays(writer: Writer, offsets: Iterable[tuple[int, int]]) -> None:
-    """Append offsets of delay levels, in order."""
-    pairs = sorted(offsets)
-    writer.number(len(pairs))
-    for level, offset in pairs:
-        writer.number(level)
-        writer.number(offset)
-
-
-def read_delays(reader: Reader) -> tuple[tuple[int, int], ...]:
-    """Read offsets of delay levels."""
-    return tuple((reader.number(), reader.number()) for _ in range(reader.count()))
-
-
-def _write_timers(writer: Writer, command: PassTimers) -> None:
-    writer.number(command.floor)
-    writer.number(len(command.ranges))
-    for begin, end in command.ranges:
-        writer.number(begin)
-        writer.number(end - begin)
-
-
-def _read_timers(reader: Reader) -> PassTimers:
-    floor, ranges = reader.number(), []
-    for _ in range(reader.count()):
-        begin = reader.number()
-        ranges.append((begin, begin + reader.number()))
-    return PassTimers(floor, tuple(ranges))
-
-
 def _write_new_topic(writer: Writer, command: SetTopic) -> None:
     writer.number(command.is_new)
     write_topic(writer, command.topic)
@@ -390,11 +294,6 @@ def _write_new_group(writer: Writer, command: SetGroup) -> None:
 def _write_group_offsets(writer: Writer, command: CommitOffsets | ResetOffsets) -> None:
     writer.text(command.group)
     write_offsets(writer, command.offsets)
-
-
-def _write_counts(writer: Writer, command: CountChecks) -> None:
-    writer.number(command.time_ms)
-    write_delays(writer, command.counts)
 
 
 def _read_set_topic(reader: Reader) -> SetTopic:
@@ -414,12 +313,11 @@ _WRITERS: Final[dict[type[Any], tuple[int, Callable[[Writer, Any], None]]]] = {
     DeleteGroup: (4, lambda writer, command: writer.text(command.name)),
     CommitOffsets: (5, _write_group_offsets),
     ResetOffsets: (6, _write_group_offsets),
-    SetDelayOffsets: (7, lambda writer, command: write_delays(writer, command.offsets)),
     FinishImport: (8, lambda _writer, _command: None),
     **ACCESS_WRITERS,
     SetFeatureLevel: (16, lambda writer, command: writer.number(command.level)),
-    PassTimers: (17, _write_timers),
-    CountChecks: (19, _write_counts),
+    **WAITING_WRITERS,
+    PopOps: (20, write_pop_ops),
 }
 _READERS: Final[dict[int, Callable[[Reader], Command]]] = {
     1: _read_set_topic,
@@ -428,10 +326,9 @@ _READERS: Final[dict[int, Callable[[Reader], Command]]] = {
     4: lambda reader: DeleteGroup(reader.text()),
     5: lambda reader: CommitOffsets(reader.text(), tuple(read_offsets(reader))),
     6: lambda reader: ResetOffsets(reader.text(), tuple(read_offsets(reader))),
-    7: lambda reader: SetDelayOffsets(read_delays(reader)),
     8: lambda _: FinishImport(),
     **ACCESS_READERS,
     16: lambda reader: SetFeatureLevel(reader.number_up_to(FEATURE_LEVEL, "feature level", 1)),
-    17: _read_timers,
-    19: lambda reader: CountChecks(reader.number(), read_delays(reader)),
+    **WAITING_READERS,
+    20: read_pop_ops,
 }

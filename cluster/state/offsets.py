@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from cluster.state.commands import QueueOffset
 
+OFFSETS_MAX: Final = 2_000_000
 # Offsets that are freed in one step of `freed_in_pieces`: some milliseconds.
 FREED_PER_PIECE: Final = 10_000
 

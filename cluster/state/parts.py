@@ -8,6 +8,7 @@ the format nor the modules of other parts, and a group that does not use a featu
 | 1 | done units of the timer queue (`cluster.state.timers`) |
 | 2 | `cluster.state.returned_messages` |
 | 3 | transactions (`cluster.state.transactions`) |
+| 4 | messages in flight of pop consumption (`cluster.state.pop.state`) |
 """
 
 from __future__ import annotations

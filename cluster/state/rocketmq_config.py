@@ -24,18 +24,16 @@ from typing import TYPE_CHECKING, Any, Final
 from cluster.protocol.retry_policy import POLICY_ATTRIBUTE, parse_policy
 from cluster.protocol.topic_config import PERMISSION_WRITE, GroupConfig, TopicConfig
 from cluster.state.commands import (
-    OFFSET_MAX,
     OFFSETS_PER_COMMAND_MAX,
     Command,
-    PassTimers,
     QueueOffset,
     ResetOffsets,
-    SetDelayOffsets,
     SetGroup,
     SetTopic,
     check_command,
 )
 from cluster.state.fastjson import NotJson, parse_fastjson
+from cluster.state.waiting_commands import OFFSET_MAX, PassTimers, SetDelayOffsets
 from store.errors import IllegalMessage, StoreError
 from store.model.topics import SCHEDULE_TOPIC, TIMER_TOPIC, is_storable_topic, is_topic_name
 

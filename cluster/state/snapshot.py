@@ -25,11 +25,9 @@ from typing import TYPE_CHECKING, Final
 
 from cluster.state.access_state import AccessState, write_access
 from cluster.state.commands import (
-    read_delays,
     read_group,
     read_offsets,
     read_topic,
-    write_delays,
     write_group,
     write_topic,
     write_topic_offsets,
@@ -37,9 +35,11 @@ from cluster.state.commands import (
 from cluster.state.compact_bytes import Reader, Writer
 from cluster.state.features import FEATURE_LEVEL
 from cluster.state.offsets import CommittedOffsets, FrozenOffsets
+from cluster.state.pop.state import PopState
 from cluster.state.returned_messages import ReturnedMessages
 from cluster.state.timers import DoneTimers
 from cluster.state.transactions import TransactionTable
+from cluster.state.waiting_commands import read_delays, write_delays
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping
@@ -74,6 +74,7 @@ class Content:
         timers: which messages for a time are done.
         returned: the latest returned messages.
         transactions: open ones, and the last that ended.
+        pop: messages in flight of pop consumption; part 4.
     """
 
     topics: dict[str, TopicConfig] = field(default_factory=dict)
@@ -87,11 +88,12 @@ class Content:
     timers: DoneTimers = field(default_factory=DoneTimers)
     returned: ReturnedMessages = field(default_factory=ReturnedMessages)
     transactions: TransactionTable = field(default_factory=TransactionTable)
+    pop: PopState = field(default_factory=PopState)
 
     @property
     def parts(self) -> dict[int, StatePart]:
         """The parts by their numbers, in ascending order."""
-        return {1: self.timers, 2: self.returned, 3: self.transactions}
+        return {1: self.timers, 2: self.returned, 3: self.transactions, 4: self.pop}
 
     def frozen(self) -> FrozenContent:
         """Return a copy that later changes do not affect; the (immutable) values are shared."""

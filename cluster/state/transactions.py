@@ -29,7 +29,7 @@ from commitlog.record.record import BadRecord, decode
 from store.model.sys_flag import TRANSACTION_COMMIT_TYPE, transaction_type
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from cluster.state.compact_bytes import Reader, Writer
 
@@ -272,6 +272,17 @@ class TransactionTable:
             if len(self._decided) > _BLOCKS_MAX:
                 del self._decided[0]
         self._decided[-1][half] = code
+
+    def count_checks(self, counts: Iterable[tuple[int, int]], time_ms: int) -> bool:
+        """Note checks of open transactions; return whether any is new.
+
+        Args:
+            counts: offset of each half message, and the number of the check.
+            time_ms: when, milliseconds since 1970.
+        """
+        # Each, not only until one is new.
+        are_new = [self.count_check(half, count, time_ms) for half, count in counts]
+        return any(are_new)
 
     def count_check(self, half: int, checks: int, time_ms: int) -> bool:
         """Note that the producers of a transaction are asked for the `checks`-th time; return whether that is new."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from cluster.state.pop.ops import PopResult
 
 
 class CommandVerdict(StrEnum):
@@ -46,11 +49,13 @@ class Applied:
         verdict: verdict on the whole command.
         detail: the cause of a refusal as text; empty if there is none.
         outcomes: outcome for each offset of a commit or reset, in the order of the encoded command.
+        pops: result of each operation of pop consumption.
     """
 
     verdict: CommandVerdict
     detail: str = ""
     outcomes: tuple[CommitOutcome, ...] = ()
+    pops: tuple[PopResult, ...] = ()
 
     @property
     def is_done(self) -> bool:

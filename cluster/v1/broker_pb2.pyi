@@ -231,6 +231,31 @@ TRANSACTION_END_COMMIT: TransactionEnd.ValueType  # 1
 TRANSACTION_END_ROLLBACK: TransactionEnd.ValueType  # 2
 Global___TransactionEnd: _TypeAlias = TransactionEnd  # noqa: Y015
 
+class _AckOutcome:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _AckOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AckOutcome.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ACK_OUTCOME_ACKNOWLEDGED: _AckOutcome.ValueType  # 0
+    ACK_OUTCOME_ALREADY_DONE: _AckOutcome.ValueType  # 1
+    """It was acknowledged before, or the group's offset was moved past it."""
+    ACK_OUTCOME_STALE: _AckOutcome.ValueType  # 2
+    """The handle is no longer valid: another consumer has taken the message, its invisible time was changed, the group's
+    offset was reset, or the topic was deleted. Nothing was done.
+    """
+
+class AckOutcome(_AckOutcome, metaclass=_AckOutcomeEnumTypeWrapper): ...
+
+ACK_OUTCOME_ACKNOWLEDGED: AckOutcome.ValueType  # 0
+ACK_OUTCOME_ALREADY_DONE: AckOutcome.ValueType  # 1
+"""It was acknowledged before, or the group's offset was moved past it."""
+ACK_OUTCOME_STALE: AckOutcome.ValueType  # 2
+"""The handle is no longer valid: another consumer has taken the message, its invisible time was changed, the group's
+offset was reset, or the topic was deleted. Nothing was done.
+"""
+Global___AckOutcome: _TypeAlias = AckOutcome  # noqa: Y015
+
 @_typing.final
 class PutRequest(_message.Message):
     """---------------------------------------------------------------------------------------------------------- messages"""
@@ -2598,3 +2623,222 @@ class BrokerStatusResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___BrokerStatusResponse: _TypeAlias = BrokerStatusResponse  # noqa: Y015
+
+@_typing.final
+class ReceiveRequest(_message.Message):
+    """--------------------------------------------------------------------------------------------------- pop consumption"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    QUEUE_IDS_FIELD_NUMBER: _builtins.int
+    MAX_MESSAGES_FIELD_NUMBER: _builtins.int
+    INVISIBLE_MS_FIELD_NUMBER: _builtins.int
+    WAIT_MS_FIELD_NUMBER: _builtins.int
+    TAGS_FIELD_NUMBER: _builtins.int
+    SQL_FIELD_NUMBER: _builtins.int
+    FORM_FIELD_NUMBER: _builtins.int
+    IS_FROM_END_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    topic: _builtins.str
+    max_messages: _builtins.int
+    """0 = 32, which is also the most; larger values are reduced to it. An answer has 4 MiB of records, or one more."""
+    invisible_ms: _builtins.int
+    """1 s to 12 h."""
+    wait_ms: _builtins.int
+    """How long to wait for a message if there is none; at most 30,000, larger values are reduced to it."""
+    tags: _builtins.str
+    """As in GetRequest. All consumers of a group must have the same filter: messages that it rejects are done."""
+    sql: _builtins.str
+    form: Global___MessageForm.ValueType
+    is_from_end: _builtins.bool
+    """A group without offsets in the topic begins after the last message of each queue instead of at the first one."""
+    @_builtins.property
+    def queue_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """At most 1,024. Empty: all queues, beginning at another one with each request; of a topic with more than 1,024, the
+        next 1,024 with each request, which then waits for 1 s at most.
+        """
+
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        topic: _builtins.str = ...,
+        queue_ids: _abc.Iterable[_builtins.int] | None = ...,
+        max_messages: _builtins.int = ...,
+        invisible_ms: _builtins.int = ...,
+        wait_ms: _builtins.int = ...,
+        tags: _builtins.str = ...,
+        sql: _builtins.str = ...,
+        form: Global___MessageForm.ValueType = ...,
+        is_from_end: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["form", b"form", "group", b"group", "invisible_ms", b"invisible_ms", "is_from_end", b"is_from_end", "max_messages", b"max_messages", "queue_ids", b"queue_ids", "sql", b"sql", "tags", b"tags", "topic", b"topic", "wait_ms", b"wait_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReceiveRequest: _TypeAlias = ReceiveRequest  # noqa: Y015
+
+@_typing.final
+class ReceiveResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ANSWER_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    RECORDS_FIELD_NUMBER: _builtins.int
+    HANDLES_FIELD_NUMBER: _builtins.int
+    ATTEMPTS_FIELD_NUMBER: _builtins.int
+    SKIPPED_FIELD_NUMBER: _builtins.int
+    records: _builtins.bytes
+    @_builtins.property
+    def answer(self) -> _answer_pb2.Answer: ...
+    @_builtins.property
+    def columns(self) -> Global___MessageColumns:
+        """Messages of one or several queues; `reconsume_times` of columns are attempts - 1."""
+
+    @_builtins.property
+    def handles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Of each message: the text by which it is acknowledged, in the form of RocketMQ's POP_CK."""
+
+    @_builtins.property
+    def attempts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Of each message: the number of times it was taken, this one included."""
+
+    @_builtins.property
+    def skipped(self) -> _containers.RepeatedCompositeFieldContainer[Global___SkippedMessages]:
+        """Passed over, and done for the group."""
+
+    def __init__(
+        self,
+        *,
+        answer: _answer_pb2.Answer | None = ...,
+        columns: Global___MessageColumns | None = ...,
+        records: _builtins.bytes = ...,
+        handles: _abc.Iterable[_builtins.str] | None = ...,
+        attempts: _abc.Iterable[_builtins.int] | None = ...,
+        skipped: _abc.Iterable[Global___SkippedMessages] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "columns", b"columns"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "attempts", b"attempts", "columns", b"columns", "handles", b"handles", "records", b"records", "skipped", b"skipped"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReceiveResponse: _TypeAlias = ReceiveResponse  # noqa: Y015
+
+@_typing.final
+class AcknowledgeRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    HANDLES_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    topic: _builtins.str
+    @_builtins.property
+    def handles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """At least one, at most 512."""
+
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        topic: _builtins.str = ...,
+        handles: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "handles", b"handles", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AcknowledgeRequest: _TypeAlias = AcknowledgeRequest  # noqa: Y015
+
+@_typing.final
+class AcknowledgeResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ANSWER_FIELD_NUMBER: _builtins.int
+    OUTCOMES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def answer(self) -> _answer_pb2.Answer: ...
+    @_builtins.property
+    def outcomes(self) -> _containers.RepeatedScalarFieldContainer[Global___AckOutcome.ValueType]:
+        """Of each handle."""
+
+    def __init__(
+        self,
+        *,
+        answer: _answer_pb2.Answer | None = ...,
+        outcomes: _abc.Iterable[Global___AckOutcome.ValueType] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "outcomes", b"outcomes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AcknowledgeResponse: _TypeAlias = AcknowledgeResponse  # noqa: Y015
+
+@_typing.final
+class ChangeInvisibleRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    HANDLE_FIELD_NUMBER: _builtins.int
+    INVISIBLE_MS_FIELD_NUMBER: _builtins.int
+    IS_UNCOUNTED_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    topic: _builtins.str
+    handle: _builtins.str
+    invisible_ms: _builtins.int
+    """0 (it is given again at once) to 12 h."""
+    is_uncounted: _builtins.bool
+    """The next time that the message is given does not count as another attempt."""
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        topic: _builtins.str = ...,
+        handle: _builtins.str = ...,
+        invisible_ms: _builtins.int = ...,
+        is_uncounted: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "handle", b"handle", "invisible_ms", b"invisible_ms", "is_uncounted", b"is_uncounted", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ChangeInvisibleRequest: _TypeAlias = ChangeInvisibleRequest  # noqa: Y015
+
+@_typing.final
+class ChangeInvisibleResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ANSWER_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    HANDLE_FIELD_NUMBER: _builtins.int
+    outcome: Global___AckOutcome.ValueType
+    handle: _builtins.str
+    """If acknowledged: the new handle; the old one is stale."""
+    @_builtins.property
+    def answer(self) -> _answer_pb2.Answer: ...
+    def __init__(
+        self,
+        *,
+        answer: _answer_pb2.Answer | None = ...,
+        outcome: Global___AckOutcome.ValueType = ...,
+        handle: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "handle", b"handle", "outcome", b"outcome"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ChangeInvisibleResponse: _TypeAlias = ChangeInvisibleResponse  # noqa: Y015

@@ -125,6 +125,21 @@ class BrokerServiceStub:
                 request_serializer=cluster_dot_v1_dot_broker__pb2.ReturnMessageRequest.SerializeToString,
                 response_deserializer=cluster_dot_v1_dot_broker__pb2.ReturnMessageResponse.FromString,
                 _registered_method=True)
+        self.Receive = channel.unary_unary(
+                '/cluster.v1.BrokerService/Receive',
+                request_serializer=cluster_dot_v1_dot_broker__pb2.ReceiveRequest.SerializeToString,
+                response_deserializer=cluster_dot_v1_dot_broker__pb2.ReceiveResponse.FromString,
+                _registered_method=True)
+        self.Acknowledge = channel.unary_unary(
+                '/cluster.v1.BrokerService/Acknowledge',
+                request_serializer=cluster_dot_v1_dot_broker__pb2.AcknowledgeRequest.SerializeToString,
+                response_deserializer=cluster_dot_v1_dot_broker__pb2.AcknowledgeResponse.FromString,
+                _registered_method=True)
+        self.ChangeInvisible = channel.unary_unary(
+                '/cluster.v1.BrokerService/ChangeInvisible',
+                request_serializer=cluster_dot_v1_dot_broker__pb2.ChangeInvisibleRequest.SerializeToString,
+                response_deserializer=cluster_dot_v1_dot_broker__pb2.ChangeInvisibleResponse.FromString,
+                _registered_method=True)
         self.SetTopic = channel.unary_unary(
                 '/cluster.v1.BrokerService/SetTopic',
                 request_serializer=cluster_dot_v1_dot_broker__pb2.SetTopicRequest.SerializeToString,
@@ -340,6 +355,32 @@ class BrokerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Receive(self, request, context):
+        """------------------------------------------------------------------------------------------------- pop consumption
+        Takes messages of any queues of a topic for a group: no other consumer of the group gets them until they have been
+        invisible for the requested time. Then, unless they were acknowledged, they are given again. Answers when that is
+        committed, so a change of the leader loses nothing of it. RESOURCE_EXHAUSTED (TOO_MUCH_STATE) when there are
+        messages, but the group has 10,000 of that queue, or all groups 2 million, unacknowledged.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Acknowledge(self, request, context):
+        """Acknowledges received messages by their handles: they are done. Idempotent; also after the deadline, until another
+        consumer has the message. The group's offset is that of the first message that is not done.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ChangeInvisible(self, request, context):
+        """Changes the time for which a received message stays invisible, from now on; the message gets a new handle.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def SetTopic(self, request, context):
         """--------------------------------------------------------------------------------------------------- administration
         Creates a topic, or changes it.
@@ -537,6 +578,21 @@ def add_BrokerServiceServicer_to_server(servicer, server):
                     servicer.ReturnMessage,
                     request_deserializer=cluster_dot_v1_dot_broker__pb2.ReturnMessageRequest.FromString,
                     response_serializer=cluster_dot_v1_dot_broker__pb2.ReturnMessageResponse.SerializeToString,
+            ),
+            'Receive': grpc.unary_unary_rpc_method_handler(
+                    servicer.Receive,
+                    request_deserializer=cluster_dot_v1_dot_broker__pb2.ReceiveRequest.FromString,
+                    response_serializer=cluster_dot_v1_dot_broker__pb2.ReceiveResponse.SerializeToString,
+            ),
+            'Acknowledge': grpc.unary_unary_rpc_method_handler(
+                    servicer.Acknowledge,
+                    request_deserializer=cluster_dot_v1_dot_broker__pb2.AcknowledgeRequest.FromString,
+                    response_serializer=cluster_dot_v1_dot_broker__pb2.AcknowledgeResponse.SerializeToString,
+            ),
+            'ChangeInvisible': grpc.unary_unary_rpc_method_handler(
+                    servicer.ChangeInvisible,
+                    request_deserializer=cluster_dot_v1_dot_broker__pb2.ChangeInvisibleRequest.FromString,
+                    response_serializer=cluster_dot_v1_dot_broker__pb2.ChangeInvisibleResponse.SerializeToString,
             ),
             'SetTopic': grpc.unary_unary_rpc_method_handler(
                     servicer.SetTopic,
@@ -1095,6 +1151,87 @@ class BrokerService:
             '/cluster.v1.BrokerService/ReturnMessage',
             cluster_dot_v1_dot_broker__pb2.ReturnMessageRequest.SerializeToString,
             cluster_dot_v1_dot_broker__pb2.ReturnMessageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Receive(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cluster.v1.BrokerService/Receive',
+            cluster_dot_v1_dot_broker__pb2.ReceiveRequest.SerializeToString,
+            cluster_dot_v1_dot_broker__pb2.ReceiveResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Acknowledge(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cluster.v1.BrokerService/Acknowledge',
+            cluster_dot_v1_dot_broker__pb2.AcknowledgeRequest.SerializeToString,
+            cluster_dot_v1_dot_broker__pb2.AcknowledgeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ChangeInvisible(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cluster.v1.BrokerService/ChangeInvisible',
+            cluster_dot_v1_dot_broker__pb2.ChangeInvisibleRequest.SerializeToString,
+            cluster_dot_v1_dot_broker__pb2.ChangeInvisibleResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -104,6 +104,19 @@ class BrokerServiceStub:
     """Returns a message that a consumer failed to process: a copy is delivered to its group again later, or becomes a dead
     letter. A repeated request makes no second copy. NOT_FOUND (UNKNOWN_GROUP, NO_MESSAGE).
     """
+    Receive: _grpc.UnaryUnaryMultiCallable[_broker_pb2.ReceiveRequest, _broker_pb2.ReceiveResponse]
+    """------------------------------------------------------------------------------------------------- pop consumption
+    Takes messages of any queues of a topic for a group: no other consumer of the group gets them until they have been
+    invisible for the requested time. Then, unless they were acknowledged, they are given again. Answers when that is
+    committed, so a change of the leader loses nothing of it. RESOURCE_EXHAUSTED (TOO_MUCH_STATE) when there are
+    messages, but the group has 10,000 of that queue, or all groups 2 million, unacknowledged.
+    """
+    Acknowledge: _grpc.UnaryUnaryMultiCallable[_broker_pb2.AcknowledgeRequest, _broker_pb2.AcknowledgeResponse]
+    """Acknowledges received messages by their handles: they are done. Idempotent; also after the deadline, until another
+    consumer has the message. The group's offset is that of the first message that is not done.
+    """
+    ChangeInvisible: _grpc.UnaryUnaryMultiCallable[_broker_pb2.ChangeInvisibleRequest, _broker_pb2.ChangeInvisibleResponse]
+    """Changes the time for which a received message stays invisible, from now on; the message gets a new handle."""
     SetTopic: _grpc.UnaryUnaryMultiCallable[_broker_pb2.SetTopicRequest, _broker_pb2.ChangeResponse]
     """--------------------------------------------------------------------------------------------------- administration
     Creates a topic, or changes it.
@@ -207,6 +220,19 @@ class BrokerServiceAsyncStub(BrokerServiceStub):
     """Returns a message that a consumer failed to process: a copy is delivered to its group again later, or becomes a dead
     letter. A repeated request makes no second copy. NOT_FOUND (UNKNOWN_GROUP, NO_MESSAGE).
     """
+    Receive: _aio.UnaryUnaryMultiCallable[_broker_pb2.ReceiveRequest, _broker_pb2.ReceiveResponse]  # type: ignore[assignment]
+    """------------------------------------------------------------------------------------------------- pop consumption
+    Takes messages of any queues of a topic for a group: no other consumer of the group gets them until they have been
+    invisible for the requested time. Then, unless they were acknowledged, they are given again. Answers when that is
+    committed, so a change of the leader loses nothing of it. RESOURCE_EXHAUSTED (TOO_MUCH_STATE) when there are
+    messages, but the group has 10,000 of that queue, or all groups 2 million, unacknowledged.
+    """
+    Acknowledge: _aio.UnaryUnaryMultiCallable[_broker_pb2.AcknowledgeRequest, _broker_pb2.AcknowledgeResponse]  # type: ignore[assignment]
+    """Acknowledges received messages by their handles: they are done. Idempotent; also after the deadline, until another
+    consumer has the message. The group's offset is that of the first message that is not done.
+    """
+    ChangeInvisible: _aio.UnaryUnaryMultiCallable[_broker_pb2.ChangeInvisibleRequest, _broker_pb2.ChangeInvisibleResponse]  # type: ignore[assignment]
+    """Changes the time for which a received message stays invisible, from now on; the message gets a new handle."""
     SetTopic: _aio.UnaryUnaryMultiCallable[_broker_pb2.SetTopicRequest, _broker_pb2.ChangeResponse]  # type: ignore[assignment]
     """--------------------------------------------------------------------------------------------------- administration
     Creates a topic, or changes it.
@@ -415,6 +441,37 @@ class BrokerServiceServicer(metaclass=_abc_1.ABCMeta):
         """Returns a message that a consumer failed to process: a copy is delivered to its group again later, or becomes a dead
         letter. A repeated request makes no second copy. NOT_FOUND (UNKNOWN_GROUP, NO_MESSAGE).
         """
+
+    @_abc_1.abstractmethod
+    def Receive(
+        self,
+        request: _broker_pb2.ReceiveRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_broker_pb2.ReceiveResponse, _abc.Awaitable[_broker_pb2.ReceiveResponse]]:
+        """------------------------------------------------------------------------------------------------- pop consumption
+        Takes messages of any queues of a topic for a group: no other consumer of the group gets them until they have been
+        invisible for the requested time. Then, unless they were acknowledged, they are given again. Answers when that is
+        committed, so a change of the leader loses nothing of it. RESOURCE_EXHAUSTED (TOO_MUCH_STATE) when there are
+        messages, but the group has 10,000 of that queue, or all groups 2 million, unacknowledged.
+        """
+
+    @_abc_1.abstractmethod
+    def Acknowledge(
+        self,
+        request: _broker_pb2.AcknowledgeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_broker_pb2.AcknowledgeResponse, _abc.Awaitable[_broker_pb2.AcknowledgeResponse]]:
+        """Acknowledges received messages by their handles: they are done. Idempotent; also after the deadline, until another
+        consumer has the message. The group's offset is that of the first message that is not done.
+        """
+
+    @_abc_1.abstractmethod
+    def ChangeInvisible(
+        self,
+        request: _broker_pb2.ChangeInvisibleRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_broker_pb2.ChangeInvisibleResponse, _abc.Awaitable[_broker_pb2.ChangeInvisibleResponse]]:
+        """Changes the time for which a received message stays invisible, from now on; the message gets a new handle."""
 
     @_abc_1.abstractmethod
     def SetTopic(

@@ -42,7 +42,7 @@ def old_version(tmp_path):
 
 
 def is_raised(group):
-    return any(b"feature_level before=0 now=1" in group.cluster.log_of(each).read_bytes() for each in group.ids)
+    return any(b"feature_level before=0 now=2" in group.cluster.log_of(each).read_bytes() for each in group.ids)
 
 
 def send_delayed(group):

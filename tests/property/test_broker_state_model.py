@@ -25,7 +25,6 @@ from cluster.state.commands import (
     DeleteTopic,
     QueueOffset,
     ResetOffsets,
-    SetDelayOffsets,
     SetFeatureLevel,
     SetGroup,
     SetTopic,
@@ -33,6 +32,7 @@ from cluster.state.commands import (
     encode_command,
 )
 from cluster.state.verdicts import CommitOutcome
+from cluster.state.waiting_commands import SetDelayOffsets
 from dledger.authentication.verifier import Verifier
 from dledger.entries.format.entry import Entry
 from store.steps import at_once

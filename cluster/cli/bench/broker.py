@@ -22,7 +22,7 @@ from dledger.allocator import keep_large_blocks
 
 _PARTS = (
     *("send1", "send64", "batch100", "batch100x16", "tail", "catch-up"),
-    *("delays", "delay-late", "transactions", "put-many", "failover"),
+    *("delays", "delay-late", "transactions", "pop", "put-many", "failover"),
 )
 
 
@@ -48,6 +48,7 @@ def bench_broker(
     *,
     queues: Annotated[int, typer.Option("--queues", min=8, metavar="N", help="Queues of put-many.")] = 10_000,
     delayed: Annotated[int, typer.Option("--delayed", min=200, metavar="N", help="Messages of delays.")] = 100_000,
+    popped: Annotated[int, typer.Option("--popped", min=200, metavar="N", help="Messages of pop.")] = 100_000,
 ) -> None:
     """Measure a broker of three nodes through its clients.
 
@@ -62,13 +63,12 @@ def bench_broker(
     on the same nodes. It is measured for at least 20 seconds, after a warm-up of the same length.
 
     delays is the rate at which a broker delivers --delayed messages that became due while it was stopped; delay-late
-    the 99th percentile of the time from due to receipt, at 1,000 a second; transactions the commits of 256 callers.
+    the 99th percentile of the time from due to receipt, at 1,000 a second; transactions the commits of 256 callers;
+    pop the rate at which 32 pop consumers take and acknowledge --popped messages.
 
     Examples:
-        dledger bench-broker
-        dledger bench-broker send64 tail --runs 5
+        dledger bench-broker send64 tail
         dledger bench-broker put-many --queues 10000 --runs 1
-        dledger bench-broker failover --size 64 --json -
     """
     # Imported here: clients and the local cluster are slow to load.
     from cluster.bench.broker import BrokerBench
@@ -78,7 +78,7 @@ def bench_broker(
     chosen = chosen_parts(parts, _PARTS, "part")
     check_flush(flush)
     keep_large_blocks()
-    plan = BrokerBench(folder, seconds, body_size, flush, size_mib << 20, queues, delayed)
+    plan = BrokerBench(folder, seconds, body_size, flush, size_mib << 20, queues, delayed, popped)
     try:
         with notes.status("") as line:
             figures = plan.measure(chosen, runs, line.update)

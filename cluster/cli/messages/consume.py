@@ -62,6 +62,10 @@ _Begin = Annotated[
         help="Where to begin in a queue for which the group has no offset. A time is 2026-11-21T09:00:00 (UTC).",
     ),
 ]
+_Pop = Annotated[
+    bool,
+    typer.Option("--pop", help="Take messages for the group, and acknowledge each when it is printed; needs --group."),
+]
 _Limit = Annotated[int, typer.Option("--limit", "-n", min=0, help="Stop after this number of messages; 0: no limit.")]
 _Offset = Annotated[
     int,
@@ -91,13 +95,15 @@ def consume(
     style: FormatOption = BodyFormat.TEXT,
     template: _Template = "",
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue with new messages until Ctrl-C.")] = False,
+    pop: _Pop = False,
 ) -> None:
     r"""Print the messages of a topic, queue by queue.
 
     The command reads all queues. Two processes with the same group both print every message: only the client library
     divides the queues of a group among its consumers. With --group, offsets are committed every five seconds and when
-    the command ends, also by Ctrl-C or SIGTERM. With name servers, the queues of all brokers of the topic are read: one
-    broker after another, or with --follow in parallel.
+    the command ends, also by Ctrl-C or SIGTERM; with --pop, each message goes to one process of the group, and is
+    acknowledged when it is printed, or given again after a minute. With name servers, the queues of all brokers of the
+    topic are read: one broker after another, or with --follow in parallel.
 
     A template has fields in braces: {topic} {queue} {offset} {time} {tag} {keys} {headers} {header:NAME} {id} {uniqkey}
     {size} {body}; \n and \t are newline and tab, and each message ends with a newline.
@@ -107,25 +113,37 @@ def consume(
 
     Examples:
         dledger consume orders
-        dledger consume orders --queue 3 --offset 1200 --limit 5
+        dledger consume orders --queue 3 --offset 1200
         dledger consume orders --template '{queue}/{offset} {time} {keys} {header:trace} {body}'
         dledger consume orders --follow --tag 'paid || sent' --from end
         dledger consume orders --sql "amount > 100 AND region IN ('eu', 'us')"
         dledger consume orders --group billing --limit 10
-        dledger consume orders --from 2026-11-21T09:00:00 --format jsonl
+        dledger consume orders --group billing --pop --follow
         dledger consume orders --name-servers 10.0.0.5:9876,10.0.0.6:9876
     """
     if offset >= 0 and (queue < 0 or group):
         fail("--offset: expected with --queue and without --group", EXIT_USAGE)
     if tag and sql:
         fail("--tag and --sql: expected only one of them", EXIT_USAGE)
+    from cluster.cli.messages.pop_consumption import PopConsumption
     from store.model.read_filter import Sql92
 
     with targets_of(context, broker, name_servers) as targets:
         show = template_printer(template) if template else partial(print_message, style=style)
-        consumptions = _consumptions(targets, topic, group, Sql92(sql) if sql else tag, begin, queue, offset)
-        skipped_count = _print_messages(consumptions, limit or sys.maxsize, show, is_following=follow)
+        expression = Sql92(sql) if sql else tag
+        if pop:
+            _check_pop(group, queue, begin)
+            taking = PopConsumption(targets, topic, group, expression, is_from_end=begin == "end")
+            skipped_count = taking.print_messages(limit or sys.maxsize, show, is_following=follow)
+        else:
+            consumptions = _consumptions(targets, topic, group, expression, begin, queue, offset)
+            skipped_count = _print_messages(consumptions, limit or sys.maxsize, show, is_following=follow)
     fail_if_skipped(skipped_count)
+
+
+def _check_pop(group: str, queue: int, begin: str) -> None:
+    if not group or queue >= 0 or begin not in ("begin", "end"):
+        fail("--pop: expected with --group, without --queue, and with --from begin or end", EXIT_USAGE)
 
 
 def _consumptions(

@@ -137,6 +137,15 @@ def messages_of(records: bytes, reader: QueueReader, source: str) -> list[Receiv
         CorruptData: a record does not match its checksum.
     """
     topic, broker = reader.queue.topic, reader.queue.broker
+    return [ReceivedMessage(topic, broker, record, reader) for record in records_of(records, source)]
+
+
+def records_of(records: bytes, source: str) -> list[Record]:
+    """Return the records that a broker sent back to back, each checked against its checksum.
+
+    Raises:
+        CorruptData: a record does not match its checksum.
+    """
     view = memoryview(records)
     found = split_records(view)
     end = found[-1].end if found else 0
@@ -144,4 +153,4 @@ def messages_of(records: bytes, reader: QueueReader, source: str) -> list[Receiv
         fault = find_fault(view, end, len(view), physical_offset=None)
         assert fault is not None, (source, end)
         raise CorruptData(source, *fault)
-    return [ReceivedMessage(topic, broker, record, reader) for record in found]
+    return found

@@ -29,9 +29,10 @@ from cluster.delivery.transactions.ends import EndRequest, TransactionEnds, read
 from cluster.delivery.transactions.producers import AskedProducers
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.topic_config import PERMISSION_READ, TopicConfig
-from cluster.state.commands import CHECKS_PER_COMMAND_MAX, CountChecks, SetTopic
+from cluster.state.commands import SetTopic
 from cluster.state.effects import Ending
 from cluster.state.features import WITH_TRANSACTIONS
+from cluster.state.waiting_commands import CHECKS_PER_COMMAND_MAX, CountChecks
 from dledger.errors import DLedgerError
 from store.errors import StoreError
 from store.model.topics import CHECK_MAX_TIME_TOPIC

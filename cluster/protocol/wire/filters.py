@@ -13,7 +13,7 @@ from store.model.read_filter import Sql92
 from store.model.tag_filter import ALL_TAGS
 
 if TYPE_CHECKING:
-    from cluster.v1.broker_pb2 import GetRequest, SubscribeRequest, Subscription
+    from cluster.v1.broker_pb2 import GetRequest, ReceiveRequest, SubscribeRequest, Subscription
 
 # Not valid as tags.
 TAGS_OF_SQL: Final = "|SQL92|"
@@ -33,7 +33,7 @@ def filter_fields(expression: str) -> FilterFields:
     return {"tags": expression, "sql": ""}
 
 
-def expression_of(request: GetRequest | SubscribeRequest | Subscription) -> str:
+def expression_of(request: GetRequest | ReceiveRequest | SubscribeRequest | Subscription) -> str:
     """Return the expression of a request, which is not parsed yet: an `Sql92`, or tags.
 
     Raises:

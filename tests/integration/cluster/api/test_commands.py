@@ -71,6 +71,10 @@ def test_lines_are_produced_to_a_topic_and_consumed(dledger):
     assert dledger("consume", "orders", "--follow", "--limit", "2") == "one\ntwo\n"
     assert "at character 8" in dledger("consume", "orders", "--sql", "amount >", code=1)
     assert "only one of them" in dledger("consume", "orders", "--sql", "TRUE", "--tag", "paid", code=2)
+    assert dledger("consume", "orders", "--group", "shared", "--pop", "--limit", "1") == "one\n"
+    assert dledger("consume", "orders", "--group", "shared", "--pop", "--tag", "paid") == "two\n", "the rest is done"
+    assert dledger("consume", "orders", "--group", "shared", "--pop") == ""
+    assert "expected with --group" in dledger("consume", "orders", "--pop", code=2)
 
     found = [json.loads(line) for line in dledger("query", "key", "orders", "o-2").splitlines()]
     assert [each["body"] for each in found] == ["two", "one"]

@@ -9,7 +9,7 @@ from itertools import islice, product
 import grpc
 import pytest
 
-from cluster.protocol.request_bounds import BROKER_BOUNDS, LOCK_QUEUES_MAX, SUBSCRIBE_QUEUES_MAX
+from cluster.protocol.request_bounds import BROKER_BOUNDS, HANDLES_MAX, LOCK_QUEUES_MAX, SUBSCRIBE_QUEUES_MAX
 from cluster.v1 import broker_pb2 as pb
 from tests.integration.cluster.api.conftest import TOPIC, run
 from tests.support.network.hostile_requests import try_all, try_each
@@ -50,6 +50,17 @@ WHOLE = {
             group="billing",
             client_id="c",
             queues=[pb.QueueId(topic="wide", queue_id=number) for number in range(LOCK_QUEUES_MAX)],
+        )
+    ],
+    "Receive": [
+        pb.ReceiveRequest(group="billing", topic="wide", invisible_ms=1_000, is_from_end=True, wait_ms=1),
+        pb.ReceiveRequest(group="billing", topic=TOPIC, invisible_ms=1_000),
+    ],
+    "Acknowledge": [
+        pb.AcknowledgeRequest(
+            group="billing",
+            topic="wide",
+            handles=[f"0 {number} 1000 0 0 b {number} 7" for number in range(HANDLES_MAX)],
         )
     ],
 }

@@ -12,8 +12,9 @@ from cluster.delivery.delay_levels import DelayDelivery
 from cluster.delivery.diversion import diverted
 from cluster.protocol.topic_config import TopicConfig
 from cluster.replica import opening
-from cluster.state.commands import SetDelayOffsets, SetTopic
+from cluster.state.commands import SetTopic
 from cluster.state.features import FEATURE_LEVEL
+from cluster.state.waiting_commands import SetDelayOffsets
 from store.model.message import Message
 from store.model.topics import SCHEDULE_TOPIC
 from tests.support.brokers.replicated import configs_in, read_queue, running_group

@@ -9,7 +9,14 @@ from cluster.protocol.topic_config import GroupConfig, TopicConfig
 from cluster.replica import state_import
 from cluster.replica.state_import import OldState, StateImport
 from cluster.state.broker_state import BrokerState
-from cluster.state.commands import CommitOffsets, FinishImport, QueueOffset, ResetOffsets, SetGroup, SetTopic
+from cluster.state.commands import (
+    CommitOffsets,
+    FinishImport,
+    QueueOffset,
+    ResetOffsets,
+    SetGroup,
+    SetTopic,
+)
 from tests.support.waiting import PATIENCE_S
 
 GROUP = SetGroup(GroupConfig("g"), is_new=True)

@@ -15,7 +15,6 @@ from cluster.state.commands import (
     DeleteTopic,
     QueueOffset,
     ResetOffsets,
-    SetDelayOffsets,
     SetFeatureLevel,
     SetGroup,
     SetTopic,
@@ -24,6 +23,7 @@ from cluster.state.commands import (
 from cluster.state.compact_bytes import Reader, Unreadable, Writer
 from cluster.state.features import FEATURE_LEVEL
 from cluster.state.verdicts import Applied, CommandVerdict, CommitOutcome
+from cluster.state.waiting_commands import SetDelayOffsets
 from cluster.v1 import broker_pb2
 from commitlog.record.encoder import RecordEncoder
 from commitlog.record.system_records import STATE_CHANNEL, MessageEntryCodec, system_body

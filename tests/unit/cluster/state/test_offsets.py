@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 
 from cluster.protocol.topic_config import GroupConfig, TopicConfig
 from cluster.state.broker_state import SWEPT_PER_COMMAND, BrokerState
-from cluster.state.commands import Command, CommitOffsets, DeleteGroup, DeleteTopic, QueueOffset, SetGroup, SetTopic
+from cluster.state.commands import (
+    Command,
+    CommitOffsets,
+    DeleteGroup,
+    DeleteTopic,
+    QueueOffset,
+    SetGroup,
+    SetTopic,
+)
 from cluster.state.offsets import CommittedOffsets, FrozenOffsets
 from cluster.state.verdicts import CommandVerdict
 

@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.state.broker_state import BrokerState
-from cluster.state.commands import PassTimers, SetFeatureLevel, decode_command, encode_command
+from cluster.state.commands import SetFeatureLevel, decode_command, encode_command
 from cluster.state.compact_bytes import Reader, Unreadable, Writer
 from cluster.state.effects import TimerDone, TimerEnd, decode_effect, encode_effect
 from cluster.state.timers import DoneTimers
 from cluster.state.verdicts import CHANGED, UNCHANGED
+from cluster.state.waiting_commands import PassTimers
 
 CHUNK = 8_192
 UNITS = st.one_of(st.integers(0, 40), st.integers(CHUNK - 20, CHUNK + 20), st.integers(3 * CHUNK - 9, 3 * CHUNK + 9))

@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 
 from cluster.state import transactions
 from cluster.state.broker_state import BrokerState
-from cluster.state.commands import CountChecks, SetFeatureLevel, decode_command, encode_command
+from cluster.state.commands import SetFeatureLevel, decode_command, encode_command
 from cluster.state.compact_bytes import Unreadable
 from cluster.state.effects import Ended, Ending, GivenUp, Prepared, decode_effect, encode_effect
 from cluster.state.features import WITH_TRANSACTIONS
 from cluster.state.transactions import TransactionTable
+from cluster.state.waiting_commands import CountChecks
 from commitlog.record.encoder import RecordEncoder
 from store.errors import IllegalMessage
 from store.model.message import LOOPBACK, Message

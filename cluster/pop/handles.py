@@ -1,0 +1,71 @@
+"""Receipt handles: which take of which message a consumer acknowledges, in the form of RocketMQ's `POP_CK`.
+
+Fields, separated by blanks: first offset of the lease, serial (its pop time), invisible ms, epoch modulo 999 (the
+revive queue; 999 means an ordered pop), 0 (a normal topic), broker, queue, offset.
+
+A handle is no secret: the rights of its user decide. Source: RocketMQ `ExtraInfoUtil`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from cluster.protocol.request_bounds import HANDLE_LENGTH_MAX
+from store.errors import IllegalRequest
+
+# RocketMQ's also have the physical offset, and the message id.
+_FORM: Final = re.compile(
+    r"(\d{1,19}) (\d{1,19}) (\d{1,10}) (\d{1,3}) 0 ([^ ]+) (\d{1,9}) (\d{1,19})(?: [^ ]+){0,2}", re.ASCII
+)
+_EPOCHS: Final = 999
+_NUMBER_END: Final = 1 << 63
+
+
+class Handle(NamedTuple):
+    """A receipt handle.
+
+    Attributes:
+        lease_offset: first offset of the lease; only informative.
+        serial: of the lease, in its queue.
+        invisible_ms: for which the message was taken; only informative.
+        epoch: reset count of the group's offset, modulo 999.
+        broker: that gave the message.
+        queue_id: queue of the message.
+        offset: of the message in the queue.
+    """
+
+    lease_offset: int
+    serial: int
+    invisible_ms: int
+    epoch: int
+    broker: str
+    queue_id: int
+    offset: int
+
+    def epoch_near(self, current: int) -> int:
+        """Return the latest epoch, not after the current one, that the handle may mean."""
+        return max(current - (current - self.epoch) % _EPOCHS, 0)
+
+
+def encode_handle(handle: Handle) -> str:
+    """Return the text of a handle; of its epoch only the part that the form has."""
+    lease_offset, serial, invisible_ms, epoch, broker, queue_id, offset = handle
+    return f"{lease_offset} {serial} {invisible_ms} {epoch % _EPOCHS} 0 {broker} {queue_id} {offset}"
+
+
+def decode_handle(text: str) -> Handle:
+    """Return the handle of a text.
+
+    Raises:
+        IllegalRequest: it is none.
+    """
+    found = _FORM.fullmatch(text)
+    if found is not None and len(text) <= HANDLE_LENGTH_MAX:
+        lease_offset, serial, invisible_ms, epoch, broker, queue_id, offset = found.groups()
+        handle = Handle(
+            int(lease_offset), int(serial), int(invisible_ms), int(epoch), broker, int(queue_id), int(offset)
+        )
+        if handle.epoch < _EPOCHS and max(handle.lease_offset, handle.serial, handle.offset) < _NUMBER_END:
+            return handle
+    raise IllegalRequest("handle", "the handle of a received message", repr(text[:100]))

@@ -1,0 +1,123 @@
+"""Proposes operations: all that arrive while an entry is being committed are in the next one.
+
+So a group has one round trip for all operations of all its consumers together, whatever their number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from cluster.protocol.errors import Reason, RequestFailed
+from cluster.state.pop.ops import OFFSETS_MAX, OPS_MAX, PopOp, PopOps, PopResult, weight_of
+from dledger.errors import DLedgerError
+from store.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from cluster.pop.clock import LogClock
+    from cluster.replica.port import Replica
+
+# Operations that wait for an entry: some 20 entries.
+PENDING_OPS_MAX: Final = 20 * OPS_MAX
+
+
+class _Submitted(NamedTuple):
+    ops: Sequence[PopOp]
+    weight: int
+    results: asyncio.Future[Sequence[PopResult]]
+    ended: Callable[[Sequence[PopResult] | None], None]
+
+
+class PopWriter:
+    """Proposes operations on one node."""
+
+    def __init__(self, replica: Replica, clock: LogClock) -> None:
+        self._replica = replica
+        self._clock = clock
+        self._waiting: deque[_Submitted] = deque()
+        self._waiting_ops = 0
+        self._task: asyncio.Task[None] | None = None
+
+    async def submit(
+        self, ops: Sequence[PopOp], ended: Callable[[Sequence[PopResult] | None], None]
+    ) -> Sequence[PopResult]:
+        """Propose operations in one entry; return the result of each when the entry is applied.
+
+        Args:
+            ops: at most `OPS_MAX` operations with at most `OFFSETS_MAX` offsets, valid ones.
+            ended: called with the results before anything else is proposed; with None if there are none. Also if the
+                caller is cancelled, which does not take the operations back.
+
+        Raises:
+            RequestFailed, StoreError, DLedgerError: see `Replica.change`.
+        """
+        if self._waiting_ops + len(ops) > PENDING_OPS_MAX:
+            ended(None)
+            raise RequestFailed(Reason.LEADER_PENDING_FULL, f"{self._waiting_ops} operations wait to be replicated")
+        results: asyncio.Future[Sequence[PopResult]] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Submitted(ops, sum(map(weight_of, ops)), results, ended))
+        self._waiting_ops += len(ops)
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+        return await results
+
+    async def _run(self) -> None:
+        try:
+            while self._waiting:
+                # Other calls of the same iteration of the loop are in the same entry.
+                await asyncio.sleep(0)
+                batch = self._next_batch()
+                error: RequestFailed | StoreError | DLedgerError | None = None
+                results: Sequence[PopResult] = ()
+                try:
+                    results = await self._propose([op for each in batch for op in each.ops])
+                except (RequestFailed, StoreError, DLedgerError) as failure:
+                    error = failure
+                _end(batch, results, error)
+        finally:
+            self._task = None
+
+    def _next_batch(self) -> list[_Submitted]:
+        batch: list[_Submitted] = []
+        count = weight = 0
+        while self._waiting:
+            each = self._waiting[0]
+            count, weight = count + len(each.ops), weight + each.weight
+            if batch and (count > OPS_MAX or weight > OFFSETS_MAX):
+                break
+            batch.append(self._waiting.popleft())
+            self._waiting_ops -= len(each.ops)
+        return batch
+
+    async def _propose(self, ops: Sequence[PopOp]) -> Sequence[PopResult]:
+        applied = await self._replica.change(PopOps(self._clock.now_ms(), tuple(ops)))
+        if not applied.is_done:
+            raise RequestFailed(Reason[applied.verdict.name], applied.detail)
+        return applied.pops
+
+    async def stop(self) -> None:
+        """Cancel what is being proposed."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+
+def _end(
+    batch: Sequence[_Submitted], results: Sequence[PopResult], error: RequestFailed | StoreError | DLedgerError | None
+) -> None:
+    begin = 0
+    for each in batch:
+        end = begin + len(each.ops)
+        of_each = results[begin:end] if error is None else None
+        begin = end
+        each.ended(of_each)
+        if each.results.done():
+            continue
+        if of_each is None:
+            assert error is not None
+            each.results.set_exception(error)
+        else:
+            each.results.set_result(of_each)

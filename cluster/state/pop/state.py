@@ -1,0 +1,187 @@
+"""All queues with messages in flight; part 4 of the broker state.
+
+| field of a snapshot | encoding (`cluster.state.compact_bytes`) |
+| --- | --- |
+| log time | a number: milliseconds since 1970 |
+| serial floor | a number |
+| queues, in order of group, topic and number | a count; names and number, cursor, last serial, runs of rows |
+| runs | a count; gap before, length, serial, deadline, attempts of each |
+
+A queue without messages in flight has no state of its own: its floor and its cursor are the group's committed offset.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from cluster.state.pop.queue import PopQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from cluster.state.compact_bytes import Reader, Writer
+
+# Messages in flight of one group in one queue, and of all; and the number of queues that have some.
+IN_FLIGHT_OF_QUEUE_MAX: Final = 10_000
+IN_FLIGHT_MAX: Final = 2_000_000
+QUEUES_MAX: Final = 200_000
+_RUNS_PER_STEP: Final = 1_000
+_RUNS_READ_PER_STEP: Final = 200
+_ATTEMPTS_END: Final = 1 << 16
+
+
+class PopKey(NamedTuple):
+    """A queue of a topic, as consumed by a group."""
+
+    group: str
+    topic: str
+    queue_id: int
+
+
+class FrozenPop:
+    """All queues at one moment; may be read in any thread."""
+
+    __slots__ = ("_queues", "_serial_floor", "_time_ms")
+
+    def __init__(self, time_ms: int, serial_floor: int, queues: Mapping[PopKey, PopQueue]) -> None:
+        self._time_ms = time_ms
+        self._serial_floor = serial_floor
+        self._queues = queues
+
+    def write(self, writer: Writer) -> Iterator[None]:
+        """Write the content in steps of a few milliseconds."""
+        writer.number(self._time_ms)
+        writer.number(self._serial_floor)
+        writer.number(len(self._queues))
+        for key, queue in sorted(self._queues.items()):
+            writer.text(key.group)
+            writer.text(key.topic)
+            runs = queue.runs()
+            for value in (key.queue_id, queue.cursor, queue.last_serial, len(runs)):
+                writer.number(value)
+            end = 0
+            for number, (first, length, serial, deadline_ms, attempts) in enumerate(runs, 1):
+                for value in (first - end, length, serial, deadline_ms, attempts):
+                    writer.number(value)
+                end = first + length
+                if number % _RUNS_PER_STEP == 0:
+                    yield
+            yield
+
+
+class PopState:
+    """The state of pop consumption; a `cluster.state.parts.StatePart`.
+
+    Attributes:
+        count: messages in flight.
+        time_ms: the latest time of a command: log time, which never decreases.
+        lost_count: messages in flight that the log no longer had, since this process began.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.time_ms = 0
+        self.lost_count = 0
+        # Serials of queues whose state was dropped are not larger.
+        self._serial_floor = 0
+        self._queues: dict[PopKey, PopQueue] = {}
+        # The number of copies that `frozen` has returned; a queue of an older version is shared with one.
+        self._version = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no group has ever consumed in this way."""
+        return not self._queues and not self.time_ms and not self._serial_floor
+
+    @property
+    def queues(self) -> Mapping[PopKey, PopQueue]:
+        """All queues with messages in flight; only to read."""
+        return self._queues
+
+    def own(self, key: PopKey) -> PopQueue | None:
+        """Return a queue that may be changed; None: it has no message in flight."""
+        queue = self._queues.get(key)
+        if queue is not None and queue.version != self._version:
+            queue = self._queues[key] = queue.copy(self._version)
+        return queue
+
+    def new(self, cursor: int) -> PopQueue:
+        """Return an empty queue."""
+        return PopQueue(cursor, self._serial_floor, self._version)
+
+    def settle(self, key: PopKey, queue: PopQueue, count_before: int) -> None:
+        """Store a queue after changes, or drop it if nothing of it is in flight.
+
+        Args:
+            key: of the queue.
+            queue: from `own` or `new`.
+            count_before: its messages in flight before the changes.
+        """
+        self.count += len(queue) - count_before
+        if len(queue):
+            queue.tidy()
+            self._queues[key] = queue
+        else:
+            self._serial_floor = max(self._serial_floor, queue.last_serial)
+            self._queues.pop(key, None)
+
+    def forget(self, key: PopKey) -> None:
+        """Forget the messages in flight of one queue."""
+        queue = self._queues.pop(key, None)
+        if queue is not None:
+            self.count -= len(queue)
+            self._serial_floor = max(self._serial_floor, queue.last_serial)
+
+    def forget_group(self, group: str) -> None:
+        """Forget the messages in flight of a group."""
+        self._forget_if(lambda key: key.group == group)
+
+    def forget_topic(self, topic: str) -> None:
+        """Forget the messages in flight of a topic."""
+        self._forget_if(lambda key: key.topic == topic)
+
+    def _forget_if(self, is_meant: Callable[[PopKey], bool]) -> None:
+        for key in [key for key in self._queues if is_meant(key)]:
+            self.forget(key)
+
+    def raise_floor(self, key: PopKey, offset: int) -> int:
+        """Take everything before an offset as done; return the new floor, at or after it."""
+        queue = self.own(key)
+        if queue is None:
+            return offset
+        before = len(queue)
+        queue.remove_before(offset)
+        queue.cursor = max(queue.cursor, offset)
+        floor = max(queue.floor, offset)
+        self.settle(key, queue, before)
+        return floor
+
+    # ------------------------------------------------------------------------------------------------------ snapshots
+
+    def frozen(self) -> FrozenPop:
+        """Return a copy that later changes do not affect; it copies a reference for each queue."""
+        self._version += 1
+        return FrozenPop(self.time_ms, self._serial_floor, dict(self._queues))
+
+    def loading(self, reader: Reader) -> Iterator[None]:
+        """Load what `FrozenPop.write` wrote, in steps of a few milliseconds.
+
+        Raises:
+            cluster.state.compact_bytes.Unreadable: it is invalid; the part must not be used.
+        """
+        number = reader.number
+        self.time_ms, self._serial_floor = number(), number()
+        for _ in range(reader.count()):
+            key = PopKey(reader.text(), reader.text(), number())
+            queue = PopQueue(number(), number(), self._version)
+            end = 0
+            for run in range(reader.count()):
+                first = end + number()
+                length = reader.number_up_to(IN_FLIGHT_OF_QUEUE_MAX - len(queue), "length of a run", 1)
+                end = first + length
+                serial, deadline_ms = number(), number()
+                attempts = reader.number_up_to(_ATTEMPTS_END - 1, "attempts")
+                queue.append(range(first, end), serial, deadline_ms, attempts)
+                if run % _RUNS_READ_PER_STEP == 0:
+                    yield
+            self.settle(key, queue, 0)

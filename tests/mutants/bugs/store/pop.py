@@ -1,0 +1,127 @@
+"""Planted bugs of pop consumption: what gives messages twice, too early or never, or forgets what is done."""
+
+from cluster.pop.clock import LogClock
+from cluster.pop.polls import Polls
+from cluster.state.pop.applying import PopRules
+from cluster.state.pop.queue import PopQueue
+from cluster.state.pop.state import PopState
+from tests.mutants.mutant import Mutant, Tests
+
+CALLS = "tests/integration/cluster/api/test_pop.py::"
+STATE = "tests/unit/cluster/state/test_pop_state.py::"
+
+
+class _AnySerial(int):
+    def __eq__(self, _other):
+        return True
+
+    def __ne__(self, _other):
+        return False
+
+    __hash__ = None
+
+
+def handle_of_an_earlier_lease_is_accepted(patch):
+    found = PopQueue.serial_of
+    patch.setattr(PopQueue, "serial_of", lambda self, row: _AnySerial(found(self, row)))
+
+
+def message_is_given_before_its_deadline(patch):
+    patch.setattr(PopQueue, "is_free", lambda _self, _row, _time_ms: True)
+
+
+def log_time_goes_back(patch):
+    apply = PopRules.apply
+
+    def forgetting(self, command):
+        self.pop.time_ms = 0
+        return apply(self, command)
+
+    patch.setattr(PopRules, "apply", forgetting)
+
+
+def reset_keeps_leases(patch):
+    patch.setattr(PopState, "forget", lambda _self, _key: None)
+
+
+def commit_of_a_pull_consumer_keeps_leases_before_it(patch):
+    patch.setattr(PopState, "raise_floor", lambda _self, _key, offset: offset)
+
+
+def floor_is_the_cursor(patch):
+    patch.setattr(PopQueue, "floor", property(lambda self: self.cursor))
+
+
+def suspended_message_counts_an_attempt(patch):
+    extend = PopQueue.extend
+
+    def counting(self, row, serial, deadline_ms, *, is_counted):
+        extend(self, row, serial, deadline_ms, is_counted=True)
+
+    patch.setattr(PopQueue, "extend", counting)
+
+
+def snapshot_has_no_leases(patch):
+    patch.setattr(PopState, "is_empty", property(lambda _self: True))
+
+
+def leases_do_not_end_while_the_clock_is_behind(patch):
+    patch.setattr(LogClock, "now_ms", lambda self: max(self._wall_ms(), self._last_ms()))
+
+
+def end_of_a_lease_wakes_nobody(patch):
+    patch.setattr(Polls, "deadline", lambda _self, _name, _time_ms: None)
+
+
+MUTANTS = [
+    Mutant(
+        handle_of_an_earlier_lease_is_accepted,
+        "one consumer at a time",
+        Tests(STATE + "test_acknowledgement_counts_after_the_deadline_until_another_consumer_has_the_message"),
+    ),
+    Mutant(
+        message_is_given_before_its_deadline,
+        "one consumer at a time",
+        Tests(STATE + "test_message_is_given_again_at_its_deadline_and_not_before"),
+    ),
+    Mutant(
+        log_time_goes_back,
+        "one consumer at a time",
+        Tests(STATE + "test_serials_are_unique_in_one_millisecond_and_when_the_clock_goes_back"),
+    ),
+    Mutant(
+        reset_keeps_leases,
+        "what is done stays done",
+        Tests(STATE + "test_reset_makes_handles_stale_and_begins_at_the_new_offset"),
+    ),
+    Mutant(
+        commit_of_a_pull_consumer_keeps_leases_before_it,
+        "what is done stays done",
+        Tests(STATE + "test_commit_of_a_pull_consumer_raises_the_floor_and_drops_leases_before_it"),
+    ),
+    Mutant(
+        floor_is_the_cursor,
+        "what is not done comes again",
+        Tests(STATE + "test_floor_is_the_committed_offset_and_waits_for_the_first_message_that_is_not_done"),
+    ),
+    Mutant(
+        suspended_message_counts_an_attempt,
+        "attempts are exact",
+        Tests(STATE + "test_message_given_back_without_counting_keeps_its_attempts"),
+    ),
+    Mutant(
+        snapshot_has_no_leases,
+        "what is done stays done",
+        Tests(CALLS + "test_leases_are_those_of_before_after_a_restart"),
+    ),
+    Mutant(
+        leases_do_not_end_while_the_clock_is_behind,
+        "what is not done comes again",
+        Tests(CALLS + "test_lease_ends_in_time_although_the_clock_goes_back_by_an_hour"),
+    ),
+    Mutant(
+        end_of_a_lease_wakes_nobody,
+        "what is not done comes again",
+        Tests(CALLS + "test_waiting_consumer_gets_a_message_at_its_deadline"),
+    ),
+]
