@@ -49,7 +49,10 @@ API = {
     ],
     "Outcomes of a send": [
         f"cluster.{name}"
-        for name in ("MessageAppended", "MessageNotAppended", "MessageAppendUnknown", "SendsFailed", "RequestFailed")
+        for name in (
+            *("MessageAppended", "MessageNotAppended", "MessageAppendUnknown", "SendsFailed", "RequestFailed"),
+            "RecallOutcome",
+        )
     ],
     "Secured connections to brokers": [f"cluster.{name}" for name in ("SecurityFiles", "LoggedIn", "TokenFile")],
 }
