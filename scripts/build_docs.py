@@ -51,7 +51,10 @@ API = {
     "Transactions": [f"cluster.{name}" for name in ("TransactionEnd", "TransactionQuestion")],
     "Outcomes of a send": [
         f"cluster.{name}"
-        for name in ("MessageAppended", "MessageNotAppended", "MessageAppendUnknown", "SendsFailed", "RequestFailed")
+        for name in (
+            *("MessageAppended", "MessageNotAppended", "MessageAppendUnknown", "SendsFailed", "RequestFailed"),
+            "RecallOutcome",
+        )
     ],
     "Secured connections to brokers": [f"cluster.{name}" for name in ("SecurityFiles", "LoggedIn", "TokenFile")],
 }

@@ -4,8 +4,10 @@ import time
 from random import Random
 
 import pytest
+from typer.testing import CliRunner
 
 from cluster.broker.core import wall_clock_ms
+from cluster.cli.app import app
 from cluster.delivery import leader_task, timers
 from cluster.protocol.recall_handle import RecallHandle, decode_recall_handle, encode_recall_handle
 from cluster.state.commands import DeleteTopic
@@ -308,6 +310,43 @@ def test_messages_are_put_again_before_the_log_deletes_their_records(shop):
             shop.clock_ahead_ms = 250_001_000
             assert await bodies_of(shop, 2) == [b"near", b"far"]
             assert await recall(shop, put.recall_handles[0]) == DELIVERED
+
+    run(scenario)
+
+
+def test_queue_with_the_times_is_rebuilt_from_the_log(shop):
+    async def scenario():
+        async with shop.open():
+            await shop.put(b"a", b"b", properties=[later(7_200), later(60)])
+            await until(lambda: waiting(shop) == 2)
+            before = shop.replica.store.derived.queues.get(QueueKey(TIMER_TOPIC, 0)).unit_bytes(0, 2)
+        for file in (shop.path / "consumequeue" / TIMER_TOPIC / "0").iterdir():
+            file.write_bytes(bytes(file.stat().st_size))
+        result = CliRunner().invoke(app, ["rebuild", str(shop.path)])
+        assert result.exit_code == 0, result.output
+        shop.clock_ahead_ms = 61_000
+        async with shop.open():
+            assert shop.replica.store.derived.queues.get(QueueKey(TIMER_TOPIC, 0)).unit_bytes(0, 2) == before
+            assert await bodies_of(shop, 1) == [b"b"]
+            assert waiting(shop) == 1
+
+    run(scenario)
+
+
+def test_messages_that_a_full_disk_has_deleted_are_counted(shop):
+    async def scenario():
+        async with shop.open():
+            await shop.put(b"a", b"b", b"c", properties=[later(60), later(50), later(70)])
+            await until(lambda: waiting(shop) == 3)
+            delivery = shop.broker._timers
+            shop.replica.store.derived.queues.get(QueueKey(TIMER_TOPIC, 0)).min_offset = 2
+            # As on a new leader.
+            delivery._window = None
+            delivery._task.wake()
+            await until(lambda: waiting(shop) == 1)
+            await until(lambda: shop.broker.core.metrics.counts.delayed_not_delivered == {"unreadable": 2})
+            shop.clock_ahead_ms = 71_000
+            assert await bodies_of(shop, 1) == [b"c"]
 
     run(scenario)
 

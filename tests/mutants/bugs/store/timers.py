@@ -118,12 +118,12 @@ MUTANTS = [
     Mutant(
         units_beyond_the_horizon_are_forgotten,
         "no message is lost",
-        Tests(WINDOW + "test_waiting_messages_are_taken_in_the_order_of_their_times_with_bounded_rows"),
+        Tests(WINDOW + "test_window_keeps_what_is_due_first_and_knows_that_more_waits"),
     ),
     Mutant(
         window_is_not_bounded,
         "bounded memory",
-        Tests(WINDOW + "test_waiting_messages_are_taken_in_the_order_of_their_times_with_bounded_rows"),
+        Tests(WINDOW + "test_window_keeps_what_is_due_first_and_knows_that_more_waits"),
     ),
     Mutant(
         done_units_are_delivered_again_after_a_change_of_leader,

@@ -86,6 +86,15 @@ def test_next_time_is_that_of_the_first_waiting_message():
     assert window.next_ms() == 60
 
 
+def test_window_keeps_what_is_due_first_and_knows_that_more_waits():
+    window = TimerWindow(0, 2)
+    window.examine(np.array([50, 30, 70, 20, 60], np.int64), np.zeros(5, np.bool_))
+    assert (len(window), window.horizon) == (2, TimerRow(30, 1))
+    window.examine(np.array([25, 30, 90], np.int64), np.zeros(3, np.bool_))
+    assert window.take_due(99, 9) == [TimerRow(20, 3), TimerRow(25, 5), TimerRow(30, 1)]
+    assert window.is_spent
+
+
 def test_ten_million_that_wait_have_a_window_of_a_few_megabytes():
     random = np.random.default_rng(1)
     times = random.integers(0, 1 << 40, 10_000_000)

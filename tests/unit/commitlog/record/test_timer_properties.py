@@ -2,8 +2,8 @@
 
 import pytest
 
+from commitlog.record import timer_properties
 from commitlog.record.tags_code import tags_code
-from commitlog.record.timer_properties import timer_out_ms, timer_time_ms
 from store.model.topics import TIMER_TOPIC
 
 
@@ -20,7 +20,7 @@ from store.model.topics import TIMER_TOPIC
 )
 def test_slot_is_rounded_down_and_an_exact_multiple_is_the_one_before(deliver_ms, out_ms):
     """The slot S is emptied at S + 1000 or later, so never before the time, and less than a second after it."""
-    assert timer_out_ms(deliver_ms) == out_ms
+    assert timer_properties.timer_out_ms(deliver_ms) == out_ms
     assert deliver_ms <= out_ms + 1_000 < deliver_ms + 1_000
 
 
@@ -37,5 +37,5 @@ def test_slot_is_rounded_down_and_an_exact_multiple_is_the_one_before(deliver_ms
     ],
 )
 def test_unit_has_the_exact_time_or_the_end_of_the_slot(properties, time_ms):
-    assert timer_time_ms(properties) == time_ms
+    assert timer_properties.timer_time_ms(properties) == time_ms
     assert tags_code(TIMER_TOPIC, properties, 5) == time_ms
