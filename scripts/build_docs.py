@@ -45,7 +45,10 @@ API = {
     "State machines": ["dledger.node.state_machine"],
     "Messages": [
         f"cluster.{name}"
-        for name in ("Producer", "OutgoingMessage", "Consumer", "Sql92", "ReceivedMessage", "SkippedMessages")
+        for name in (
+            *("Producer", "OutgoingMessage", "Consumer", "PopConsumer", "PopMessage", "Sql92"),
+            *("ReceivedMessage", "SkippedMessages"),
+        )
     ],
     "Requests": ["cluster.Requester"],
     "Transactions": [f"cluster.{name}" for name in ("TransactionEnd", "TransactionQuestion")],

@@ -31,7 +31,8 @@ async def taken_per_second(endpoints: str, body_size_bytes: int, count: int) -> 
         async def take() -> None:
             nonlocal left
             while left > 0:
-                left -= await _take(consumer)
+                count = await _take(consumer)
+                left -= count
 
         await asyncio.gather(*(take() for _ in range(_TASKS)))
         return total / (time.perf_counter() - began)

@@ -27,6 +27,8 @@ def test_every_part_is_measured_and_no_files_are_left(tmp_path, monkeypatch):
         "24",
         "--delayed",
         "400",
+        "--popped",
+        "400",
         "--folder",
         str(tmp_path),
         "--json",
