@@ -91,12 +91,12 @@ class _Block:
     Attributes:
         epoch: the freeze count at its creation.
         rows: by offset of the half message.
-        changes: counts additions, checks and ends, so that a reader knows whether its own copy is current.
+        changed: number of its last change among those of the table: a reader knows by it whether its copy is current.
     """
 
     epoch: int
     rows: dict[int, bytes]
-    changes: int = 0
+    changed: int = 0
 
 
 class FrozenTransactions:
@@ -140,6 +140,8 @@ class TransactionTable:
     def __init__(self) -> None:
         self.open_count = 0
         self._epoch = 0
+        # One counter for all blocks, so that a recreated block never has an earlier number.
+        self._changes_count = 0
         self._blocks: dict[int, _Block] = {}
         # The oldest block first; each but the last has `_BLOCK_ENDS` ends: physical offset and code in one number.
         self._decided: list[dict[int, int]] = [{}]
@@ -171,9 +173,9 @@ class TransactionTable:
         return self._without_op
 
     def block_changes(self) -> Iterator[tuple[int, int]]:
-        """Yield number and change count of each block of open transactions, for `open_in`; unordered."""
+        """Yield each block of open transactions: its number, for `open_in`, and that of its last change; unordered."""
         for number, block in self._blocks.items():
-            yield number, block.changes
+            yield number, block.changed
 
     def open_in(self, number: int) -> Iterator[tuple[int, OpenTransaction]]:
         """Yield the open transactions of a block by offset of the half message, ascending; none if it is gone."""
@@ -231,9 +233,9 @@ class TransactionTable:
         number = half >> _BLOCK_SHIFT
         block = self._blocks.get(number)
         if block is None or block.epoch != self._epoch:
-            rows, changes = ({}, 0) if block is None else (dict(block.rows), block.changes)
-            block = self._blocks[number] = _Block(self._epoch, rows, changes)
-        block.changes += 1
+            block = self._blocks[number] = _Block(self._epoch, {} if block is None else dict(block.rows))
+        self._changes_count += 1
+        block.changed = self._changes_count
         return block
 
     def _end(self, half: int, ending: Ending) -> bool:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cluster.process.tasks import end_tasks
 from cluster.protocol.errors import Reason, RequestFailed
-from cluster.protocol.request_bounds import ENDS_PER_REQUEST_MAX
 from cluster.protocol.wire.answers import check_answer
 from cluster.v1 import broker_pb2 as pb
 from dledger.client.retry import Backoff
@@ -17,6 +16,8 @@ from dledger.client.retry import Backoff
 if TYPE_CHECKING:
     from cluster.client.routing.broker_nodes import BrokerNodes
 
+# Transactions of one request: the bound of brokers.
+REQUEST_ENDS_MAX: Final = 256
 # Of one request, which is repeated within it at other nodes; the caller's own limit may be longer.
 _REQUEST_S: Final = 10.0
 
@@ -95,7 +96,7 @@ class EndSender:
         line, batch = self._lines[key], list[_Waiting]()
         try:
             while line:
-                batch = [line.popleft() for _ in range(min(len(line), ENDS_PER_REQUEST_MAX))]
+                batch = [line.popleft() for _ in range(min(len(line), REQUEST_ENDS_MAX))]
                 batch = [each for each in batch if not each[1].done()]
                 if batch:
                     await self._send_batch(key, batch)

@@ -223,6 +223,9 @@ def test_blocks_say_that_they_changed_and_vanish_when_they_are_empty() -> None:
     op(state, (0, R))
     assert list(state.transactions.block_changes()) == []
     assert list(state.transactions.open_in(0)) == []
+    half(state, 1)
+    (again,) = state.transactions.block_changes()
+    assert again[1] > after[1]
 
 
 def test_open_transaction_takes_less_than_two_hundred_bytes() -> None:

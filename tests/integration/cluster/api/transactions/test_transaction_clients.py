@@ -6,8 +6,10 @@ from contextlib import suppress
 import pytest
 
 from cluster import Producer, RequestFailed, TransactionEnd
+from cluster.client.producer.transaction_ends import REQUEST_ENDS_MAX
 from cluster.delivery.transactions.checks import CheckSettings
 from cluster.protocol.errors import Reason
+from cluster.protocol.request_bounds import ENDS_PER_REQUEST_MAX
 from cluster.state.effects import Ending
 from tests.integration.cluster.api.conftest import TOPIC, run
 from tests.support.waiting import until
@@ -157,6 +159,10 @@ def test_blocking_producer_has_the_same_transactions_and_answers_checks_in_threa
             assert asked[0] == 1
 
     run(scenario)
+
+
+def test_requests_of_producers_keep_the_bound_of_brokers():
+    assert REQUEST_ENDS_MAX == ENDS_PER_REQUEST_MAX
 
 
 def test_half_message_to_an_unknown_topic_begins_no_transaction(shop):
