@@ -9,6 +9,7 @@ entry that raised the level.
 | ----: | --- |
 | 0 | commands 1 to 15 |
 | 1 | command 16; records with effects (`cluster.state.effects`); delayed messages |
+| 2 | the journal of a standalone broker (`cluster.replica.journal`) |
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from typing import Final
 from store.errors import IllegalMessage
 
 # The level up to which this program knows all kinds.
-FEATURE_LEVEL: Final = 1
+FEATURE_LEVEL: Final = 2
 WITH_EFFECTS: Final = 1
+WITH_JOURNAL: Final = 2
 
 
 def check_level(level: int) -> None:

@@ -64,8 +64,8 @@ def effect_of(record: bytes) -> str | None:
     return record[begin + len(_HEAD) : -1].decode("utf-8", "replace")
 
 
-def effects_of(data: memoryview, batch: DispatchBatch) -> Iterator[str | None]:
-    """Yield the effects of dispatched records; None for one with the mark and without an effect.
+def effects_of(data: memoryview, batch: DispatchBatch) -> Iterator[tuple[int, str | None]]:
+    """Yield the log offset of each marked record, and its effect; None for one without.
 
     Args:
         data: the bytes of the log from `batch.begin_offset` to `batch.next_offset`.
@@ -78,4 +78,4 @@ def effects_of(data: memoryview, batch: DispatchBatch) -> Iterator[str | None]:
     marks = content[begins + EFFECT_MARK_AT] & content[begins + (EFFECT_MARK_AT + 1)] & _MARK
     for row in np.flatnonzero(marks).tolist():
         begin = int(begins[row])
-        yield effect_of(bytes(data[begin : begin + int(batch.sizes[row])]))
+        yield batch.begin_offset + begin, effect_of(bytes(data[begin : begin + int(batch.sizes[row])]))

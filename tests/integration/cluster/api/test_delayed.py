@@ -9,6 +9,7 @@ import pytest
 from cluster.delivery import delay_levels
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.replica.standalone import StandaloneReplica
+from cluster.state.features import FEATURE_LEVEL
 from cluster.state.commands import DeleteTopic
 from cluster.v1 import broker_pb2 as pb
 from commitlog.record.properties import decode_properties
@@ -102,7 +103,7 @@ def test_effects_after_the_last_snapshot_are_read_from_the_log(shop):
             shop.clock_ahead_ms = 1_500
             assert await bodies_of(shop, 2) == [b"a", b"b"]
             # The state is not saved at the end.
-            shop.replica._local._saved_offset = 1 << 60
+            shop.replica._local._cut_offset = 1 << 60
         async with shop.open():
             assert shop.replica.state.delay_offsets == {1: 2}
             await shop.put(b"c")
@@ -119,7 +120,7 @@ def test_levels_show_what_waits_and_when_it_is_due(shop):
             await bodies_of(shop, 1)
             found = await stub.DelayLevels(pb.DelayLevelsRequest())
 
-            assert (found.answer.code, found.feature_level, len(found.levels)) == (0, 1, 18)
+            assert (found.answer.code, found.feature_level, len(found.levels)) == (0, FEATURE_LEVEL, 18)
             stored = shop.replica.store.get(SCHEDULE_TOPIC, 17, 0).messages[0]
             rows = {each.level: (each.delivered_offset, each.max_offset, each.next_due_ms) for each in found.levels}
             assert rows.pop(1) == (1, 1, -1)

@@ -1,71 +1,578 @@
-"""The state of a standalone broker: acknowledged changes survive a crash, also after a full disk."""
+"""The state of a standalone broker: acknowledged changes survive a crash; changes without space are refused."""
 
 import asyncio
+import shutil
+import threading
+from pathlib import Path
 
 import pytest
 
+import cluster.replica.local_state
+import cluster.state.snapshot
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.topic_config import TopicConfig
-from cluster.replica.local_state import LocalState, load_state
-from cluster.state.commands import SetTopic
+from cluster.replica.journal.format import JournalDamaged, encode_batch
+from cluster.replica.journal.journal import SEGMENTS_MAX
+from cluster.replica.local_state import LocalState
+from cluster.replica.record_effects import RecordEffects
+from cluster.replica.saved_state import load_state
+from cluster.state.broker_state import BrokerState
+from cluster.state.commands import DeleteTopic, SetFeatureLevel, SetTopic
+from cluster.state.compact_bytes import Unreadable
+from cluster.state.features import FEATURE_LEVEL, WITH_JOURNAL
 from cluster.state.verdicts import CommandVerdict
-from store.errors import Certainty
+from dledger.storage.snapshot_store import SnapshotStore
+from store.errors import Certainty, DiskFull, MissingFile, StorageFailed
 from store.fs.linux.files import OsFiles
+from store.fs.read_only_files import ReadOnlyFiles
+from tests.support.empty_log import EmptyLog
 from tests.support.faulty_disk import FaultyDisk
-from tests.support.waiting import run
+from tests.support.waiting import run, until
+
+SEGMENT_SIZE = 2_048
+STATE = "config/broker"
+JOURNAL = f"{STATE}/journal"
 
 
-def topic(name):
-    return SetTopic(TopicConfig(name, 4, 4))
+def topic(name, queues=4):
+    return SetTopic(TopicConfig(name, queues, queues))
 
 
-def run_until_a_crash(scenario, root):
+def opened(disk, root, **options):
+    return LocalState.open(disk, str(root), EmptyLog(), **options)
+
+
+def run_until_a_crash(scenario, root, **options):
     """Run `scenario` with a disk and the state, and end it by a crash."""
     disk = FaultyDisk()
 
     async def whole():
-        await scenario(disk, LocalState.open(disk, root))
+        state = opened(disk, root, **options)
+        await scenario(disk, state)
+        # Its threads outlive no test.
+        for worker in (state._writer, state._saver, state._writer):
+            await worker.stop()
 
     run(whole())
 
 
+def durable(root, files=None):
+    """Return the state that a start would have."""
+    saved = load_state(files or OsFiles(), str(root))
+    RecordEffects(EmptyLog(), saved.state).replay(saved.changes(), 0)
+    return saved.state
+
+
 def durable_topics(root):
-    return set(load_state(OsFiles(), root).topics)
+    return set(durable(root).topics)
 
 
-def test_change_on_a_full_disk_has_an_unknown_outcome(tmp_path):
+def segments(root):
+    return sorted(path.name for path in (root / JOURNAL).iterdir())
+
+
+def snapshots(root):
+    return [int(path.name) for path in sorted((root / STATE / "snapshot").iterdir())]
+
+
+async def fill(state, count, begin=0):
+    for number in range(begin, begin + count):
+        await state.change(topic(f"t{number:04d}"))
+
+
+# ------------------------------------------------------------------------------------------------------ durability
+
+
+def test_acknowledged_change_is_in_the_journal_and_in_no_snapshot(tmp_path):
+    async def scenario(disk, state):
+        created = disk.counts["create"]
+        assert (await state.change(topic("a"))).verdict is CommandVerdict.CHANGED
+        assert durable_topics(tmp_path) == {"a"}
+        assert (snapshots(tmp_path), disk.counts["create"]) == ([0], created)
+
+    run_until_a_crash(scenario, tmp_path)
+
+
+def test_callers_that_wait_at_the_same_time_share_a_sync(tmp_path):
+    async def scenario(disk, state):
+        before = disk.counts["sync"]
+        await asyncio.gather(*(state.change(topic(f"t{number}")) for number in range(64)))
+        assert disk.counts["sync"] - before == 2, "the first one, and all that came during its sync"
+        assert len(durable_topics(tmp_path)) == 64
+
+    run_until_a_crash(scenario, tmp_path)
+
+
+def test_repeated_change_waits_for_the_first_one(tmp_path):
+    async def scenario(disk, state):
+        disk.is_going.clear()
+        both = [asyncio.ensure_future(state.change(topic("a"))) for _ in range(2)]
+        done, _ = await asyncio.wait(both, timeout=0.05)
+        assert done == set()
+        disk.is_going.set()
+        assert [each.verdict for each in await asyncio.gather(*both)] == ["CHANGED", "UNCHANGED"]
+
+    run_until_a_crash(scenario, tmp_path)
+
+
+def test_failed_sync_ends_the_state_and_all_callers(tmp_path):
+    async def scenario(disk, state):
+        disk.is_broken, disk.broken_part = True, "journal"
+        found = await asyncio.gather(*(state.change(topic(name)) for name in "abc"), return_exceptions=True)
+        assert [type(each) for each in found] == [StorageFailed] * 3
+        assert isinstance(await state.failure, StorageFailed)
+        disk.is_broken = False
+        with pytest.raises(StorageFailed):
+            await state.change(topic("d"))
+        assert "d" not in state.state.topics
+
+    run_until_a_crash(scenario, tmp_path)
+
+
+def test_stopped_state_continues_with_the_next_command(tmp_path):
+    async def scenario():
+        for number in range(3):
+            state = opened(OsFiles(), tmp_path)
+            await fill(state, 5, number * 5)
+            await state.stop()
+        assert snapshots(tmp_path) == [0]
+        return load_state(OsFiles(), str(tmp_path)).changes()
+
+    assert [each.number for each in run(scenario())] == [*range(1, 16)]
+    assert len(durable_topics(tmp_path)) == 15
+
+
+def test_too_large_command_is_refused_and_changes_nothing(tmp_path):
+    async def scenario(_, state):
+        many = TopicConfig("a", 1, 1, attributes=tuple((f"+key.{number:03d}", "x" * 100) for number in range(30)))
+        applied = await state.change(SetTopic(many))
+        assert applied.verdict is CommandVerdict.ILLEGAL_REQUEST
+        assert not state.state.topics
+
+    run_until_a_crash(scenario, tmp_path, segment_size=SEGMENT_SIZE)
+
+
+def test_invalid_command_is_refused(tmp_path):
+    async def scenario(_, state):
+        assert (await state.change(DeleteTopic(""))).verdict is CommandVerdict.ILLEGAL_REQUEST
+
+    run_until_a_crash(scenario, tmp_path)
+
+
+# ------------------------------------------------------------------------------------------- segments and snapshots
+
+
+def test_snapshot_bounds_the_journal_and_old_segments_are_deleted_after_it(tmp_path):
+    async def scenario(_, state):
+        for begin in range(0, 400, 10):
+            await fill(state, 10, begin)
+            assert len(segments(tmp_path)) <= SEGMENTS_MAX
+            assert len(durable_topics(tmp_path)) == begin + 10
+        assert int(segments(tmp_path)[0]) > 1
+        assert len(snapshots(tmp_path)) == 3
+
+    run_until_a_crash(scenario, tmp_path, segment_size=SEGMENT_SIZE)
+
+
+def test_number_of_commands_bounds_the_journal_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(cluster.replica.local_state, "_COMMANDS_MAX", 10)
+
+    async def scenario():
+        state = opened(OsFiles(), tmp_path)
+        await fill(state, 25)
+        await state.stop()
+
+    run(scenario())
+    assert snapshots(tmp_path) == [0, 10, 20]
+
+
+@pytest.mark.parametrize("removed_count", [1, 2])
+def test_journal_completes_an_older_snapshot_too(tmp_path, removed_count):
+    async def scenario():
+        state = opened(OsFiles(), tmp_path, segment_size=SEGMENT_SIZE)
+        await fill(state, 300)
+        await state.stop()
+
+    run(scenario())
+    for index in snapshots(tmp_path)[-removed_count:]:
+        (tmp_path / STATE / "snapshot" / f"{index:020d}").unlink()
+    assert len(durable_topics(tmp_path)) == 300
+
+
+class SlowSnapshots(FaultyDisk):
+    """Snapshots after the first one are not saved while `may_save` is cleared."""
+
+    def __init__(self):
+        super().__init__()
+        self.may_save = threading.Event()
+        self.saves_count = 0
+
+    def create_from(self, path, chunks):
+        if path.endswith("saving"):
+            self.saves_count += 1
+            assert self.saves_count == 1 or self.may_save.wait(60)
+        super().create_from(path, chunks)
+
+
+def test_changes_are_acknowledged_while_a_snapshot_is_saved(tmp_path):
+    async def scenario():
+        disk = SlowSnapshots()
+        state = opened(disk, tmp_path, segment_size=SEGMENT_SIZE)
+        await fill(state, 100)
+        assert (snapshots(tmp_path), disk.saves_count) == ([0], 2)
+        assert len(durable_topics(tmp_path)) == 100
+        disk.may_save.set()
+        await state.stop()
+        assert len(snapshots(tmp_path)) == 2
+
+    run(scenario())
+
+
+def test_full_journal_waits_for_a_running_snapshot(tmp_path):
+    async def scenario():
+        disk = SlowSnapshots()
+        state = opened(disk, tmp_path, segment_size=SEGMENT_SIZE)
+        filling = asyncio.ensure_future(fill(state, 1_000))
+        await until(lambda: len(segments(tmp_path)) == SEGMENTS_MAX)
+        done, _ = await asyncio.wait([filling], timeout=0.1)
+        assert done == set()
+        assert len(segments(tmp_path)) == SEGMENTS_MAX
+        disk.may_save.set()
+        await filling
+        await state.stop()
+        assert len(durable_topics(tmp_path)) == 1_000
+
+    run(scenario())
+
+
+# -------------------------------------------------------------------------------------------------------- full disk
+
+
+def test_full_disk_does_not_prevent_changes_that_have_room_in_the_journal(tmp_path):
+    async def scenario(disk, state):
+        disk.is_full = True
+        await fill(state, 10)
+        assert len(durable_topics(tmp_path)) == 10
+
+    run_until_a_crash(scenario, tmp_path)
+
+
+def test_change_without_space_is_refused_and_not_applied(tmp_path):
     async def scenario(disk, state):
         disk.is_full = True
         with pytest.raises(RequestFailed) as failed:
-            await state.change(topic("a"))
-        assert (failed.value.reason, failed.value.certainty) == (Reason.DISK_FULL, Certainty.UNKNOWN)
-        assert set(state.state.topics) == {"a"}
-
-    run_until_a_crash(scenario, str(tmp_path))
-
-
-def test_change_that_is_repeated_after_a_full_disk_is_durable_when_acknowledged(tmp_path):
-    async def scenario(disk, state):
-        disk.is_full = True
-        for _ in range(2):
-            with pytest.raises(RequestFailed):
-                await state.change(topic("a"))
-        assert durable_topics(str(tmp_path)) == set()
+            await fill(state, 1_000)
+        assert (failed.value.reason, failed.value.certainty) == (Reason.DISK_FULL, Certainty.NOT_APPENDED)
+        assert durable_topics(tmp_path) == set(state.state.topics)
+        count = len(state.state.topics)
+        assert 10 < count < 100
+        assert not state.failure.done()
         disk.is_full = False
-        applied = await state.change(topic("a"))
-        assert applied.verdict is CommandVerdict.UNCHANGED
-        assert durable_topics(str(tmp_path)) == {"a"}
+        await fill(state, 100, count)
+        assert len(durable_topics(tmp_path)) == count + 100
 
-    run_until_a_crash(scenario, str(tmp_path))
+    run_until_a_crash(scenario, tmp_path, segment_size=SEGMENT_SIZE)
 
 
-def test_changes_after_one_on_a_full_disk_make_it_durable_too(tmp_path):
+def test_disk_without_space_for_snapshots_bounds_the_journal_and_refuses_further_changes(tmp_path):
     async def scenario(disk, state):
-        disk.is_full = True
-        with pytest.raises(RequestFailed):
-            await state.change(topic("a"))
+        disk.full_part, disk.is_full = "snapshot", True
+        with pytest.raises(RequestFailed) as failed:
+            await fill(state, 10_000)
+        assert (failed.value.reason, failed.value.certainty) == (Reason.DISK_FULL, Certainty.NOT_APPENDED)
+        assert len(segments(tmp_path)) == SEGMENTS_MAX
+        assert durable_topics(tmp_path) == set(state.state.topics)
         disk.is_full = False
-        await asyncio.gather(*(state.change(topic(name)) for name in "bcb"))
-        assert durable_topics(str(tmp_path)) == {"a", "b", "c"}
+        count = len(state.state.topics)
+        await fill(state, 300, count)
+        assert len(segments(tmp_path)) < SEGMENTS_MAX
+        assert len(durable_topics(tmp_path)) == count + 300
 
-    run_until_a_crash(scenario, str(tmp_path))
+    run_until_a_crash(scenario, tmp_path, segment_size=SEGMENT_SIZE)
+
+
+def test_full_disk_at_the_first_start_leaves_a_directory_that_opens_later(tmp_path):
+    async def scenario():
+        disk = FaultyDisk()
+        for files_left in (0, 1):
+            disk.files_left = files_left
+            with pytest.raises(DiskFull):
+                opened(disk, tmp_path)
+        disk.is_full = False
+        state = opened(disk, tmp_path)
+        await state.change(topic("a"))
+        await state.stop()
+
+    run(scenario())
+    assert durable_topics(tmp_path) == {"a"}
+
+
+# ------------------------------------------------------------------------------------------ older and newer programs
+
+
+def old_directory(root, level=1, index=7):
+    """Write the state of a program without a journal."""
+    state = BrokerState()
+    state.apply_command(topic("old"))
+    if level:
+        state.apply_command(SetFeatureLevel(level))
+    files = OsFiles()
+    files.make_directory(f"{root}/{STATE}")
+    snapshots = SnapshotStore.open(files, f"{root}/{STATE}")
+    snapshots.save(index, 0, b"".join(state.snapshot_save()))
+    snapshots.close()
+
+
+@pytest.mark.parametrize("level", [0, 1])
+def test_directory_of_an_older_program_opens_in_place(tmp_path, level):
+    async def scenario():
+        state = opened(OsFiles(), tmp_path)
+        assert state.state.feature_level == FEATURE_LEVEL
+        await state.change(topic("new"))
+        await state.stop()
+
+    old_directory(tmp_path, level)
+    assert durable_topics(tmp_path) == {"old"}
+    run(scenario())
+    assert durable_topics(tmp_path) == {"old", "new"}
+    assert snapshots(tmp_path) == [7, 8]
+
+
+def test_program_without_a_journal_refuses_the_directory(tmp_path, monkeypatch):
+    async def scenario(_, state):
+        await state.change(topic("a"))
+
+    old_directory(tmp_path)
+    run_until_a_crash(scenario, tmp_path)
+    monkeypatch.setattr(cluster.state.snapshot, "FEATURE_LEVEL", WITH_JOURNAL - 1)
+    with pytest.raises(Unreadable, match="feature level"):
+        load_state(OsFiles(), str(tmp_path))
+
+
+def test_commands_after_a_missing_snapshot_are_not_lost_silently(tmp_path):
+    async def scenario(_, state):
+        await state.change(topic("a"))
+
+    old_directory(tmp_path)
+    run_until_a_crash(scenario, tmp_path)
+    (tmp_path / STATE / "snapshot" / f"{8:020d}").unlink()
+    with pytest.raises(JournalDamaged, match="a snapshot before command 9"):
+        load_state(OsFiles(), str(tmp_path))
+    (tmp_path / STATE / "snapshot" / f"{7:020d}").unlink()
+    with pytest.raises(JournalDamaged, match="a snapshot before command 9"):
+        load_state(OsFiles(), str(tmp_path))
+
+
+# ------------------------------------------------------------------------------------------ damaged and foreign files
+
+
+@pytest.fixture
+def filled(tmp_path):
+    """A directory with several segments after its only snapshot, and the number of topics in it."""
+
+    async def scenario(disk, state):
+        disk.full_part, disk.is_full = "snapshot", True
+        await fill(state, 150)
+
+    run_until_a_crash(scenario, tmp_path, segment_size=SEGMENT_SIZE)
+    assert len(segments(tmp_path)) > 3
+    assert len(durable_topics(tmp_path)) == 150
+    return tmp_path
+
+
+def refused(root, error, match=None):
+    async def scenario():
+        with pytest.raises(error, match=match):
+            opened(OsFiles(), root)
+
+    before = contents(root)
+    with pytest.raises(error, match=match):
+        load_state(OsFiles(), str(root))
+    run(scenario())
+    assert contents(root) == before
+
+
+def contents(root):
+    return {path.name: path.read_bytes() for path in sorted((root / JOURNAL).iterdir())}
+
+
+def test_changed_byte_in_any_segment_with_commands_is_an_error_with_file_and_position(filled):
+    numbers = segments(filled)
+    for name in numbers[:-2]:
+        path = filled / JOURNAL / name
+        content = path.read_bytes()
+        path.write_bytes(content[:500] + bytes([content[500] ^ 1]) + content[501:])
+        refused(filled, JournalDamaged, f"{path}: .* at byte [0-9]+: .*docs/operations.md")
+        path.write_bytes(content)
+
+
+def test_missing_segment_is_an_error(filled):
+    names = segments(filled)
+    used = [name for name in names if (filled / JOURNAL / name).read_bytes()[100:200].strip(b"\0")]
+    for name in used:
+        path = filled / JOURNAL / name
+        content = path.read_bytes()
+        path.unlink()
+        error = MissingFile if name not in (names[0], used[-1]) else (MissingFile, JournalDamaged)
+        if name != used[-1] or len(names) > len(used):
+            refused(filled, error)
+        path.write_bytes(content)
+
+
+def test_missing_journal_is_an_error(filled):
+    shutil.rmtree(filled / JOURNAL)
+    with pytest.raises(MissingFile):
+        load_state(OsFiles(), str(filled))
+
+
+def test_journal_that_ends_before_the_snapshot_is_an_error(tmp_path):
+    async def scenario():
+        state = opened(OsFiles(), tmp_path, segment_size=SEGMENT_SIZE)
+        await fill(state, 300)
+        await state.stop()
+
+    run(scenario())
+    for name in segments(tmp_path)[2:]:
+        (tmp_path / JOURNAL / name).unlink()
+    refused(tmp_path, JournalDamaged, "which the newest snapshot contains")
+
+
+def test_segment_of_another_journal_is_an_error(filled):
+    first, second, *_ = segments(filled)
+    shutil.copy(filled / JOURNAL / first, filled / JOURNAL / second)
+    refused(filled, JournalDamaged, "segment 2")
+
+
+@pytest.mark.parametrize("content", [b"", b"text", bytes(SEGMENT_SIZE), b"\xff" * SEGMENT_SIZE])
+def test_file_with_the_name_of_a_segment_and_other_content_is_an_error(filled, content):
+    (filled / JOURNAL / segments(filled)[1]).write_bytes(content)
+    refused(filled, JournalDamaged)
+
+
+def test_segment_without_its_end_is_an_error(filled):
+    path = filled / JOURNAL / segments(filled)[1]
+    path.write_bytes(path.read_bytes()[:1_000])
+    refused(filled, JournalDamaged)
+
+
+def test_files_with_other_names_are_ignored(filled):
+    (filled / JOURNAL / "notes.txt").write_text("a copy is in /backup")
+    assert len(durable_topics(filled)) == 150
+
+
+def test_operator_can_continue_with_the_newest_snapshot_alone(filled):
+    async def scenario():
+        state = opened(OsFiles(), filled)
+        assert not state.state.topics
+        await state.change(topic("a"))
+        await state.stop()
+
+    for name in segments(filled):
+        (filled / JOURNAL / name).unlink()
+    (filled / JOURNAL / "loss-accepted").touch()
+    assert durable_topics(filled) == set()
+    run(scenario())
+    assert durable_topics(filled) == {"a"}
+    assert segments(filled) == [f"{1:020d}"]
+
+
+def test_part_of_the_last_batch_is_cut(tmp_path):
+    async def scenario():
+        state = opened(OsFiles(), tmp_path)
+        await fill(state, 3)
+        await state.stop()
+        path = tmp_path / JOURNAL / segments(tmp_path)[0]
+        content = path.read_bytes()
+        end = load_state(OsFiles(), str(tmp_path)).journal.segments[1].end
+        batch = encode_batch(load_state(OsFiles(), str(tmp_path)).changes()[:1])
+        path.write_bytes(content[:end] + batch[:40] + content[end + 40 :])
+        assert load_state(ReadOnlyFiles(), str(tmp_path)).journal.segments[1].is_torn
+        state = opened(OsFiles(), tmp_path)
+        assert path.read_bytes() == content
+        await fill(state, 5)
+        await state.stop()
+
+    run(scenario())
+    assert len(durable_topics(tmp_path)) == 5
+
+
+def test_reading_changes_no_file(filled):
+    def stats():
+        return {path: path.stat() for path in Path(filled).rglob("*") if path.is_file()}
+
+    (filled / STATE / "snapshot" / "saving").write_bytes(b"of a crash")
+    (filled / JOURNAL / "creating").write_bytes(b"of a crash")
+    before = {path: (each.st_mtime_ns, each.st_ino, each.st_size) for path, each in stats().items()}
+    assert len(durable(filled, ReadOnlyFiles()).topics) == 150
+    assert {path: (each.st_mtime_ns, each.st_ino, each.st_size) for path, each in stats().items()} == before
+
+
+# --------------------------------------------------------------------------------------------------------- effects
+
+
+class LogOf(EmptyLog):
+    """A log of marked records, ten bytes each, with the given effects."""
+
+    def __init__(self, *effects):
+        self.effects = effects
+
+    @property
+    def end_offset(self):
+        return 10 * len(self.effects)
+
+
+def with_effects(monkeypatch):
+    """Let `RecordEffects` read a `LogOf`."""
+
+    def effects(self, end_offset):
+        begin = self._state.effects_offset
+        for number, effect in enumerate(self._log.effects):
+            if begin <= 10 * number < end_offset:
+                yield 10 * number, effect
+        self._state.effects_applied(end_offset)
+
+    monkeypatch.setattr(RecordEffects, "_effects", effects)
+
+
+def test_effects_and_commands_are_applied_in_their_original_order(tmp_path, monkeypatch):
+    applied = []
+    monkeypatch.setattr(BrokerState, "apply_effect", lambda _self, effect: applied.append(effect))
+    apply = BrokerState.apply_command
+
+    def noted(self, command):
+        if isinstance(command, SetTopic):
+            applied.append(command.topic.name)
+        return apply(self, command)
+
+    with_effects(monkeypatch)
+
+    async def scenario():
+        state = opened(OsFiles(), tmp_path)
+        for name, offset in (("a", 0), ("b", 20), ("c", 20), ("d", 30)):
+            state.state.effects_applied(offset)
+            await state.change(topic(name))
+        monkeypatch.setattr(BrokerState, "apply_command", noted)
+        LocalState.open(OsFiles(), str(tmp_path), LogOf("e0", "e1", "e2", "e3", "e4"))
+
+    run(scenario())
+    assert applied == ["a", "e0", "e1", "b", "c", "e2", "d", "e3", "e4"]
+
+
+def test_state_with_effects_of_records_that_the_log_has_lost_is_saved_at_the_start(tmp_path, monkeypatch):
+    with_effects(monkeypatch)
+
+    async def scenario():
+        state = opened(OsFiles(), tmp_path)
+        state.state.effects_applied(30)
+        await state.change(topic("a"))
+        # A power cut takes two of three records, and others get their offsets later.
+        state = LocalState.open(OsFiles(), str(tmp_path), LogOf("d:1:5"))
+        assert state.state.effects_offset == 10
+        assert dict(state.state.delay_offsets) == {1: 6}
+        await state.change(topic("b"))
+        state = LocalState.open(OsFiles(), str(tmp_path), LogOf("d:1:5", "d:2:0", "d:3:0"))
+        assert dict(state.state.delay_offsets) == {1: 6, 2: 1, 3: 1}
+        assert set(state.state.topics) == {"a", "b"}
+
+    run(scenario())
+    assert [each.effects_offset for each in load_state(OsFiles(), str(tmp_path)).changes()] == [10]
