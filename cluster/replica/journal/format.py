@@ -212,7 +212,9 @@ def _is_torn(rest: bytes, position: int) -> bool:
         position: of the batch in its file.
     """
     size = _size_at(memoryview(rest), 0)
-    expected = rest[: BATCH_HEADER_SIZE if size is None else size]
+    # Without a valid header its sectors, which have a part of the commands, too.
+    header_end = -(-(position + BATCH_HEADER_SIZE) // _SECTOR_SIZE) * _SECTOR_SIZE - position
+    expected = rest[: header_end if size is None else size]
     if size is None and not rest[BATCH_HEADER_SIZE:].strip(b"\0"):
         # A write that ended within the header.
         return True

@@ -9,8 +9,8 @@ import pytest
 from cluster.delivery import delay_levels
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.replica.standalone import StandaloneReplica
-from cluster.state.features import FEATURE_LEVEL
 from cluster.state.commands import DeleteTopic
+from cluster.state.features import FEATURE_LEVEL
 from cluster.v1 import broker_pb2 as pb
 from commitlog.record.properties import decode_properties
 from store.errors import Certainty, StoreStopped
