@@ -17,7 +17,15 @@ from tests.mutants.bugs.raft import (
 )
 from tests.mutants.bugs.security import access, audit, certificates, floods, modes, name_servers, peers
 from tests.mutants.bugs.shell import directories, general, snapshots
-from tests.mutants.bugs.store import changed_bits, delays, message_store, pending_units, replicated, store_damage
+from tests.mutants.bugs.store import (
+    broker_journal,
+    changed_bits,
+    delays,
+    message_store,
+    pending_units,
+    replicated,
+    store_damage,
+)
 
 GROUPS = (
     durability,
@@ -33,6 +41,7 @@ GROUPS = (
     pending_units,
     replicated,
     delays,
+    broker_journal,
     identity,
     incarnations,
     lost_entries,
