@@ -165,7 +165,7 @@ class LocalState:
         if len(body) > journal.command_size_max:
             detail = f"the command has {len(body)} bytes: expected at most {journal.command_size_max}"
             return Applied(CommandVerdict.ILLEGAL_REQUEST, detail)
-        await self._make_room(len(body))
+        await self._make_space(len(body))
         effects_offset = self.state.effects_offset
         applied = self.state.apply_command(command)
         if applied.verdict is CommandVerdict.CHANGED:
@@ -177,17 +177,17 @@ class LocalState:
             await journal.durable(journal.last_index)
         return applied
 
-    async def _make_room(self, size: int) -> None:
-        """Wait until the journal has room for a command, which then cannot fail."""
+    async def _make_space(self, size: int) -> None:
+        """Wait until the journal has space for a command, which then cannot fail."""
         while True:
             if self._failure.done():
                 raise self._failure.result()
-            if self._journal.has_room(size):
+            if self._journal.has_space(size):
                 return
             if self._journal.is_at_limit:
                 error = await asyncio.shield(self._saving or self._begin_save())
             else:
-                error = await self._journal.make_room()
+                error = await self._journal.make_space()
             if isinstance(error, DiskFull):
                 raise RequestFailed(Reason.DISK_FULL, str(error), certainty=Certainty.NOT_APPENDED) from error
 

@@ -18,7 +18,7 @@ from store.model.dispatch_batch import rows_from
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from cluster.replica.journal.format import Change
+    from cluster.replica.journal.format import JournalCommand
     from cluster.state.broker_state import BrokerState
     from store.model.commit_log import CommitLog
     from store.model.dispatch_batch import DispatchBatch
@@ -40,7 +40,7 @@ class RecordEffects:
         self._log = log
         self._state = state
 
-    def replay(self, changes: Sequence[Change], end_offset: int) -> bool:
+    def replay(self, changes: Sequence[JournalCommand], end_offset: int) -> bool:
         """Apply the commands after a snapshot and the effects before `end_offset`, in their original order.
 
         Args:

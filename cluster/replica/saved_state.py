@@ -16,7 +16,7 @@ from dledger.storage.snapshot_store import SnapshotDamaged
 from dledger.types import SnapshotInfo
 
 if TYPE_CHECKING:
-    from cluster.replica.journal.format import Change
+    from cluster.replica.journal.format import JournalCommand
     from store.fs.ports import Files
 
 _SNAPSHOTS: Final = "snapshot"
@@ -37,7 +37,7 @@ class SavedState:
     index: int
     journal: JournalContent | None
 
-    def changes(self) -> list[Change]:
+    def changes(self) -> list[JournalCommand]:
         """Return the commands after the snapshot."""
         return [] if self.journal is None else self.journal.changes()
 

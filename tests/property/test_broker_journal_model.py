@@ -32,7 +32,7 @@ from dledger.testing.disk.disk import UNLIMITED_BYTES, SimDisk
 from dledger.testing.disk.files import SimFiles
 from dledger.testing.faults import FaultCounts, SimulatedCrash
 from store.errors import Certainty
-from tests.support.inline_worker import InlineWorker
+from tests.support.brokers.inline_worker import InlineWorker
 
 ROOT = "/s"
 SEGMENT_SIZE = 1_024

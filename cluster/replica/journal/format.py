@@ -82,7 +82,7 @@ class JournalDamaged(StoreError):
         self.found = found
 
 
-class Change(NamedTuple):
+class JournalCommand(NamedTuple):
     """A command in the journal.
 
     Attributes:
@@ -107,7 +107,7 @@ class SegmentContent(NamedTuple):
     """
 
     begin_index: int
-    changes: list[Change]
+    changes: list[JournalCommand]
     end: int
     is_torn: bool
 
@@ -118,12 +118,12 @@ def encode_segment_header(number: int, size: int, begin_index: int) -> bytes:
     return fields + crc32c(fields).to_bytes(_CHECKSUM_SIZE)
 
 
-def batch_size(changes: Sequence[Change]) -> int:
+def batch_size(changes: Sequence[JournalCommand]) -> int:
     """Return the size of a batch in bytes."""
     return BATCH_HEADER_SIZE + len(_END) + sum(_COMMAND_HEAD_SIZE + len(each.body) for each in changes)
 
 
-def encode_batch(changes: Sequence[Change]) -> bytes:
+def encode_batch(changes: Sequence[JournalCommand]) -> bytes:
     """Return the batch of consecutive commands, at least one."""
     parts = [part for each in changes for part in (_COMMAND_HEAD.pack(each.effects_offset, len(each.body)), each.body)]
     body = b"".join((*parts, _END))
@@ -133,7 +133,7 @@ def encode_batch(changes: Sequence[Change]) -> bytes:
 
 
 def read_segment(content: memoryview, path: str, number: int) -> SegmentContent:
-    """Return what the segment `number` contains.
+    """Read the segment `number`.
 
     Args:
         content: of the file.
@@ -144,7 +144,7 @@ def read_segment(content: memoryview, path: str, number: int) -> SegmentContent:
         JournalDamaged: it is not this segment, or not as it was written.
     """
     begin_index = _read_header(content, path, number)
-    changes: list[Change] = []
+    changes: list[JournalCommand] = []
     position = SEGMENT_HEADER_SIZE
     while (size := _batch_at(content, position)) is not None:
         changes += _changes_of(content[position : position + size], path, position)
@@ -189,7 +189,7 @@ def _size_at(content: memoryview, position: int) -> int | None:
     return int(size) if checksum == crc32c(header) else None
 
 
-def _changes_of(batch: memoryview, path: str, position: int) -> Iterator[Change]:
+def _changes_of(batch: memoryview, path: str, position: int) -> Iterator[JournalCommand]:
     """Yield the commands of a batch with matching checksums."""
     _, _, index, count, _, _ = BATCH_HEADER.unpack_from(batch)
     at = BATCH_HEADER_SIZE
@@ -198,7 +198,7 @@ def _changes_of(batch: memoryview, path: str, position: int) -> Iterator[Change]
             break
         effects_offset, size = _COMMAND_HEAD.unpack_from(batch, at)
         at += _COMMAND_HEAD_SIZE
-        yield Change(number, effects_offset, bytes(batch[at : at + size]))
+        yield JournalCommand(number, effects_offset, bytes(batch[at : at + size]))
         at += size
     if at != len(batch) - len(_END):
         raise JournalDamaged(path, position, f"{count} commands in {len(batch)} bytes", f"an end at {at}")

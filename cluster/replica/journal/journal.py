@@ -11,7 +11,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cluster.replica.journal.format import OVERHEAD_SIZE, SEGMENT_HEADER_SIZE, Change, batch_size, encode_batch
+from cluster.replica.journal.format import OVERHEAD_SIZE, SEGMENT_HEADER_SIZE, JournalCommand, batch_size, encode_batch
 from store.errors import DiskFull, StoreError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class _Batch(NamedTuple):
     """Commands for one segment that are not written yet."""
 
     segment: Segment
-    changes: list[Change]
+    changes: list[JournalCommand]
 
 
 class Journal:
@@ -91,14 +91,14 @@ class Journal:
         """Whether no further segment may be created before old ones are deleted."""
         return len(self._old) + 1 + len(self._next) >= SEGMENTS_MAX
 
-    def has_room(self, size: int) -> bool:
+    def has_space(self, size: int) -> bool:
         """Return whether a command of `size` bytes, at most `command_size_max`, has a place: it cannot fail then."""
         return self._placed + OVERHEAD_SIZE + size <= self._active.size_bytes or bool(self._next)
 
-    async def make_room(self) -> StoreError | None:
+    async def make_space(self) -> StoreError | None:
         """Create the next segment; return the error. The journal must not be at its limit.
 
-        Another caller may take the room first.
+        Another caller may take the space first.
         """
         return await asyncio.shield(self._create())
 
@@ -128,7 +128,7 @@ class Journal:
     # ----------------------------------------------------------------------------------------------------- writing
 
     def append(self, effects_offset: int, body: bytes) -> None:
-        """Append a command that has room.
+        """Append a command that has space.
 
         Args:
             effects_offset: log offset up to which effects were applied before it.
@@ -142,7 +142,7 @@ class Journal:
         self._active.last_index = self.last_index
         if not self._batches or self._batches[-1].segment is not self._active:
             self._batches.append(_Batch(self._active, []))
-        self._batches[-1].changes.append(Change(self.last_index, effects_offset, body))
+        self._batches[-1].changes.append(JournalCommand(self.last_index, effects_offset, body))
         if self._placed >= self._create_at and not self._next and not self.is_at_limit:
             self._create()
         self._write_next()

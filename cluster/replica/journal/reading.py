@@ -16,7 +16,7 @@ from store.errors import MissingFile
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cluster.replica.journal.format import Change
+    from cluster.replica.journal.format import JournalCommand
     from store.fs.ports import Files
 
 # Under the directory of the state.
@@ -40,7 +40,7 @@ class JournalContent:
     last_index: int
     snapshot_index: int
 
-    def changes(self) -> list[Change]:
+    def changes(self) -> list[JournalCommand]:
         """Return the commands after the snapshot."""
         return [
             change
@@ -62,7 +62,7 @@ def numbers_in(files: Files, directory: str) -> list[int]:
 
 
 def read_journal(files: Files, directory: str, snapshot_index: int) -> JournalContent:
-    """Return what the journal in `directory` contains.
+    """Read the journal in `directory`.
 
     Args:
         files: the file system.

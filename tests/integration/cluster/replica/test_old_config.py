@@ -21,8 +21,8 @@ from dledger.peer.bootstrap import BootstrapServer
 from dledger.peer.origin import BootstrapMessage
 from store.fs.linux.files import OsFiles
 from tests.support.brokers.bootstrap_nodes import bootstrap_all, bootstrapped, contents, nodes_in, old_root, write_plain
+from tests.support.brokers.empty_log import EmptyLog
 from tests.support.brokers.replicated import configs_in, running_group
-from tests.support.empty_log import EmptyLog
 from tests.support.waiting import run, until
 
 TOPICS = json.dumps({"topicConfigTable": {"T": {"topicName": "T", "readQueueNums": 3, "writeQueueNums": 3, "perm": 6}}})

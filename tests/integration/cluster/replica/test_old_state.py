@@ -12,8 +12,8 @@ from cluster.state.commands import DeleteTopic, QueueOffset, ResetOffsets, SetGr
 from cluster.state.rocketmq_config import UnreadableConfig
 from dledger.storage.snapshot_store import SnapshotDamaged
 from store.fs.linux.files import OsFiles
+from tests.support.brokers.empty_log import EmptyLog
 from tests.support.brokers.replicated import configs_in, numbered, running_group
-from tests.support.empty_log import EmptyLog
 from tests.support.waiting import run, until
 
 TOPICS = {"topicConfigTable": {"T": {"topicName": "T", "readQueueNums": 3, "writeQueueNums": 3, "perm": 6}}}

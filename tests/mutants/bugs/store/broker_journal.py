@@ -12,8 +12,11 @@ from commitlog.conversion import old_config
 from store.fs.forwarding import ForwardingFile
 from tests.mutants.mutant import Mutant, Tests
 
-CRASHES = "tests/crashpoints/test_broker_journal.py::test_acknowledged_changes_survive_a_crash_at_every_operation"
+CRASHES = (
+    "tests/crashpoints/brokers/test_broker_journal.py::test_acknowledged_changes_survive_a_crash_at_every_operation"
+)
 STATE = "tests/unit/cluster/replica/test_local_state.py::"
+FILES = "tests/unit/cluster/replica/test_local_state_files.py::"
 FORMAT = "tests/unit/cluster/replica/test_journal_format.py::"
 
 
@@ -136,7 +139,7 @@ MUTANTS = [
     Mutant(
         part_of_a_journal_batch_stays_after_a_crash,
         "acknowledged changes survive",
-        Tests(STATE + "test_part_of_the_last_batch_is_cut"),
+        Tests(FILES + "test_part_of_the_last_batch_is_cut"),
     ),
     Mutant(
         journal_is_cut_before_its_snapshot_is_durable,
@@ -151,12 +154,12 @@ MUTANTS = [
     Mutant(
         journal_is_replayed_after_all_effects,
         "a start gives the same state",
-        Tests(STATE + "test_effects_and_commands_are_applied_in_their_original_order"),
+        Tests(FILES + "test_effects_and_commands_are_applied_in_their_original_order"),
     ),
     Mutant(
         effects_of_lost_records_count_as_those_of_later_ones,
         "a start gives the same state",
-        Tests(STATE + "test_state_with_effects_of_records_that_the_log_has_lost_is_saved_at_the_start"),
+        Tests(FILES + "test_state_with_effects_of_records_that_the_log_has_lost_is_saved_at_the_start"),
     ),
     Mutant(
         damaged_journal_is_taken_for_a_torn_one,
@@ -166,7 +169,7 @@ MUTANTS = [
     Mutant(
         journal_has_the_feature_level_of_older_programs,
         "versions work together",
-        Tests(STATE + "test_program_without_a_journal_refuses_the_directory"),
+        Tests(FILES + "test_program_without_a_journal_refuses_the_directory"),
     ),
     Mutant(
         nodes_do_not_receive_the_journal_of_a_standalone_broker,

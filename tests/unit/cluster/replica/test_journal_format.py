@@ -7,7 +7,7 @@ import pytest
 from cluster.replica.journal.format import (
     BATCH_HEADER_SIZE,
     SEGMENT_HEADER_SIZE,
-    Change,
+    JournalCommand,
     JournalDamaged,
     batch_size,
     encode_batch,
@@ -24,7 +24,9 @@ def batches(*counts, first=1, body_size=40):
     random, number, made = Random(3), first, []
     for count in counts:
         end = number + count
-        made.append([Change(each, 10 * each, bytes([1]) + random.randbytes(body_size)) for each in range(number, end)])
+        made.append(
+            [JournalCommand(each, 10 * each, bytes([1]) + random.randbytes(body_size)) for each in range(number, end)]
+        )
         number = end
     return made
 

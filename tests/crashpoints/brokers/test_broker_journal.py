@@ -29,8 +29,8 @@ from dledger.testing.disk.disk import SimDisk
 from dledger.testing.faults import FaultCounts
 from tests.crashpoints.crashes import IS_LONG, Crashes, nothing
 from tests.crashpoints.workload import files_on
-from tests.support.empty_log import EmptyLog
-from tests.support.inline_worker import InlineWorker
+from tests.support.brokers.empty_log import EmptyLog
+from tests.support.brokers.inline_worker import InlineWorker
 from tests.support.waiting import run
 
 ROOT = "/s"
@@ -127,7 +127,7 @@ class Workload:
     @staticmethod
     def _continue(local, disk):
         """Make another change, which the worker writes at once."""
-        if not local._journal.has_room(len(encode_command(AGAIN))):
+        if not local._journal.has_space(len(encode_command(AGAIN))):
             return
         local.state.apply_command(AGAIN)
         local._journal.append(0, encode_command(AGAIN))
