@@ -78,6 +78,7 @@ class LocalState:
         snapshots: SnapshotStore,
         files: SegmentFiles,
         opened: OpenedJournal,
+        cut: tuple[int, int, int],
         new_worker: Callable[[str], Worker],
     ) -> None:
         self.state = state
@@ -92,9 +93,7 @@ class LocalState:
         self._to_save: tuple[int, Iterator[bytes]] | None = None
         # Where the newest snapshot was cut whose save has begun, also if it failed since: the next attempt is not made
         # before as many changes again.
-        self._cut_index = opened.last_index
-        self._cut_offset = state.effects_offset
-        self._size_since_cut = 0
+        self._cut_index, self._cut_offset, self._size_since_cut = cut
 
     @classmethod
     def open(
@@ -131,17 +130,20 @@ class LocalState:
             state = _imported(root, max_offset) if saved is None else saved.state
             # Before the snapshot: one with the feature level of the journal is not loaded without a journal.
             opened = segments.begin(1 if saved is None else saved.index + 2)
-            is_save_due = True
+            is_save_due, cut = True, (0, 0, 0)
         else:
-            state = saved.state
-            is_save_due = RecordEffects(log, state).replay(saved.changes(), log.end_offset)
+            state, changes = saved.state, saved.changes()
+            # As if no process had ended since the snapshot, so that frequent starts do not delay the next one.
+            cut = saved.index, state.effects_offset, sum(len(each.body) + OVERHEAD_SIZE for each in changes)
+            is_save_due = RecordEffects(log, state).replay(changes, log.end_offset)
             is_begun = bool(saved.journal.segments)
             opened = segments.resume(saved.journal) if is_begun else segments.begin(saved.index + 1)
         is_raised = state.apply_command(SetFeatureLevel(FEATURE_LEVEL)).verdict is CommandVerdict.CHANGED
         if is_save_due or is_raised:
             # Before the first change, so that an older program refuses the state instead of missing changes.
             snapshots.save(opened.last_index, _NO_TERM, b"".join(state.snapshot_save()))
-        return cls(state, snapshots, segments, opened, new_worker)
+            cut = opened.last_index, state.effects_offset, 0
+        return cls(state, snapshots, segments, opened, cut, new_worker)
 
     @property
     def failure(self) -> asyncio.Future[Exception]:

@@ -135,6 +135,19 @@ def test_number_of_commands_bounds_the_journal_too(tmp_path, monkeypatch):
     assert snapshots(tmp_path) == [0, 10, 20]
 
 
+def test_frequent_starts_do_not_delay_snapshots(tmp_path, monkeypatch):
+    monkeypatch.setattr(cluster.replica.local_state, "_COMMANDS_MAX", 10)
+
+    async def scenario():
+        for begin in range(0, 24, 4):
+            state = opened(OsFiles(), tmp_path)
+            await fill(state, 4, begin)
+            await state.stop()
+
+    run(scenario())
+    assert snapshots(tmp_path) == [0, 10, 20]
+
+
 @pytest.mark.parametrize("removed_count", [1, 2])
 def test_journal_completes_an_older_snapshot_too(tmp_path, removed_count):
     async def scenario():
