@@ -1,9 +1,9 @@
-"""The broker state of a standalone broker, stored as snapshots; a change is acknowledged when a snapshot has it.
+"""The broker state of a standalone broker: snapshots, and a journal of the changes since.
 
 A plain log contains only messages: other programs read it, and its oldest files are deleted, so that commands in it
-would have to be rewritten repeatedly. The state is small, and whole snapshots are the simplest durable form: each file,
-with a checksum, replaces the one before. Changes that arrive during a save are in the next snapshot. A change is
-visible shortly before it is durable.
+would have to be rewritten repeatedly. So the commands have a journal of their own, and a change is acknowledged when it
+is durable there, which does not depend on the size of the state. Changes that arrive during a sync share the next one.
+A change is visible shortly before it is durable. Snapshots, which another thread writes, bound the journal.
 """
 
 from __future__ import annotations
@@ -15,72 +15,50 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cluster.protocol.errors import Reason, RequestFailed
+from cluster.replica.journal.format import OVERHEAD_SIZE
+from cluster.replica.journal.journal import Journal
+from cluster.replica.journal.reading import FOLDER
+from cluster.replica.journal.segments import SEGMENT_SIZE_BYTES, SegmentFiles
+from cluster.replica.record_effects import RecordEffects
+from cluster.replica.saved_state import load_state
 from cluster.state.broker_state import BrokerState
-from cluster.state.commands import SetFeatureLevel
+from cluster.state.commands import SetFeatureLevel, encode_command
 from cluster.state.features import FEATURE_LEVEL
 from cluster.state.rocketmq_config import delays_within_queues, import_config, old_timers_passed
 from cluster.state.verdicts import Applied, CommandVerdict
 from cluster.state.waiting_commands import OFFSET_MAX
 from commitlog.conversion.old_config import LOCAL_STATE_DIRECTORY
 from dledger.storage.snapshot_store import SnapshotStore
-from store.errors import Certainty, DiskFull, StoreError
+from store.errors import Certainty, DiskFull, IllegalMessage, StoreError
 from store.fs.storage_thread import StorageThread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
+    from cluster.replica.journal.segments import OpenedJournal
     from cluster.state.commands import Command
     from store.fs.ports import Files
+    from store.fs.storage_thread import Worker
+    from store.model.commit_log import CommitLog
 
 logger = logging.getLogger(__name__)
 
-# Under the root of the store; snapshots are numbered consecutively.
+# Under the root of the store. A snapshot has the number of the last command that it contains.
 DIRECTORY = LOCAL_STATE_DIRECTORY
 _NO_TERM = 0
 # The most of the log that a start reads for effects: some 0.1 s.
 _EFFECTS_BYTES_MAX = 64 << 20
+# The most of the journal between two snapshots: a start applies it in less than a second.
+_COMMANDS_MAX = 40_000
 
 
-def load_state(files: Files, root: str) -> BrokerState | None:
-    """Return the state of the standalone broker in the store `root`; None if there was no such broker.
-
-    Raises:
-        see `LocalState.open`.
-    """
-    directory = f"{root}/{DIRECTORY}"
-    if not files.is_directory(directory):
-        return None
-    snapshots = SnapshotStore.open(files, directory)
-    try:
-        if snapshots.damaged:
-            raise snapshots.damaged[0]
-        latest = snapshots.latest()
-        if latest is None:
-            return None
-        state = BrokerState()
-        state.snapshot_load(snapshots.load(latest))
-        return state
-    finally:
-        snapshots.close()
-
-
-def check_state(files: Files, root: str) -> None:
-    """Check that `LocalState.open` will succeed, before the store `root` is opened.
-
-    Raises:
-        see `LocalState.open`.
-    """
-    if load_state(files, root) is None:
-        import_config(Path(root))
-
-
-def _import(state: BrokerState, root: str, max_offset: Callable[[str, int], int]) -> None:
-    """Import RocketMQ's files, once: from then on only snapshots are read.
+def _imported(root: str, max_offset: Callable[[str, int], int]) -> BrokerState:
+    """Import RocketMQ's files, once: from then on only snapshots and journal are read.
 
     Raises:
         cluster.state.rocketmq_config.UnreadableConfig: one cannot be read.
     """
-    imported = import_config(Path(root))
+    state, imported = BrokerState(), import_config(Path(root))
     for note in imported.notes:
         logger.warning("imported %s", note)
     left = old_timers_passed(max_offset)
@@ -88,141 +66,211 @@ def _import(state: BrokerState, root: str, max_offset: Callable[[str, int], int]
         logger.warning("timers_left command=%r: messages of RocketMQ for a time are not delivered", each)
     for command in (*imported.commands(), *left):
         state.apply_command(delays_within_queues(command, max_offset))
+    return state
 
 
 class LocalState:
-    """The state and its snapshots. Created by `open`, inside the running loop.
+    """The state, its snapshots and its journal. Created by `open`, inside the running loop.
 
     Attributes:
-        state: read-only; changed only by `change`.
+        state: read-only; changed only by `change`, and by the effects of records.
     """
 
-    def __init__(self, state: BrokerState, snapshots: SnapshotStore, number: int) -> None:
+    def __init__(
+        self,
+        state: BrokerState,
+        snapshots: SnapshotStore,
+        files: SegmentFiles,
+        opened: OpenedJournal,
+        cut: tuple[int, int, int],
+        new_worker: Callable[[str], Worker],
+    ) -> None:
         self.state = state
         self._snapshots = snapshots
-        # Number of the newest snapshot whose save has begun.
-        self._number = number
-        self._loop = asyncio.get_running_loop()
-        self._thread = StorageThread("broker-state")
-        self._failure: asyncio.Future[Exception] = self._loop.create_future()
-        # Callers whose changes are in no snapshot yet.
-        self._waiting: list[asyncio.Future[None]] = []
-        # One save runs at a time: an older snapshot must not replace a newer one.
-        self._is_saving = False
-        # Whether the last save failed: the state has changes that no snapshot has.
-        self._is_unsaved = False
-        # The effects offset in the newest snapshot whose save has begun.
-        self._saved_offset = state.effects_offset
+        self._writer = new_worker("broker-state")
+        self._saver = new_worker("broker-state-snapshot")
+        self._journal = Journal(files, opened, self._writer, self._written)
+        self._failure: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+        # The save that waits for the journal, or runs; its result is the error.
+        self._saving: asyncio.Future[StoreError | None] | None = None
+        # What it saves, until it runs: index of the last command, and the state.
+        self._to_save: tuple[int, Iterator[bytes]] | None = None
+        # Where the newest snapshot was cut whose save has begun, also if it failed since: the next attempt is not made
+        # before as many changes again.
+        self._cut_index, self._cut_offset, self._size_since_cut = cut
 
     @classmethod
     def open(
-        cls, files: Files, root: str, max_offset: Callable[[str, int], int] = lambda _topic, _queue_id: OFFSET_MAX
+        cls,
+        files: Files,
+        root: str,
+        log: CommitLog,
+        max_offset: Callable[[str, int], int] = lambda _topic, _queue_id: OFFSET_MAX,
+        *,
+        new_worker: Callable[[str], Worker] = StorageThread,
+        segment_size: int = SEGMENT_SIZE_BYTES,
     ) -> LocalState:
-        """Load the newest snapshot in the store `root`, or import RocketMQ's configuration if there is none.
+        """Load the newest snapshot in the store `root` and the journal, or import RocketMQ's configuration.
 
         Args:
             files: the file system.
             root: of the store.
+            log: the plain log, whose records may have effects.
             max_offset: returns the end of a queue.
+            new_worker: starts a thread for disk work, with the given name.
+            segment_size: size of new files of the journal, in bytes.
 
         Raises:
             cluster.state.rocketmq_config.UnreadableConfig: RocketMQ's configuration cannot be imported.
-            dledger.storage.snapshot_store.SnapshotDamaged: the newest one is damaged: restore it, or remove it to
-                continue with the one before.
-            cluster.state.compact_bytes.Unreadable: the snapshot is of a newer version.
-            store.errors.StorageFailed: it cannot be read.
+            store.errors.DiskFull: there is no space for the first files.
+            see also `cluster.replica.saved_state.load_state`.
         """
         directory = f"{root}/{DIRECTORY}"
-        files.make_directory(f"{root}/config")
         files.make_directory(directory)
+        segments = SegmentFiles(files, f"{directory}/{FOLDER}", segment_size)
+        saved = load_state(files, root)
         snapshots = SnapshotStore.open(files, directory)
-        if snapshots.damaged:
-            raise snapshots.damaged[0]
-        state, latest = BrokerState(), snapshots.latest()
-        number = 0
-        if latest is not None:
-            state.snapshot_load(snapshots.load(latest))
-            number = latest.index
-            if state.feature_level == FEATURE_LEVEL:
-                return cls(state, snapshots, number)
-            # Saved before the first effect, so that an older program refuses the state instead of missing effects.
-            number += 1
+        if saved is None or saved.journal is None:
+            state = _imported(root, max_offset) if saved is None else saved.state
+            # Before the snapshot: one with the feature level of the journal is not loaded without a journal.
+            opened = segments.begin(1 if saved is None else saved.index + 2)
+            is_save_due, cut = True, (0, 0, 0)
         else:
-            _import(state, root, max_offset)
-        state.apply_command(SetFeatureLevel(FEATURE_LEVEL))
-        snapshots.save(number, _NO_TERM, b"".join(state.snapshot_save()))
-        return cls(state, snapshots, number)
+            state, changes = saved.state, saved.changes()
+            # As if no process had ended since the snapshot, so that frequent starts do not delay the next one.
+            cut = saved.index, state.effects_offset, sum(len(each.body) + OVERHEAD_SIZE for each in changes)
+            is_save_due = RecordEffects(log, state).replay(changes, log.end_offset)
+            is_begun = bool(saved.journal.segments)
+            opened = segments.resume(saved.journal) if is_begun else segments.begin(saved.index + 1)
+        is_raised = state.apply_command(SetFeatureLevel(FEATURE_LEVEL)).verdict is CommandVerdict.CHANGED
+        if is_save_due or is_raised:
+            # Before the first change, so that an older program refuses the state instead of missing changes.
+            snapshots.save(opened.last_index, _NO_TERM, b"".join(state.snapshot_save()))
+            cut = opened.last_index, state.effects_offset, 0
+        return cls(state, snapshots, segments, opened, cut, new_worker)
 
     @property
     def failure(self) -> asyncio.Future[Exception]:
         """Resolves with the error after which the durable state is unknown."""
         return self._failure
 
+    # ---------------------------------------------------------------------------------------------------- changing
+
     async def change(self, command: Command) -> Applied:
         """Change the state; return the result of the command once it is durable.
 
         Raises:
-            RequestFailed: DISK_FULL: the state is changed, but not durable.
+            RequestFailed: DISK_FULL: nothing was changed.
             store.errors.StorageFailed: whether it is durable is not known; the process must stop.
         """
+        journal = self._journal
+        try:
+            body = encode_command(command)
+        except IllegalMessage as error:
+            return Applied(CommandVerdict.ILLEGAL_REQUEST, str(error))
+        if len(body) > journal.command_size_max:
+            detail = f"the command has {len(body)} bytes: expected at most {journal.command_size_max}"
+            return Applied(CommandVerdict.ILLEGAL_REQUEST, detail)
+        await self._make_space(len(body))
+        effects_offset = self.state.effects_offset
         applied = self.state.apply_command(command)
+        if applied.verdict is CommandVerdict.CHANGED:
+            journal.append(effects_offset, body)
+            self._size_since_cut += len(body) + OVERHEAD_SIZE
+            self._save_if_due()
         # A command without effect may depend on a change that is not durable yet.
-        if applied.verdict is CommandVerdict.CHANGED or self._is_saving or self._is_unsaved:
-            saved: asyncio.Future[None] = self._loop.create_future()
-            self._waiting.append(saved)
-            self._save_next()
-            try:
-                await saved
-            except DiskFull as error:
-                text = f"{error}: it has taken effect, but is not durable: a crash of the broker loses it"
-                raise RequestFailed(Reason.DISK_FULL, text, certainty=Certainty.UNKNOWN) from error
+        if journal.durable_index < journal.last_index:
+            await journal.durable(journal.last_index)
         return applied
+
+    async def _make_space(self, size: int) -> None:
+        """Wait until the journal has space for a command, which then cannot fail."""
+        while True:
+            if self._failure.done():
+                raise self._failure.result()
+            if self._journal.has_space(size):
+                return
+            if self._journal.is_at_limit:
+                error = await asyncio.shield(self._saving or self._begin_save())
+            else:
+                error = await self._journal.make_space()
+            if isinstance(error, DiskFull):
+                raise RequestFailed(Reason.DISK_FULL, str(error), certainty=Certainty.NOT_APPENDED) from error
+
+    def _written(self, error: StoreError | None) -> None:
+        """Continue after a batch of the journal, or end after an error."""
+        if error is not None:
+            self._fail(error)
+        self._run_save()
+
+    def _fail(self, error: StoreError) -> None:
+        if not self._failure.done():
+            logger.error("broker_state_failed error=%r", str(error))
+            self._failure.set_result(error)
+
+    # ------------------------------------------------------------------------------------------------------ saving
 
     def save_effects(self) -> None:
         """Save the state if a start would have to read too much of the log for the effects that it lacks."""
-        if self.state.effects_offset - self._saved_offset >= _EFFECTS_BYTES_MAX:
-            self._save_next(is_due=True)
+        self._save_if_due()
 
-    def _save_next(self, *, is_due: bool = False) -> None:
-        if self._is_saving or not (self._waiting or is_due):
+    def _save_if_due(self) -> None:
+        is_due = (
+            self._journal.last_index - self._cut_index >= _COMMANDS_MAX
+            or self._size_since_cut >= self._journal.segment_size
+            or self.state.effects_offset - self._cut_offset >= _EFFECTS_BYTES_MAX
+        )
+        if is_due and self._saving is None and not self._failure.done():
+            self._begin_save()
+
+    def _begin_save(self) -> asyncio.Future[StoreError | None]:
+        saving = self._saving = asyncio.get_running_loop().create_future()
+        self._cut_index, self._cut_offset = self._journal.last_index, self.state.effects_offset
+        self._size_since_cut = 0
+        self._to_save = self._cut_index, self.state.snapshot_save()
+        self._run_save()
+        return saving
+
+    def _run_save(self) -> None:
+        """Run the waiting save if the journal has all commands in it: a snapshot must not be newer than the journal."""
+        if self._to_save is None:
             return
+        index, content = self._to_save
         if self._failure.done():
-            self._end_all(self._waiting, self._failure.result())
-            return
-        self._is_saving = True
-        waiting, self._waiting = self._waiting, []
-        self._number += 1
-        # Encoded in the thread: with a hundred thousand topics that takes a large part of a second.
-        number, content = self._number, self.state.snapshot_save()
-        self._saved_offset = self.state.effects_offset
+            self._end_save(self._failure.result())
+        elif self._journal.durable_index >= index:
+            self._to_save = None
+            # Encoded in the thread: with a hundred thousand topics that takes a large part of a second.
+            self._saver.run(lambda: self._snapshots.save(index, _NO_TERM, content), self._end_save)
 
-        def finished(error: Exception | None) -> None:
-            self._is_saving = False
-            self._is_unsaved = error is not None
-            if error is not None and not isinstance(error, DiskFull) and not self._failure.done():
-                logger.error("broker_state_failed error=%r", str(error))
-                self._failure.set_result(error)
-            self._end_all(waiting, error)
-            self._save_next()
+    def _end_save(self, error: Exception | None) -> None:
+        assert self._saving is not None
+        assert error is None or isinstance(error, StoreError), error
+        saving, self._saving, self._to_save = self._saving, None, None
+        if error is None:
+            self._forget()
+        elif isinstance(error, DiskFull):
+            logger.warning("broker_state_not_saved error=%r", str(error))
+        else:
+            self._fail(error)
+        saving.set_result(error)
 
-        self._thread.run(lambda: self._snapshots.save(number, _NO_TERM, b"".join(content)), finished)
-
-    @staticmethod
-    def _end_all(waiting: list[asyncio.Future[None]], error: Exception | None) -> None:
-        for saved in waiting:
-            if saved.done():
-                continue
-            if error is None:
-                saved.set_result(None)
-            else:
-                assert isinstance(error, StoreError), error
-                saved.set_exception(error)
+    def _forget(self) -> None:
+        """Delete what no snapshot needs, or at the limit what the newest ones do not need."""
+        oldest, *newer = [each.index for each in reversed(self._snapshots.snapshots)]
+        # With the commands after it an older snapshot replaces a damaged one.
+        self._journal.forget(oldest)
+        for index in newer:
+            if self._journal.is_at_limit:
+                self._journal.forget(index)
 
     async def stop(self) -> None:
-        """Wait until the running save has ended, and save effects that no snapshot has."""
-        await self._thread.stop()
-        if self.state.effects_offset > self._saved_offset and not self._failure.done():
+        """Wait until everything running has ended, and save effects that no snapshot has."""
+        for worker in (self._writer, self._saver, self._writer):
+            await worker.stop()
+        if self.state.effects_offset > self._cut_offset and not self._failure.done():
             # On a full disk the next start reads them from the log.
             with suppress(DiskFull):
-                self._snapshots.save(self._number + 1, _NO_TERM, b"".join(self.state.snapshot_save()))
+                self._snapshots.save(self._journal.last_index, _NO_TERM, b"".join(self.state.snapshot_save()))
+        self._journal.close()
         self._snapshots.close()

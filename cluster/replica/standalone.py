@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from cluster.protocol.route_table import BrokerNode
-from cluster.replica.local_state import LocalState, check_state
+from cluster.replica.local_state import LocalState
 from cluster.replica.port import NO_DIVIDE, PutLimits, Puts, ReadMode, ReplicaStatus
 from cluster.replica.record_effects import RecordEffects
+from cluster.replica.saved_state import check_state
 from commitlog.plain.store import PlainStore, PlainStoreConfig, open_plain_store
 from store.errors import Certainty, StoreError
 from store.maintenance.service import StoreService
@@ -83,18 +84,13 @@ class StandaloneReplica:
         root = config.path
         plain = open_plain_store(files, root, config.plain, check=lambda watched: check_state(watched, root))
         try:
-            local = LocalState.open(files, root, plain.messages.max_offset)
+            local = LocalState.open(files, root, plain.log, plain.messages.max_offset)
         except BaseException:
             # The store is open and intact; a full disk prevents only the save of the state, not a clean close.
             with suppress(StoreError):
                 plain.close()
             raise
         effects = RecordEffects(plain.log, local.state)
-        try:
-            effects.load(plain.messages.derived.dispatcher.offset)
-        except BaseException:
-            plain.close()
-            raise
 
         def dispatched(batch: DispatchBatch) -> None:
             effects.dispatched(batch)

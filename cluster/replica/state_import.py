@@ -1,6 +1,6 @@
 """Imports the topics and consumer groups of an old store into a Raft group, once, through the log.
 
-The old store is RocketMQ's (`config/*.json`) or that of a standalone broker (`cluster.replica.local_state`), which has
+The old store is RocketMQ's (`config/*.json`) or that of a standalone broker (`cluster.replica.saved_state`), which has
 imported RocketMQ's files already. The first leader that has such files imports them before it serves requests: it
 proposes commands that do not overwrite later decisions of the group, and finally one that marks the import as complete.
 If it fails in between, the next leader that has such files starts over. A node without such files imports nothing.
@@ -16,8 +16,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cluster.replica.local_state import load_state
+from cluster.replica.journal.format import JournalDamaged
 from cluster.replica.record_effects import RecordEffects
+from cluster.replica.saved_state import SavedState, load_state
 from cluster.state.commands import (
     OFFSETS_PER_COMMAND_MAX,
     Command,
@@ -37,7 +38,7 @@ from cluster.state.verdicts import Applied, CommandVerdict
 from cluster.state.waiting_commands import PassTimers, SetDelayOffsets
 from dledger.errors import DLedgerError
 from dledger.storage.snapshot_store import SnapshotDamaged
-from store.errors import StoreError
+from store.errors import MissingFile, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -66,29 +67,29 @@ class OldState:
         commands: the commands that create the same state in a group.
         notes: notes for the operator, one sentence each.
         error: why it cannot be read; raised only on the node that has to import it.
-        local: the state of a standalone broker, from which the commands are; None: there was none.
+        local: the saved state of a standalone broker, from which `completed` takes the commands; None: there was none.
     """
 
     commands: tuple[Command, ...] = ()
     notes: tuple[str, ...] = ()
-    error: SnapshotDamaged | Unreadable | UnreadableConfig | None = None
-    local: BrokerState | None = None
+    error: SnapshotDamaged | JournalDamaged | MissingFile | Unreadable | UnreadableConfig | None = None
+    local: SavedState | None = None
 
     def completed(self, log: CommitLog, end_offset: int, max_offset: Callable[[str, int], int]) -> OldState:
-        """Return the state with what the open store says about delay levels.
+        """Return the state with the changes after a snapshot, and what the open store says about delay levels.
 
         Args:
-            log: of the store. A standalone broker that crashed may have copied messages after its last snapshot.
+            log: of the store; its records may have effects on the state of a standalone broker.
             end_offset: of the old store in the log.
             max_offset: returns the end of a queue.
 
         Raises:
-            cluster.state.compact_bytes.Unreadable: an effect is one of a newer version.
+            cluster.state.compact_bytes.Unreadable: an effect or a command is one of a newer version.
         """
         commands = self.commands
         if self.local is not None:
-            RecordEffects(log, self.local).load(end_offset)
-            commands = tuple(map(_without_overwrite, _commands_of(self.local)))
+            RecordEffects(log, self.local.state).replay(self.local.changes(), end_offset)
+            commands = tuple(map(_without_overwrite, _commands_of(self.local.state)))
         elif commands:
             left = old_timers_passed(max_offset)
             for each in left:
@@ -106,9 +107,9 @@ def find_old_state(files: Files, root: str) -> OldState:
     try:
         local = load_state(files, root)
         if local is not None:
-            return OldState(tuple(map(_without_overwrite, _commands_of(local))), local=local)
+            return OldState(local=local)
         found = import_config(Path(root))
-    except (SnapshotDamaged, Unreadable, UnreadableConfig) as error:
+    except (SnapshotDamaged, JournalDamaged, MissingFile, Unreadable, UnreadableConfig) as error:
         logger.warning("old_state_unreadable error=%r", str(error))
         return OldState(error=error)
     return OldState(tuple(map(_without_overwrite, found.commands())), tuple(found.notes))

@@ -9,7 +9,8 @@ entry that raised the level.
 | ----: | --- |
 | 0 | commands 1 to 15 |
 | 1 | command 16; records with effects (`cluster.state.effects`); delayed messages |
-| 2 | commands 17, 19, 20; effects of retries (`b`, `x`), timers (`t`, `r`, `c`), transactions (`h`, `e`, `g`) |
+| 2 | commands 17, 19, 20; effects of retries (`b`, `x`), timers (`t`, `r`, `c`), transactions (`h`, `e`, `g`); |
+| | the journal of a standalone broker (`cluster.replica.journal`) |
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from store.errors import IllegalMessage
 # The level up to which this program knows all kinds.
 FEATURE_LEVEL: Final = 2
 WITH_EFFECTS: Final = 1
+WITH_JOURNAL: Final = 2
 WITH_RETRIES: Final = 2
 WITH_TIMERS: Final = 2
 WITH_TRANSACTIONS: Final = 2

@@ -11,7 +11,11 @@ if TYPE_CHECKING:
 
 
 class CommandVerdict(StrEnum):
-    """The verdict on a command; names of refusals are those of `cluster.protocol.errors.Reason`."""
+    """The verdict on a command; names of refusals are those of `cluster.protocol.errors.Reason`.
+
+    After any other verdict than CHANGED the state is as before: a standalone broker has only such commands in its
+    journal.
+    """
 
     CHANGED = "CHANGED"
     UNCHANGED = "UNCHANGED"

@@ -1,8 +1,8 @@
 """Files with topics and groups of an old store, and their transfer to nodes that lack them.
 
-They are RocketMQ's `config/*.json` with their `.bak`, and the snapshots of a standalone broker. They no longer change.
-A node without them fetches those of the first node of the group that has some, before its base log is agreed on, so
-that any first leader can import them (`cluster.replica.state_import`). A node that has some keeps them.
+They are RocketMQ's `config/*.json` with their `.bak`, and snapshots and journal of a standalone broker. They no longer
+change. A node without them fetches those of the first node of the group that has some, before its base log is agreed
+on, so that any first leader can import them (`cluster.replica.state_import`). A node that has some keeps them.
 
 Received files are kept in memory until all are complete and verified. While they are written, the file
 `config.incoming` marks the node's directory: files left by a crash are then incomplete and are fetched again.
@@ -26,12 +26,13 @@ if TYPE_CHECKING:
 CONFIG_DIRECTORY: Final = "config"
 LOCAL_STATE_DIRECTORY: Final = f"{CONFIG_DIRECTORY}/broker"
 INCOMING_CONFIG_NAME: Final = "config.incoming"
-# Total size of all files; a hundred thousand topics and as many offsets take a tenth of it.
-CONFIG_SIZE_BYTES_MAX: Final = 64 << 20
+# Total size of all files. A snapshot of a hundred thousand topics and as many offsets takes 6 MiB, a journal 24.
+CONFIG_SIZE_BYTES_MAX: Final = 96 << 20
 _FILES_MAX: Final = 64
-_SNAPSHOTS: Final = "broker/snapshot"
+_STATE_FOLDERS: Final = ("broker/snapshot", "broker/journal")
 _NAME: Final = re.compile(
-    rf"(topics|subscriptionGroup|consumerOffset|delayOffset)\.json(\.bak)?|{_SNAPSHOTS}/[0-9]{{20}}", re.ASCII
+    rf"(topics|subscriptionGroup|consumerOffset|delayOffset)\.json(\.bak)?|({'|'.join(_STATE_FOLDERS)})/[0-9]{{20}}",
+    re.ASCII,
 )
 
 
@@ -135,8 +136,8 @@ def _file_from(value: Any) -> ConfigFile:
 
 
 def _names(files: Files, directory: str) -> list[str]:
-    snapshots = [f"{_SNAPSHOTS}/{name}" for name in _listed(files, f"{directory}/{_SNAPSHOTS}")]
-    return [name for name in (*_listed(files, directory), *snapshots) if _NAME.fullmatch(name)]
+    state = [f"{folder}/{name}" for folder in _STATE_FOLDERS for name in _listed(files, f"{directory}/{folder}")]
+    return [name for name in (*_listed(files, directory), *state) if _NAME.fullmatch(name)]
 
 
 def _listed(files: Files, directory: str) -> list[str]:

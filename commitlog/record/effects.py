@@ -17,7 +17,7 @@ RocketMQ reads such a record as an ordinary message: it ignores the bits, and ha
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -36,6 +36,20 @@ _HEAD: Final = f"{EFFECT_NAME}\x01".encode()
 _PROPERTY = re.compile(rb"(?:\A|(?<=\x02))__EFFECT\x01[^\x02]*(?:\x02|\Z)")
 _END: Final = b"\x02"
 _MARK: Final = 0x40
+
+
+class MarkedRecord(NamedTuple):
+    """A record with the mark of an effect.
+
+    Attributes:
+        offset: in the log.
+        effect: its text; None: the record has none.
+        record: encoded.
+    """
+
+    offset: int
+    effect: str | None
+    record: bytes
 
 
 def properties_with_effect(raw: bytes, effect: str) -> RawProperties:
@@ -64,8 +78,8 @@ def effect_of(record: bytes) -> str | None:
     return record[begin + len(_HEAD) : -1].decode("utf-8", "replace")
 
 
-def effects_of(data: memoryview, batch: DispatchBatch) -> Iterator[tuple[str | None, bytes]]:
-    """Yield each dispatched record that has the mark, after its effect; None: it has no effect.
+def effects_of(data: memoryview, batch: DispatchBatch) -> Iterator[MarkedRecord]:
+    """Yield the dispatched records that have the mark.
 
     Args:
         data: the bytes of the log from `batch.begin_offset` to `batch.next_offset`.
@@ -79,4 +93,4 @@ def effects_of(data: memoryview, batch: DispatchBatch) -> Iterator[tuple[str | N
     for row in np.flatnonzero(marks).tolist():
         begin = int(begins[row])
         record = bytes(data[begin : begin + int(batch.sizes[row])])
-        yield effect_of(record), record
+        yield MarkedRecord(batch.begin_offset + begin, effect_of(record), record)

@@ -14,6 +14,7 @@ import grpc
 import pytest
 
 from cluster import Producer
+from cluster.state.features import FEATURE_LEVEL
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1.broker_pb2_grpc import BrokerServiceStub
 from store.model.topics import SCHEDULE_TOPIC
@@ -42,7 +43,8 @@ def old_version(tmp_path):
 
 
 def is_raised(group):
-    return any(b"feature_level before=0 now=2" in group.cluster.log_of(each).read_bytes() for each in group.ids)
+    raised = b"feature_level before=0 now=%d" % FEATURE_LEVEL
+    return any(raised in group.cluster.log_of(each).read_bytes() for each in group.ids)
 
 
 def send_delayed(group):

@@ -18,6 +18,7 @@ from tests.mutants.bugs.raft import (
 from tests.mutants.bugs.security import access, audit, certificates, floods, flow, modes, name_servers, peers
 from tests.mutants.bugs.shell import directories, general, snapshots
 from tests.mutants.bugs.store import (
+    broker_journal,
     changed_bits,
     delays,
     kinds,
@@ -52,6 +53,7 @@ GROUPS = (
     kinds,
     timers,
     transactions,
+    broker_journal,
     identity,
     incarnations,
     lost_entries,

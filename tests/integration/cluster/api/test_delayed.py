@@ -103,7 +103,7 @@ def test_effects_after_the_last_snapshot_are_read_from_the_log(shop):
             shop.clock_ahead_ms = 1_500
             assert await bodies_of(shop, 2) == [b"a", b"b"]
             # The state is not saved at the end.
-            shop.replica._local._saved_offset = 1 << 60
+            shop.replica._local._cut_offset = 1 << 60
         async with shop.open():
             assert shop.replica.state.delay_offsets == {1: 2}
             await shop.put(b"c")

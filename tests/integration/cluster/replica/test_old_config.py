@@ -21,6 +21,7 @@ from dledger.peer.bootstrap import BootstrapServer
 from dledger.peer.origin import BootstrapMessage
 from store.fs.linux.files import OsFiles
 from tests.support.brokers.bootstrap_nodes import bootstrap_all, bootstrapped, contents, nodes_in, old_root, write_plain
+from tests.support.brokers.empty_log import EmptyLog
 from tests.support.brokers.replicated import configs_in, running_group
 from tests.support.waiting import run, until
 
@@ -92,7 +93,7 @@ def test_state_of_a_standalone_broker_reaches_all_nodes(tmp_path):
         configs = configs_in(tmp_path)
         root = old_root(configs[0].node)
         write_plain(root)
-        local = LocalState.open(OsFiles(), root)
+        local = LocalState.open(OsFiles(), root, EmptyLog())
         await local.change(SetTopic(TopicConfig("T", 3, 3)))
         await local.change(SetGroup(GroupConfig("g")))
         await local.change(ResetOffsets("g", (QueueOffset("T", 0, 17),)))

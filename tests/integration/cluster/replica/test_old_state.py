@@ -12,6 +12,7 @@ from cluster.state.commands import DeleteTopic, QueueOffset, ResetOffsets, SetGr
 from cluster.state.rocketmq_config import UnreadableConfig
 from dledger.storage.snapshot_store import SnapshotDamaged
 from store.fs.linux.files import OsFiles
+from tests.support.brokers.empty_log import EmptyLog
 from tests.support.brokers.replicated import configs_in, numbered, running_group
 from tests.support.waiting import run, until
 
@@ -87,7 +88,7 @@ def test_one_node_of_three_has_the_old_state_and_later_decisions_of_the_group_ar
 @pytest.mark.slow
 def test_state_of_a_standalone_broker_is_imported(tmp_path):
     async def write_local():
-        local = LocalState.open(OsFiles(), str(tmp_path / "n0"))
+        local = LocalState.open(OsFiles(), str(tmp_path / "n0"), EmptyLog())
         await local.change(SetTopic(TopicConfig("T", 3, 3)))
         await local.change(SetGroup(GroupConfig("g")))
         await local.change(ResetOffsets("g", (QueueOffset("T", 0, 17),)))

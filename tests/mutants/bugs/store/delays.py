@@ -84,7 +84,7 @@ def level_is_never_raised(patch):
 
 
 def effects_after_the_snapshot_are_forgotten(patch):
-    patch.setattr(RecordEffects, "load", lambda self, end: self._state.effects_applied(end))
+    patch.setattr(RecordEffects, "replay", lambda self, _, end: self._state.effects_applied(end))
 
 
 def old_offset_after_its_queue_is_kept(patch):
