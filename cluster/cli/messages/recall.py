@@ -37,11 +37,13 @@ def recall(context: typer.Context, handles: _Handles, broker: Broker = "", name_
     with targets_of(context, broker, name_servers) as targets:
         for handle, topic in zip(handles, topics, strict=True):
             name = decode_recall_handle(handle).broker
-            found = [target for target, _ in targets.queues(topic, is_write=True) if target.broker == name]
-            if not found:
+            known = list(dict.fromkeys(target for target, _ in targets.queues(topic, is_write=True)))
+            # One that was given by its address has no name here; it refuses handles of others.
+            target = known[0] if len(known) == 1 else next((each for each in known if each.broker == name), None)
+            if target is None:
                 fail(f"topic {topic!r} has no broker {name!r}, which the handle names")
             request = pb.RecallMessageRequest(topic=topic, recall_handle=handle)
-            outcome = outcome_of(found[0].calls.ask(lambda stub: stub.RecallMessage, request))
+            outcome = outcome_of(target.calls.ask(lambda stub: stub.RecallMessage, request))
             late_count += outcome is not RecallOutcome.RECALLED
             typer.echo(outcome.value)
     if late_count:
