@@ -98,16 +98,22 @@ def committed_message(half: HalfMessage, topics: Mapping[str, TopicConfig]) -> M
     queues = max(topic.write_queues, topic.read_queues, 1)
     record = half.record
     sys_flag = record.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT_TYPE | CARRIES_EFFECT
-    message = record.message._replace(
-        topic=half.topic,
-        queue_id=int(half.queue) % queues,
-        properties=RawProperties(without_effect(record.properties_raw)),
-        sys_flag=sys_flag,
-        prepared_transaction_offset=record.physical_offset,
+    effect, raw = Ended(((record.queue_offset, Ending.COMMITTED),)), record.properties_raw
+    # One object, and no `_replace`: thousands are made in a second.
+    message = Message(
+        half.topic,
+        record.body,
+        int(half.queue) % queues,
+        RawProperties(without_effect(raw)) if half.level else properties_with_effect(raw, encode_effect(effect)),
+        record.flag,
+        sys_flag,
+        record.born_timestamp,
+        record.born_host,
+        record.reconsume_times,
+        record.physical_offset,
     )
-    if half.level:
-        (message,) = diverted([message], [half.level])
-    return _with_effect(message, Ended(((record.queue_offset, Ending.COMMITTED),)))
+    # The effect is the last property, after those of the diversion.
+    return _with_effect(diverted([message], [half.level])[0], effect) if half.level else message
 
 
 def given_up_message(half: HalfMessage) -> Message:
