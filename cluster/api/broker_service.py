@@ -16,17 +16,17 @@ from urllib.parse import unquote
 import grpc.aio
 
 from cluster.api.answers import answered, refusal
-from cluster.api.delay_calls import DelayCalls
 from cluster.api.group_calls import GroupCalls
 from cluster.api.log_calls import LogCalls
-from cluster.api.pop_calls import PopCalls
 from cluster.api.put_calls import PutCalls
 from cluster.api.query_calls import QueryCalls
 from cluster.api.read_calls import ReadCalls
-from cluster.api.recall_calls import RecallCalls
-from cluster.api.return_calls import ReturnCalls
 from cluster.api.topic_calls import TopicCalls
-from cluster.api.transaction_calls import TransactionCalls
+from cluster.api.waiting.delay_calls import DelayCalls
+from cluster.api.waiting.pop_calls import PopCalls
+from cluster.api.waiting.recall_calls import RecallCalls
+from cluster.api.waiting.return_calls import ReturnCalls
+from cluster.api.waiting.transaction_calls import TransactionCalls
 from cluster.broker.core import wall_clock_ms
 from cluster.protocol.request_bounds import BROKER_BOUNDS
 from cluster.v1 import broker_pb2 as pb

@@ -75,6 +75,24 @@ class _Put(NamedTuple):
     recall_handles: Sequence[str] = ()
 
 
+class _Prepared(NamedTuple):
+    """The messages of one request, as they are put.
+
+    Attributes:
+        messages: delayed and half messages are diverted.
+        size_bytes: of bodies and properties.
+        handles: for recalls; empty: of none.
+        halves_count: number of half messages.
+        is_delayed: whether one of them is delayed.
+    """
+
+    messages: Sequence[Message]
+    size_bytes: int
+    handles: Sequence[str]
+    halves_count: int
+    is_delayed: bool
+
+
 class PutCalls:
     """The calls that put messages."""
 
@@ -134,29 +152,17 @@ class PutCalls:
             topic = topic or core.known_topic(request.topic)
             self._check(topic, request)
             core.flow.check_put(topic)
-            properties = list(request.properties)
-            if topic.attributes:
-                check_kinds(topic, properties, request.sys_flags)
-            limits = TimeLimits(core.clock_ms(), core.options.timer_max_delay_sec)
-            deliveries = requested_deliveries(properties, request.sys_flags, limits)
-            halves = half_rows(properties)
-            columns, size_bytes = messages_of(request, properties, born_host, wall_clock_ms())
-            messages: Sequence[Message] = columns
-            handles: Sequence[str] = ()
-            if deliveries is not None:
-                messages, handles = self._diverted(columns, deliveries)
-            if halves:
-                self._check_halves(len(halves))
-                messages = with_halves(messages, halves)
-            amount = max(size_bytes, len(messages) * self._message_bytes_min)
+            prepared = self._prepared(topic, born_host, request)
+            messages, halves_count = prepared.messages, prepared.halves_count
+            amount = max(prepared.size_bytes, len(messages) * self._message_bytes_min)
             if not self._pending.take(name, amount):
                 raise self._overloaded(name)
             try:
-                pending = puts.begin_prepared_put(messages) if halves else puts.begin_put(messages)
+                pending = puts.begin_prepared_put(messages) if halves_count else puts.begin_put(messages)
             except BaseException:
                 self._pending.give_back(name, amount)
                 raise
-            self._preparing += len(halves)
+            self._preparing += halves_count
             core.flow.charge_put(topic, len(messages), request.ByteSize())
         except BadRequest as error:
             ended.set_result(_Put(None, _illegal(error)))
@@ -168,18 +174,40 @@ class PutCalls:
         def end(done: asyncio.Future[PutOutcome]) -> None:
             # Not when the call ends: a client that leaves does not take its puts back.
             self._pending.give_back(name, amount)
-            self._preparing -= len(halves)
+            self._preparing -= halves_count
             outcome = done.result()
-            latency_s, is_delayed = time.monotonic() - begin_s, deliveries is not None
-            self._count(request.topic, len(messages), size_bytes, outcome, latency_s, is_delayed=is_delayed)
+            self._count(request.topic, prepared, outcome, time.monotonic() - begin_s)
             if not ended.done():
-                ended.set_result(_Put(outcome, recall_handles=handles))
+                ended.set_result(_Put(outcome, recall_handles=prepared.handles))
 
         if pending.done():
             end(pending)
         else:
             pending.add_done_callback(end)
         return ended
+
+    def _prepared(self, topic: TopicConfig, born_host: Host, request: pb.PutRequest) -> _Prepared:
+        """Return the messages of a request as they are put.
+
+        Raises:
+            RequestFailed: MESSAGE_TYPE_CONFLICT, UNSUPPORTED, OVERLOADED, TOO_MUCH_STATE.
+            IllegalMessage: one of them may not be put.
+        """
+        core, properties = self._core, list(request.properties)
+        if topic.attributes:
+            check_kinds(topic, properties, request.sys_flags)
+        limits = TimeLimits(core.clock_ms(), core.options.timer_max_delay_sec)
+        deliveries = requested_deliveries(properties, request.sys_flags, limits)
+        halves = half_rows(properties)
+        columns, size_bytes = messages_of(request, properties, born_host, wall_clock_ms())
+        messages: Sequence[Message] = columns
+        handles: Sequence[str] = ()
+        if deliveries is not None:
+            messages, handles = self._diverted(columns, deliveries)
+        if halves:
+            self._check_halves(len(halves))
+            messages = with_halves(messages, halves)
+        return _Prepared(messages, size_bytes, handles, len(halves), is_delayed=deliveries is not None)
 
     def _diverted(
         self, messages: Sequence[Message], deliveries: Sequence[Delivery]
@@ -205,9 +233,8 @@ class PutCalls:
         ]
         return found, handles if any(handles) else ()
 
-    def _count(
-        self, topic: str, count: int, size_bytes: int, outcome: PutOutcome, latency_s: float, *, is_delayed: bool
-    ) -> None:
+    def _count(self, topic: str, put: _Prepared, outcome: PutOutcome, latency_s: float) -> None:
+        count, size_bytes, is_delayed = len(put.messages), put.size_bytes, put.is_delayed
         metrics, traffic = self._core.metrics, self._core.traffic
         metrics.count_put(outcome.status, count, latency_s)
         is_stored = outcome.certainty is Certainty.APPENDED

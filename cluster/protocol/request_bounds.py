@@ -1,7 +1,7 @@
 """The bounds of all request fields of BrokerService and NameServer, with reasons.
 
 A request within these bounds never blocks the event loop for more than 50 ms
-(`tests/integration/cluster/api/test_hostile_requests.py`).
+(`tests/integration/cluster/api/bounds/test_hostile_requests.py`).
 """
 
 from __future__ import annotations

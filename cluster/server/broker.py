@@ -131,15 +131,7 @@ class Broker:
         self.core = BrokerCore(replica, options, self._metrics)
         self.core.caller = holder
         self.core.clock_ms = clock_ms
-        metrics, frame_address = self._metrics, "" if frames is None else str(frames.address)
-        self._timers = TimerDelivery(replica, clock_ms, metrics.count_delayed, metrics.count_not_delivered)
-        self._ends = TransactionEnds(replica, clock_ms, metrics.count_transaction_end)
-        self._checks = TransactionChecks(
-            replica, self._ends, options.checks, clock_ms, metrics.count_transaction_checks
-        )
-        self._service = BrokerService(
-            self.core, self._ends, self._checks, self._timers, frame_address=frame_address, clock_ms=clock_ms
-        )
+        self._create_services()
         scope = Scope(
             options.cluster,
             has_topic=lambda name: name in replica.state.topics,
@@ -152,7 +144,7 @@ class Broker:
         # Without a first user every call passes until a user exists.
         is_closed = first_user is not None
         self._access_service = AccessService(self.core, calls, is_closed=is_closed)
-        self._gate: CallGate = AccessGate(
+        gate = AccessGate(
             lambda: replica.state.access,
             scope,
             options.broker,
@@ -164,13 +156,30 @@ class Broker:
             audit=calls,
             revoked=revoked,
         )
-        if not options.quotas.is_unlimited:
-            self._gate = QuotaGate(self._gate, Quotas(options.quotas, time.monotonic), metrics.count_quota_refused)
+        self._gate = self._with_quotas(gate)
         self._first_user = first_user
         dial = partial(GrpcNameServer, security=name_server_security)
         self._registrar = Registrar(name_servers, dial) if name_servers else None
         self._changed = asyncio.Event()
         self._stack = AsyncExitStack()
+
+    def _create_services(self) -> None:
+        """Create the tasks of the leader, and the service that uses them."""
+        replica, metrics, clock_ms = self._replica, self._metrics, self._clock_ms
+        self._timers = TimerDelivery(replica, clock_ms, metrics.count_delayed, metrics.count_not_delivered)
+        self._ends = TransactionEnds(replica, clock_ms, metrics.count_transaction_end)
+        checks, count = self.core.options.checks, metrics.count_transaction_checks
+        self._checks = TransactionChecks(replica, self._ends, checks, clock_ms, count)
+        frame_address = "" if self._frames is None else str(self._frames.address)
+        self._service = BrokerService(
+            self.core, self._ends, self._checks, self._timers, frame_address=frame_address, clock_ms=clock_ms
+        )
+
+    def _with_quotas(self, gate: CallGate) -> CallGate:
+        quotas = self.core.options.quotas
+        if quotas.is_unlimited:
+            return gate
+        return QuotaGate(gate, Quotas(quotas, time.monotonic), self._metrics.count_quota_refused)
 
     async def __aenter__(self) -> Self:
         """Start serving.

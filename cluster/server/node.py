@@ -43,8 +43,10 @@ if TYPE_CHECKING:
 
     from prometheus_client import CollectorRegistry
 
+    from cluster.broker.core import BrokerOptions
     from cluster.config.load import BrokerSettings, ServerConfig
     from cluster.replica.replicated import ReplicatedConfig
+    from dledger.config import NodeConfig
     from store.model.message import Host
 
 _APPEND_REFUSAL: Final = (
@@ -168,8 +170,6 @@ async def _serve_messages(
 ) -> asyncio.Future[Exception]:
     """Serve a log of messages; return the future that resolves with the error after which the process must stop."""
     # Imported here, because a log of raw entries does not need them.
-    from cluster.broker.core import BrokerOptions  # noqa: PLC0415
-    from cluster.delivery.transactions.checks import CheckSettings  # noqa: PLC0415
     from cluster.replica.replicated import ReplicatedReplica  # noqa: PLC0415
     from cluster.server.broker import Broker  # noqa: PLC0415
     from cluster.server.first_user import first_user_of  # noqa: PLC0415
@@ -180,26 +180,7 @@ async def _serve_messages(
     for note in replica.notes:
         logger.info("recovered %s", note)
     await replica.start()
-    options = BrokerOptions(
-        settings.broker,
-        settings.cluster,
-        node_config.self_id,
-        auto_create_topic_enable=settings.auto_create_topic_enable,
-        default_topic_queue_nums=settings.default_topic_queue_nums,
-        auto_create_subscription_group=settings.auto_create_subscription_group,
-        quotas=server.quotas,
-        limits=settings.limits,
-        pending_messages_max=node_config.max_pending_requests_num,
-        pending_size_bytes_max=node_config.max_pending_size_bytes,
-        waiters_max=settings.store.waiters_max,
-        access_lag_max_s=settings.access_lag_max_s,
-        metrics_names=settings.metrics_names,
-        trace_topic_enable=settings.trace_topic_enable,
-        timer_max_delay_sec=settings.timer_max_delay_sec,
-        checks=CheckSettings(
-            settings.transaction_timeout_ms, settings.transaction_check_interval_ms, settings.transaction_check_max
-        ),
-    )
+    options = _options_of(server, settings, node_config)
     broker = Broker(
         replica,
         options,
@@ -220,6 +201,33 @@ async def _serve_messages(
     )
     await stack.enter_async_context(broker)
     return replica.failure
+
+
+def _options_of(server: ServerConfig, settings: BrokerSettings, node_config: NodeConfig) -> BrokerOptions:
+    # Imported here, because a log of raw entries does not need them.
+    from cluster.broker.core import BrokerOptions  # noqa: PLC0415
+    from cluster.delivery.transactions.checks import CheckSettings  # noqa: PLC0415
+
+    return BrokerOptions(
+        settings.broker,
+        settings.cluster,
+        node_config.self_id,
+        auto_create_topic_enable=settings.auto_create_topic_enable,
+        default_topic_queue_nums=settings.default_topic_queue_nums,
+        auto_create_subscription_group=settings.auto_create_subscription_group,
+        quotas=server.quotas,
+        limits=settings.limits,
+        pending_messages_max=node_config.max_pending_requests_num,
+        pending_size_bytes_max=node_config.max_pending_size_bytes,
+        waiters_max=settings.store.waiters_max,
+        access_lag_max_s=settings.access_lag_max_s,
+        metrics_names=settings.metrics_names,
+        trace_topic_enable=settings.trace_topic_enable,
+        timer_max_delay_sec=settings.timer_max_delay_sec,
+        checks=CheckSettings(
+            settings.transaction_timeout_ms, settings.transaction_check_interval_ms, settings.transaction_check_max
+        ),
+    )
 
 
 def replicated_config(config: ServerConfig, settings: BrokerSettings, store_host: Host) -> ReplicatedConfig:

@@ -14,7 +14,6 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from cluster.cli.common import EXIT_USAGE, NameServers, fail, notes
 from cluster.cli.message_common import Broker, Topic, targets_of
-from cluster.cli.messages.delivery_times import delivery_property
 from cluster.cli.messages.produce_input import (
     BATCH_MESSAGES_MAX,
     Defaults,
@@ -24,6 +23,7 @@ from cluster.cli.messages.produce_input import (
     messages_of,
     parse_headers,
 )
+from cluster.cli.waiting.delivery_times import delivery_property
 from dledger.allocator import keep_large_blocks
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from cluster.api.return_calls import ReturnCalls
+from cluster.api.waiting.return_calls import ReturnCalls
 from cluster.broker.core import BrokerCore, BrokerOptions
 from cluster.broker.metrics import BrokerMetrics
 from cluster.protocol.errors import RequestFailed, failure_of

@@ -12,10 +12,10 @@ from dledger.errors import OverQuota
 from tests.mutants.mutant import Mutant, Tests
 
 FLOW = "tests/unit/cluster/broker/test_flow_quotas.py::"
-FLOW_OF_BROKER = "tests/integration/cluster/api/test_flow_quotas.py::"
+FLOW_OF_BROKER = "tests/integration/cluster/api/bounds/test_flow_quotas.py::"
 CREATIONS = "tests/unit/cluster/broker/test_creations.py::"
 READERS = "tests/unit/cluster/broker/test_reader_bounds.py::"
-LIMITS = "tests/integration/cluster/api/test_limits_of_brokers.py::"
+LIMITS = "tests/integration/cluster/api/bounds/test_limits_of_brokers.py::"
 SENDER = "tests/unit/cluster/client/test_sender.py::"
 BOUNDED = "one topic or group takes a bounded share"
 

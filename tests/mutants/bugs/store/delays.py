@@ -16,7 +16,7 @@ from dledger.peer.transport import PeerTransport
 from store.access.message_store import MessageStore
 from tests.mutants.mutant import Mutant, Tests
 
-STANDALONE = "tests/integration/cluster/api/test_delayed.py::"
+STANDALONE = "tests/integration/cluster/api/waiting/test_delayed.py::"
 GROUP = "tests/integration/cluster/delivery/test_delays_of_a_group.py::"
 OLD = "tests/integration/cluster/delivery/test_old_delays.py::"
 EFFECTS = "tests/unit/commitlog/record/test_effects.py::"

@@ -10,7 +10,7 @@ from cluster.protocol.topic_types import TopicType
 from tests.mutants.mutant import Mutant, Tests
 
 REQUESTS = "tests/integration/cluster/api/test_requests.py::"
-PENDING = "tests/unit/cluster/client/test_requests.py::"
+PENDING = "tests/unit/cluster/client/requests_and_traces/test_requests.py::"
 KINDS = "tests/unit/cluster/delivery/test_message_kinds.py::"
 TYPES = "tests/integration/cluster/api/test_topic_types.py::"
 

@@ -7,7 +7,7 @@ from cluster.state.pop.queue import PopQueue
 from cluster.state.pop.state import PopState
 from tests.mutants.mutant import Mutant, Tests
 
-CALLS = "tests/integration/cluster/api/test_pop.py::"
+CALLS = "tests/integration/cluster/api/waiting/test_pop.py::"
 STATE = "tests/unit/cluster/state/test_pop_state.py::"
 
 

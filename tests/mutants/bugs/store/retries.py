@@ -1,6 +1,6 @@
 """Planted bugs of returned messages: what copies them twice, loses them, or sends them where they do not belong."""
 
-import cluster.api.return_calls
+import cluster.api.waiting.return_calls
 import cluster.client.consumer.group_offsets
 import cluster.retries.copies
 import cluster.retries.rule
@@ -13,8 +13,8 @@ from cluster.state.snapshot import Content
 from store.model.topics import DELAY_LEVELS_MS
 from tests.mutants.mutant import Mutant, Tests
 
-RETURNED = "tests/integration/cluster/api/test_returned.py::"
-CONSUMERS = "tests/integration/cluster/api/test_returning_consumers.py::"
+RETURNED = "tests/integration/cluster/api/waiting/test_returned.py::"
+CONSUMERS = "tests/integration/cluster/api/waiting/test_returning_consumers.py::"
 RULE = "tests/unit/cluster/retries/test_rule.py::"
 COPIES = "tests/unit/cluster/retries/test_copies.py::"
 WINDOW = "tests/unit/cluster/state/test_returned_messages.py::"
@@ -60,7 +60,7 @@ def last_redelivery_is_left_out(patch):
     def destination_of(group, reconsume_times, *, maximum, level):
         return found(group, reconsume_times + 1, maximum=maximum, level=level)
 
-    patch.setattr(cluster.api.return_calls, "destination_of", destination_of)
+    patch.setattr(cluster.api.waiting.return_calls, "destination_of", destination_of)
 
 
 def delay_of_the_old_record_is_kept(patch):
@@ -84,7 +84,7 @@ def delay_of_a_policy_is_rounded_down(patch):
 
 
 def message_is_returned_below_its_feature_level(patch):
-    patch.setattr(cluster.api.return_calls, "WITH_RETRIES", 0)
+    patch.setattr(cluster.api.waiting.return_calls, "WITH_RETRIES", 0)
 
 
 def message_that_is_not_returned_counts_as_processed(patch):

@@ -1,7 +1,7 @@
 """Planted bugs of messages for any time: what loses, repeats, brings forward or blocks a delivery or a recall."""
 
 import commitlog.record.tags_code
-from cluster.api.recall_calls import RecallCalls
+from cluster.api.waiting.recall_calls import RecallCalls
 from cluster.delivery import put_options, timers
 from cluster.delivery.timer_window import TimerWindow
 from cluster.delivery.timers import TimerDelivery
@@ -10,8 +10,8 @@ from cluster.state.timers import DoneTimers
 from commitlog.record import timer_properties
 from tests.mutants.mutant import Mutant, Tests
 
-STANDALONE = "tests/integration/cluster/api/test_timers.py::"
-RECALLS = "tests/integration/cluster/api/test_recalls.py::"
+STANDALONE = "tests/integration/cluster/api/waiting/test_timers.py::"
+RECALLS = "tests/integration/cluster/api/waiting/test_recalls.py::"
 GROUP = "tests/integration/cluster/delivery/test_timers_of_a_group.py::"
 STATE = "tests/unit/cluster/state/test_timers.py::"
 WINDOW = "tests/unit/cluster/delivery/test_timer_window.py::"

@@ -8,8 +8,8 @@ from cluster.broker.traffic import Traffic
 from cluster.client.tracing.trace_batches import TraceQueue
 from tests.mutants.mutant import Mutant, Tests
 
-BATCHES = "tests/unit/cluster/client/test_trace_batches.py::"
-RECORDS = "tests/unit/cluster/client/test_trace_records.py::"
+BATCHES = "tests/unit/cluster/client/requests_and_traces/test_trace_batches.py::"
+RECORDS = "tests/unit/cluster/client/requests_and_traces/test_trace_records.py::"
 TRACES = "tests/integration/cluster/api/test_message_trace.py::"
 LAG = "tests/unit/cluster/broker/test_group_lag.py::"
 TRAFFIC = "tests/unit/cluster/broker/test_traffic.py::"

@@ -11,8 +11,8 @@ from store.errors import Certainty
 from store.model.commit_log import PutOutcome, PutStatus
 from store.model.topics import OP_HALF_TOPIC
 from tests.integration.cluster.api.conftest import TOPIC, run
-from tests.integration.cluster.api.test_delayed import Unsteady, answered
 from tests.integration.cluster.api.transactions.test_transactions import COMMIT, ROLLBACK, begin, changed, half, table
+from tests.integration.cluster.api.waiting.test_delayed import Unsteady, answered
 from tests.support.waiting import until
 
 COUNT = 120

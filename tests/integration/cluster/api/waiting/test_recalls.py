@@ -9,8 +9,8 @@ from cluster.replica.standalone import StandaloneReplica
 from cluster.v1 import broker_pb2 as pb
 from store.model.topics import TIMER_TOPIC
 from tests.integration.cluster.api.conftest import TOPIC, run
-from tests.integration.cluster.api.test_delayed import bodies_of
-from tests.integration.cluster.api.test_timers import DELIVERED, RECALLED, key, later, recall, waiting
+from tests.integration.cluster.api.waiting.test_delayed import bodies_of
+from tests.integration.cluster.api.waiting.test_timers import DELIVERED, RECALLED, key, later, recall, waiting
 from tests.support.waiting import until
 
 UNKNOWN = pb.RECALL_OUTCOME_UNKNOWN

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cluster.cli.access.roles import all_roles, delete_role, list_roles
+from cluster.cli.access.users import all_users, broker_of
 from cluster.cli.common import EXIT_USAGE, NameServers, fail, help_of, output
 from cluster.cli.each_broker import Choice, change_chosen, chosen_brokers, end_if_silent, list_chosen, read_each
 from cluster.cli.message_common import Broker, BrokerNames, Cluster
-from cluster.cli.messages.roles import all_roles, delete_role, list_roles
-from cluster.cli.messages.users import all_users, broker_of
 from cluster.cli.rows import AsJson
 
 if TYPE_CHECKING:

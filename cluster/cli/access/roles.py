@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cluster.cli.access.users import all_users, broker_of
 from cluster.cli.common import NameServers
 from cluster.cli.each_broker import Choice, change_chosen, list_chosen
 from cluster.cli.message_common import Broker, BrokerNames, Cluster
-from cluster.cli.messages.users import all_users, broker_of
 from cluster.cli.rows import AsJson
 
 if TYPE_CHECKING:

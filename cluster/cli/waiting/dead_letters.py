@@ -16,8 +16,8 @@ from cluster.cli.rows import AsJson
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from cluster.cli.messages.dead_letter_queues import Queue, Replay
     from cluster.cli.targets import BrokerTarget
+    from cluster.cli.waiting.dead_letter_queues import Queue, Replay
     from cluster.client.broker_calls import BrokerCalls
     from cluster.protocol.skipped_messages import SkippedMessages
     from commitlog.record.record import Record
@@ -56,7 +56,7 @@ def list_dead_letters(
     skipped: list[SkippedMessages] = []
 
     def read(calls: BrokerCalls) -> list[tuple[Queue, Record]]:
-        from cluster.cli.messages.dead_letter_queues import DeadLetters
+        from cluster.cli.waiting.dead_letter_queues import DeadLetters
 
         letters, found = DeadLetters(calls, group, skipped.append), []
         for queue in letters.queues():
@@ -85,7 +85,7 @@ def list_dead_letters(
 
 
 def _rows(target: BrokerTarget, found: Iterable[tuple[Queue, Record]]) -> Iterator[dict[str, Any]]:
-    from cluster.cli.messages.dead_letter_queues import origin_of
+    from cluster.cli.waiting.dead_letter_queues import origin_of
     from store.model.message import KEYS, TAGS, UNIQUE_KEY
 
     for queue, record in found:
@@ -187,7 +187,7 @@ def _replay_at(
     Raises:
         RequestFailed: see its message.
     """
-    from cluster.cli.messages.dead_letter_queues import DeadLetters, Replay, has_id, origin_of
+    from cluster.cli.waiting.dead_letter_queues import DeadLetters, Replay, has_id, origin_of
 
     letters, done = DeadLetters(target.calls, group, skipped.append, target.broker), Replay(target.calls)
     is_noted = not wanted.ids and not wanted.topic

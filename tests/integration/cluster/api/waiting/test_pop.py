@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from cluster.api.pop_calls import INVISIBLE_MS_MIN
+from cluster.api.waiting.pop_calls import INVISIBLE_MS_MIN
 from cluster.pop import choosing
 from cluster.protocol.errors import Reason, Status
 from cluster.state.features import WITH_POP

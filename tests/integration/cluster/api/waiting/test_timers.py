@@ -16,7 +16,7 @@ from commitlog.record.properties import decode_properties
 from store.model.message import QueueKey
 from store.model.topics import TIMER_TOPIC
 from tests.integration.cluster.api.conftest import TOPIC, run
-from tests.integration.cluster.api.test_delayed import Unsteady, bodies_of
+from tests.integration.cluster.api.waiting.test_delayed import Unsteady, bodies_of
 from tests.support.waiting import until
 
 HOUR_MS = 3_600_000

@@ -8,7 +8,7 @@ from cluster import Consumer, RequestFailed
 from cluster.protocol.topic_config import GroupConfig
 from cluster.state.commands import DeleteGroup, SetGroup
 from tests.integration.cluster.api.conftest import TOPIC, run
-from tests.integration.cluster.api.test_delayed import bodies_of
+from tests.integration.cluster.api.waiting.test_delayed import bodies_of
 from tests.support.waiting import until
 
 GROUP = "billing"

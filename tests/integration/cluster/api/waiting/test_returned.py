@@ -14,7 +14,7 @@ from cluster.v1 import broker_pb2 as pb
 from commitlog.record.properties import PROPERTIES_SIZE_MAX, decode_properties
 from store.model.topics import DELAY_LEVELS_MS, SCHEDULE_TOPIC
 from tests.integration.cluster.api.conftest import TOPIC, run
-from tests.integration.cluster.api.test_delayed import Unsteady, bodies_of
+from tests.integration.cluster.api.waiting.test_delayed import Unsteady, bodies_of
 from tests.support.waiting import until
 
 GROUP = "billing"

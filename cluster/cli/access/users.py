@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cluster.cli.access.user_changes import disable, enable, rotate_key, set_roles
 from cluster.cli.common import EXIT_FAILED, EXIT_USAGE, NameServers, fail, help_of, notes
 from cluster.cli.each_broker import Choice, change_chosen, change_each, chosen_brokers, list_chosen
 from cluster.cli.message_common import Broker, BrokerNames, Cluster
-from cluster.cli.messages.user_changes import disable, enable, rotate_key, set_roles
 from cluster.cli.rows import AsJson
 from cluster.cli.tls import ignore_token
 
