@@ -22,11 +22,10 @@ from typing import TYPE_CHECKING, Final, cast
 from cluster.delivery.copies import Obstacle, delayed_copy
 from cluster.delivery.due import due_of
 from cluster.delivery.leader_task import LeaderTask
-from cluster.protocol.errors import RequestFailed
 from cluster.state.effects import DelayDelivered
 from cluster.state.features import WITH_EFFECTS
 from cluster.state.waiting_commands import SetDelayOffsets
-from store.errors import IllegalMessage, StoreError
+from store.errors import IllegalMessage
 from store.model.message import QueueKey
 from store.model.topics import DELAY_LEVELS_MS, SCHEDULE_TOPIC
 
@@ -227,9 +226,6 @@ class DelayDelivery:
                 await self._replica.change(SetDelayOffsets(((level, unit + 1),)))
             self._batch_max = 1
             return False
-        except (RequestFailed, StoreError):
-            self._ahead = None
-            raise
         self._batch_max = self._messages_max
         self._on_delivered(chosen.lateness_ms)
         return True
