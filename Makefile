@@ -176,7 +176,7 @@ sim: $(READY) ## Simulated runs of three and five nodes with faults of every kin
 sim-shell: $(READY) ## Simulated runs of clients, connections and whole nodes with faults; a line for each (SEEDS=500 SEED=1)
 	@$(BIN)/python -m dledger.testing --shell --seed $(SEED) --seeds $(if $(filter file,$(origin SEEDS)),500,$(SEEDS)) --jobs $(WORKERS)
 
-sim-brokers: $(READY) ## Simulated runs of whole brokers with faults, while delayed messages are due (SEEDS=200 SEED=1)
+sim-brokers: $(READY) ## Simulated runs of whole brokers with faults, while messages are due and transactions open (SEEDS=200 SEED=1)
 	@DLEDGER_BROKER_SEED=$(SEED) DLEDGER_BROKER_SEEDS=$(if $(filter file,$(origin SEEDS)),200,$(SEEDS)) \
 		$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal tests/simulation/test_brokers.py
 

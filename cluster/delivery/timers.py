@@ -111,7 +111,10 @@ class TimerDelivery:
         self._on_delivered = on_delivered
         self._on_obstacle = on_obstacle
         self._window: TimerWindow | None = None
-        self._batch_max = BATCH_MAX
+        limits = replica.put_limits
+        self._messages_max = min(limits.messages_max, BATCH_MAX)
+        self._size_bytes_max = min(limits.size_bytes_max, _BATCH_BYTES_MAX)
+        self._batch_max = self._messages_max
         # Rows of a put that is pending or failed: they return to the window.
         self._taken: list[TimerRow] = []
         # What follows the pending put, chosen meanwhile.
@@ -248,7 +251,7 @@ class TimerDelivery:
         if window is None:
             return chosen
         rows = deque(window.take_due(now_ms, self._batch_max))
-        while rows and size_bytes < _BATCH_BYTES_MAX:
+        while rows:
             row = rows.popleft()
             if state.timers.is_done(row.unit):
                 continue
@@ -258,6 +261,9 @@ class TimerDelivery:
                 # A unit of RocketMQ has no time.
                 window.put_back([TimerRow(due_ms, row.unit)])
                 continue
+            if record is not None and chosen.copies and size_bytes + record.size > self._size_bytes_max:
+                rows.appendleft(row)
+                break
             chosen.rows.append(row)
             if record is None:
                 chosen.passed.append((row.unit, Obstacle.UNREADABLE))
@@ -294,7 +300,8 @@ class TimerDelivery:
                 stored_ms = record.store_timestamp
                 if each >= self._renewed[0]:
                     stored_ms = max(stored_ms, self._renewed[1])
-                if stored_ms + self._keep_ms > now_ms or size_bytes >= _BATCH_BYTES_MAX:
+                is_full = bool(chosen.copies) and size_bytes + record.size > self._size_bytes_max
+                if stored_ms + self._keep_ms > now_ms or is_full:
                     if each == timers.floor:
                         self._oldest = each, stored_ms
                     return chosen
@@ -335,7 +342,7 @@ class TimerDelivery:
                 self._ahead = None
             raise
         else:
-            self._batch_max = BATCH_MAX
+            self._batch_max = self._messages_max
         if chosen.passed:
             units = sorted(unit for unit, _ in chosen.passed)
             await self._replica.change(PassTimers(0, tuple((unit, unit + 1) for unit in units)))
@@ -354,7 +361,7 @@ class TimerDelivery:
         """
         is_done, now_ms = self._replica.state.timers.is_done, self._task.now_ms()
         chosen: dict[int, _Recall] = {}
-        while self._recalls and len(chosen) < BATCH_MAX:
+        while self._recalls and len(chosen) < self._messages_max:
             recall = self._recalls[0]
             unit = next((each for each in recall.units if not is_done(each)), None)
             if unit in chosen:

@@ -1,4 +1,4 @@
-"""Simulated brokers: leaders are killed, cut off and paused while delayed messages are due.
+"""Simulated brokers: leaders are killed, cut off and paused while messages are due and transactions are open.
 
 `make sim-brokers SEEDS=500 SEED=1` runs more. A failure names its seed; with it the run repeats event by event.
 """
@@ -12,6 +12,7 @@ from cluster.delivery.due import Due
 from dledger.testing.faults import Violation
 from tests.support.simulated_brokers.delays import DelayLoad
 from tests.support.simulated_brokers.simulation import BrokerSimulation, options_of
+from tests.support.simulated_brokers.transactions import TransactionLoad
 
 FIRST = int(os.environ.get("DLEDGER_BROKER_SEED", "1"))
 COUNT = int(os.environ.get("DLEDGER_BROKER_SEEDS", "6"))
@@ -26,17 +27,24 @@ def without_log():
     logging.disable(logging.NOTSET)
 
 
-def run(seed):
+def run(seed, load_type=DelayLoad):
     """Run a seed; return the load and the summary of the run."""
-    load = DelayLoad()
+    load = load_type()
     return load, BrokerSimulation(options_of(seed, SAFETY_US), load).run()
 
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))
-def test_delayed_messages_are_delivered_once_and_never_early(seed):
+def test_messages_that_wait_are_delivered_once_and_never_early(seed):
     load, _ = run(seed)
 
     assert load.delivered_count
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))
+def test_transactions_end_once_and_as_answered_and_none_is_forgotten(seed):
+    load, _ = run(seed, TransactionLoad)
+
+    assert load.answers
 
 
 def test_a_run_repeats():

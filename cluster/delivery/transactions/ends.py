@@ -47,6 +47,9 @@ if TYPE_CHECKING:
 # Requests that wait; a client that is refused sends again.
 _WAITING_MAX: Final = 20_000
 _BATCH_BYTES_MAX: Final = 1 << 20
+# Of an op message: its fixed part; and one end in its body and its effect.
+_OP_SIZE_BYTES: Final = 512
+_END_SIZE_BYTES: Final = 64
 # After a failure: its cause may persist, for example a full disk.
 _PAUSE_S: Final = 0.1
 
@@ -86,11 +89,12 @@ class _Waiting:
 
 @dataclass(slots=True)
 class _Chosen:
-    """A put: its messages without the op message, and the requests that it ends."""
+    """A put: its messages without the op message, the bytes of their half messages, and the requests that it ends."""
 
     messages: list[Message] = field(default_factory=list)
     requests: list[_Waiting] = field(default_factory=list)
     ends: dict[int, Ending] = field(default_factory=dict)
+    size_bytes: int = 0
 
 
 class TransactionEnds:
@@ -111,7 +115,12 @@ class TransactionEnds:
         # A put of this process may still become an entry of the log.
         self._is_undecided = False
         # 1 after a batch was refused: the message that cannot be stored is found by itself.
-        self._batch_max = ENDS_MAX
+        limits = replica.put_limits
+        self._messages_max = limits.messages_max
+        self._size_bytes_max = min(limits.size_bytes_max, _BATCH_BYTES_MAX)
+        ends_max = (self._size_bytes_max - _OP_SIZE_BYTES) // _END_SIZE_BYTES
+        self._ends_max = max(min(ENDS_MAX, self._messages_max - 1, ends_max), 1)
+        self._batch_max = self._ends_max
         replica.when_status_changes(self._woken.set)
 
     async def end(self, request: EndRequest) -> bool:
@@ -174,10 +183,10 @@ class TransactionEnds:
 
     def _choose(self) -> _Chosen:
         """Answer the requests that are settled; return the next put."""
-        chosen, kept, size_bytes = _Chosen(), [], 0
+        chosen, kept = _Chosen(), []
         line, self._line = self._line, []
         for position, waiting in enumerate(line):
-            if len(chosen.ends) >= self._batch_max or size_bytes >= _BATCH_BYTES_MAX:
+            if len(chosen.ends) >= self._batch_max or self._is_full(chosen, waiting.request):
                 kept += line[position:]
                 break
             if waiting.answer.cancelled() and not waiting.is_put:
@@ -186,17 +195,25 @@ class TransactionEnds:
                 kept.append(waiting)
                 continue
             try:
-                size_bytes += self._choose_one(waiting, chosen)
+                self._choose_one(waiting, chosen)
             except (RequestFailed, StoreError) as error:
                 _fail(waiting, error)
         self._line = kept
-        for half, ending in islice(self._replica.state.transactions.without_op.items(), ENDS_MAX):
-            if len(chosen.ends) < ENDS_MAX:
+        for half, ending in islice(self._replica.state.transactions.without_op.items(), self._ends_max):
+            if len(chosen.ends) < self._ends_max:
                 chosen.ends[half] = ending
         return chosen
 
-    def _choose_one(self, waiting: _Waiting, chosen: _Chosen) -> int:
-        """Answer a request, or add its messages to the put; return their bytes.
+    def _is_full(self, chosen: _Chosen, request: EndRequest) -> bool:
+        """Return whether the message of a further end would make the put larger than the node accepts."""
+        row = self._replica.state.transactions.find(request.half)
+        if row is None or not chosen.ends or request.ending is Ending.ROLLED_BACK:
+            return False
+        op_size_bytes = _OP_SIZE_BYTES + (len(chosen.ends) + 1) * _END_SIZE_BYTES
+        return chosen.size_bytes + row.size + op_size_bytes > self._size_bytes_max
+
+    def _choose_one(self, waiting: _Waiting, chosen: _Chosen) -> None:
+        """Answer a request, or add its messages to the put.
 
         Raises:
             RequestFailed, StoreError: the request is refused.
@@ -213,7 +230,7 @@ class TransactionEnds:
                 self._on_ended(ended.ending)
             if not waiting.answer.done():
                 waiting.answer.set_result(waiting.is_put)
-            return 0
+            return
         row = table.find(request.half)
         if row is None:
             raise _no_transaction(request, "it never began, or its end was forgotten")
@@ -226,7 +243,7 @@ class TransactionEnds:
         chosen.messages += messages
         chosen.requests.append(waiting)
         chosen.ends[request.half] = request.ending
-        return row.size * len(messages)
+        chosen.size_bytes += row.size * len(messages)
 
     def _read(self, request: EndRequest, row: OpenTransaction) -> HalfMessage | None:
         """Return the half message, after a comparison with the request; None: a rollback of a lost one.
@@ -258,10 +275,10 @@ class TransactionEnds:
         """
         # In the line from now on: this task may be cancelled, or the put may raise.
         self._line = [*chosen.requests, *self._line]
-        op = op_message(sorted(chosen.ends.items()), self._clock_ms())
+        messages = self._messages(chosen)
         self._is_undecided = True
         try:
-            put = self._replica.serving_puts().begin_own_put([*chosen.messages, op])
+            put = self._replica.serving_puts().begin_own_put(messages)
         except IllegalMessage as error:
             self._is_undecided = False
             if len(chosen.requests) <= 1:
@@ -276,7 +293,20 @@ class TransactionEnds:
             failure = RequestFailed(reason_of_put(outcome.status), outcome.detail, certainty=outcome.certainty)
             self._drop(chosen.requests, failure)
             raise failure
-        self._batch_max = ENDS_MAX
+        self._batch_max = self._ends_max
+
+    def _messages(self, chosen: _Chosen) -> list[Message]:
+        """Return the messages of a put: those of the ends, and their op message.
+
+        If the node accepts too little for both, the op message follows with the next turn.
+        """
+        op_size_bytes = _OP_SIZE_BYTES + len(chosen.ends) * _END_SIZE_BYTES
+        is_op_too_much = (
+            len(chosen.messages) >= self._messages_max or chosen.size_bytes + op_size_bytes > self._size_bytes_max
+        )
+        if chosen.messages and is_op_too_much:
+            return chosen.messages
+        return [*chosen.messages, op_message(sorted(chosen.ends.items()), self._clock_ms())]
 
     def _drop(self, requests: Sequence[_Waiting], error: RequestFailed | StoreError) -> None:
         dropped = frozenset(requests)

@@ -1,14 +1,19 @@
-"""The load of delayed messages in simulated brokers, and the check that each is delivered once and never early."""
+"""The load of messages that wait in simulated brokers: for a delay level, or for a time of their own.
+
+The checks: each is delivered once, and never early; those whose puts were refused are nowhere.
+"""
 
 import asyncio
 from collections import Counter
 
 from cluster.delivery.delay_levels import DelayDelivery, first_waiting
-from cluster.delivery.diversion import diverted
+from cluster.delivery.diversion import DeliverAt, diverted
+from cluster.delivery.timer_records import TIMER_QUEUE
+from cluster.delivery.timers import TimerDelivery
 from cluster.protocol.errors import RequestFailed
 from cluster.protocol.topic_config import TopicConfig
 from cluster.state.commands import SetTopic
-from cluster.state.features import WITH_EFFECTS
+from cluster.state.features import WITH_TIMERS
 from dledger.errors import DLedgerError
 from dledger.testing.faults import Violation
 from store.errors import Certainty, StoreError
@@ -16,14 +21,15 @@ from store.model.message import Message
 from store.model.topics import DELAY_LEVELS_MS, SCHEDULE_TOPIC
 
 TOPIC = TopicConfig("orders", 2, 2)
-# One, five and ten seconds; and no delay.
-LEVELS = (0, 1, 1, 1, 2, 3)
+# No delay, levels of one, five and ten seconds, and a time within eight seconds.
+KINDS = (0, 1, 1, 2, 3, "time", "time")
+_TIMES_MS = (1, 8_000)
 _BATCH_MAX = 6
 _PAUSE_S = 0.2
 
 
 class DelayLoad:
-    """Puts messages with and without delay on whichever node leads.
+    """Puts messages of all kinds on whichever node leads.
 
     Attributes:
         has_begun: a put has succeeded.
@@ -35,20 +41,20 @@ class DelayLoad:
     def __init__(self):
         self.has_begun = self.is_stopping = False
         self.delivered_count = 0
-        self._levels = {}
+        self._deliveries = {}
         self.outcomes = {}
         self._obstacles = Counter()
 
     def tasks(self, process):
         """Return the coroutines of one process."""
-        delivery = DelayDelivery(process.replica, process.wall_ms, self._delivered, self._not_delivered)
-        return [delivery.run(), self._put_all(process)]
+        arguments = (process.replica, process.wall_ms, self._delivered, self._not_delivered)
+        return [DelayDelivery(*arguments).run(), TimerDelivery(*arguments).run(), self._put_all(process)]
 
     def _delivered(self, lateness_ms):
         self.delivered_count += len(lateness_ms)
 
-    def _not_delivered(self, obstacle):
-        self._obstacles[obstacle] += 1
+    def _not_delivered(self, obstacle, count=1):
+        self._obstacles[obstacle] += count
 
     async def _put_all(self, process):
         while True:
@@ -63,24 +69,26 @@ class DelayLoad:
 
     async def _put_some(self, process):
         replica, random = process.replica, process.random
-        if replica.state.feature_level < WITH_EFFECTS:
+        if replica.state.feature_level < WITH_TIMERS:
             return
         if TOPIC.name not in replica.state.topics:
             await replica.change(SetTopic(TOPIC))
             return
-        first, count = len(self._levels), random.randint(1, _BATCH_MAX)
+        first, count = len(self._deliveries), random.randint(1, _BATCH_MAX)
         numbers = range(first, first + count)
-        levels = [random.choice(LEVELS) for _ in numbers]
-        messages = [
-            Message(TOPIC.name, b"%d" % number, number % TOPIC.write_queues, {"DELAY": str(level)} if level else {})
-            for number, level in zip(numbers, levels, strict=True)
-        ]
+        deliveries = [self._draw(process, random) for _ in numbers]
+        messages = [Message(TOPIC.name, b"%d" % number, number % TOPIC.write_queues) for number in numbers]
         puts = replica.serving_puts()
-        self._levels |= dict(zip(numbers, levels, strict=True))
+        self._deliveries |= dict(zip(numbers, deliveries, strict=True))
         self.outcomes |= dict.fromkeys(numbers, Certainty.UNKNOWN)
-        outcome = await puts.begin_put(diverted(messages, levels))
+        outcome = await puts.begin_put(diverted(messages, deliveries))
         self.outcomes |= dict.fromkeys(numbers, outcome.certainty)
         self.has_begun |= outcome.certainty is Certainty.APPENDED
+
+    @staticmethod
+    def _draw(process, random):
+        kind = random.choice(KINDS)
+        return kind if kind != "time" else DeliverAt(process.wall_ms() + random.randint(*_TIMES_MS))
 
     # ------------------------------------------------------------------------------------------------------ the end
 
@@ -89,8 +97,8 @@ class DelayLoad:
         return all(
             first_waiting(replica, level) >= replica.store.max_offset(SCHEDULE_TOPIC, level - 1)
             for replica in replicas
-            for level in set(LEVELS) - {0}
-        )
+            for level in range(1, 4)
+        ) and all(_waiting_count(replica) == 0 for replica in replicas)
 
     def check(self, replicas):
         """Check all nodes.
@@ -104,35 +112,51 @@ class DelayLoad:
             name = replica.node.config.self_id
             if replica.state.unfit_effects_count or self._obstacles:
                 raise Violation("effects fit", f"{name}: {replica.state.unfit_effects_count}, {self._obstacles}")
-            waited = self._waited(replica)
+            waited = _stored_ms(replica)
             found = Counter()
-            for record in _messages(replica, TOPIC.name, TOPIC.read_queues):
+            for record in messages_of(replica, TOPIC.name, TOPIC.read_queues):
                 number = int(record.body)
                 found[number] += 1
                 self._check_time(name, number, record, waited)
             self._check_counts(name, found)
 
-    def _waited(self, replica):
-        """Return the store timestamps of the messages that waited, by number."""
-        return {
-            int(record.body): record.store_timestamp
-            for record in _messages(replica, SCHEDULE_TOPIC, len(DELAY_LEVELS_MS))
-        }
-
     def _check_time(self, name, number, record, waited):
-        level = self._levels[number]
-        if level and record.store_timestamp < waited[number] + DELAY_LEVELS_MS[level - 1]:
-            raise Violation("never early", f"{name}: {number} of level {level}, stored at {waited[number]}: {record}")
+        delivery = self._deliveries[number]
+        due_ms = 0
+        if isinstance(delivery, DeliverAt):
+            due_ms = delivery.time_ms
+        elif delivery:
+            due_ms = waited[number] + DELAY_LEVELS_MS[delivery - 1]
+        if record.store_timestamp < due_ms:
+            raise Violation("never early", f"{name}: {number} ({delivery}) is due at {due_ms}: {record}")
 
     def _check_counts(self, name, found):
         for number, certainty in self.outcomes.items():
             allowed = {Certainty.APPENDED: (1,), Certainty.UNKNOWN: (0, 1)}.get(certainty, (0,))
             if found[number] not in allowed:
-                text = f"{name}: {number} of level {self._levels[number]}, {certainty}, is there {found[number]} times"
+                text = f"{name}: {number} ({self._deliveries[number]}), {certainty}, is there {found[number]} times"
                 raise Violation("delivered once", text)
 
 
-def _messages(replica, topic, queues):
+def _waiting_count(replica):
+    queue = replica.store.derived.queues.get(TIMER_QUEUE)
+    return 0 if queue is None else replica.state.timers.waiting_count(queue.max_offset)
+
+
+def _stored_ms(replica):
+    """Return the store timestamps of the messages that waited for a delay level, by number."""
+    return {
+        int(record.body): record.store_timestamp
+        for record in messages_of(replica, SCHEDULE_TOPIC, len(DELAY_LEVELS_MS))
+    }
+
+
+def messages_of(replica, topic, queues):
+    """Yield the messages in the first queues of a topic, on one node.
+
+    Raises:
+        Violation: one cannot be read.
+    """
     for queue_id in range(queues):
         offset = replica.store.min_offset(topic, queue_id)
         while offset < replica.store.max_offset(topic, queue_id):
