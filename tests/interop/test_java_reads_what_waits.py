@@ -1,15 +1,22 @@
-"""RocketMQ reads the queues of messages that wait: delayed ones and their copies, on each node of our broker."""
+"""RocketMQ reads the queues of messages that wait, and of those that waited, on each node of our broker."""
 
 import base64
 import shutil
 
 import pytest
 
-from cluster import OutgoingMessage, Producer
+from cluster import Consumer, OutgoingMessage, Producer
 from cluster.client.broker_calls import BrokerCalls
 from cluster.local.brokers import LocalBrokers
 from cluster.v1 import broker_pb2 as pb
-from store.model.topics import DELAY_LEVELS_MS, DLEDGER_TOPIC, SCHEDULE_TOPIC
+from store.model.topics import (
+    DELAY_LEVELS_MS,
+    DLEDGER_TOPIC,
+    HALF_TOPIC,
+    OP_HALF_TOPIC,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+)
 from tests.interop.test_java_reads_our_brokers import OPTIONS, SIZES, TOPICS, assert_queues, create_topics, wait_level
 from tests.support.waiting import PATIENCE_S, wait_until
 
@@ -105,3 +112,69 @@ def test_java_builds_the_same_queues_from_our_log(java, brokers):
     javas = java.read(root, SIZES, node_id="n1").lines
 
     assert javas == ours
+
+
+def end_transactions_return_and_time(cluster):
+    """Commit three transactions, roll back two, leave one open; return one message, and send one for in an hour."""
+    with Producer(cluster.endpoints, is_unknown_retried=True, deadline_s=PATIENCE_S) as producer:
+        for number in range(3):
+            with producer.transaction("bills", b"%d" % number, group="payments", tags="paid"):
+                pass
+        for number in (3, 4):
+            with producer.transaction("bills", b"%d" % number, group="payments") as transaction:
+                transaction.rollback()
+        open_one = producer.transaction("bills", b"5", group="payments")
+        open_one.__enter__()
+        producer.send("orders", b"later", delay_s=3_600)
+        producer.send("orders", b"failed", keys="k-failed")
+    with Consumer(
+        cluster.endpoints, group="billing", topics={"orders": "*"}, start="first", has_retries=True
+    ) as consumer:
+        consumer.nack(next(iter(consumer)), delay_level=1)
+
+
+def of_topic(lines, topic):
+    return [line for line in lines if line["topic"] == topic]
+
+
+def body_of(line):
+    return base64.b64decode(line["body"])
+
+
+def test_java_reads_transactions_returned_messages_and_timers_on_each_node(java, brokers):
+    cluster = brokers.clusters["broker-a"]
+    brokers.start()
+    cluster.wait_for_leader()
+    create_topics(cluster)
+    end_transactions_return_and_time(cluster)
+    with BrokerCalls(cluster.endpoints, PATIENCE_S) as calls:
+
+        def retried():
+            return sum(calls.ask(lambda stub: stub.Offsets, pb.OffsetsRequest(topic="%RETRY%billing")).max_offsets)
+
+        wait_until(retried, lambda: "the returned message is in the retry topic")
+    wait_level(cluster)
+    brokers.stop()
+
+    for node_id in cluster.node_ids:
+        contents = java.read(cluster.directory_of(node_id).parent, SIZES, node_id=node_id)
+        assert contents.summary["problems"] == [], node_id
+        lines = [line for line in contents.lines if line["topic"] != DLEDGER_TOPIC]
+        assert_queues(contents.queues, lines)
+        halves = of_topic(lines, HALF_TOPIC)
+        assert [body_of(line) for line in halves] == [b"%d" % number for number in range(6)]
+        assert {line["properties"]["PGROUP"] for line in halves} == {"payments"}
+        committed = of_topic(lines, "bills")
+        assert [body_of(line) for line in committed] == [b"0", b"1", b"2"]
+        for half, final in zip(halves, committed, strict=False):
+            # 8: a committed message, which refers to its half message.
+            assert (final["sysFlag"] & 0xC, final["preparedTransactionOffset"]) == (8, half["physicalOffset"])
+            assert (final["tag"], final["inConsumeQueue"]) == ("paid", True)
+        ends = b"".join(body_of(line) for line in of_topic(lines, OP_HALF_TOPIC)).decode().strip(",").split(",")
+        assert sorted(map(int, ends)) == [0, 1, 2, 3, 4]
+        (returned,) = of_topic(lines, "%RETRY%billing")
+        assert (body_of(returned), returned["reconsumeTimes"]) == (b"failed", 1)
+        assert returned["properties"]["RETRY_TOPIC"] == "orders"
+        (timer,) = of_topic(lines, TIMER_TOPIC)
+        assert timer["properties"]["REAL_TOPIC"] == "orders"
+        assert timer["tagsCode"] == int(timer["properties"]["TIMER_DELIVER_MS"])
