@@ -28,6 +28,7 @@ from cluster.state.commands import (
     SetTopic,
 )
 from cluster.state.features import FEATURE_LEVEL
+from commitlog.record.effects import MarkedRecord
 from dledger.testing.disk.disk import UNLIMITED_BYTES, SimDisk
 from dledger.testing.disk.files import SimFiles
 from dledger.testing.faults import FaultCounts, SimulatedCrash
@@ -89,14 +90,14 @@ class EffectsLog:
 
 
 def effects_of_log(self, end_offset):
-    """Replace `RecordEffects._effects`."""
+    """Replace `RecordEffects._marked`."""
     begin = self._state.effects_offset // RECORD_SIZE
     for number, effect in enumerate(self._log.effects[begin : end_offset // RECORD_SIZE], begin):
-        yield RECORD_SIZE * number, effect
+        yield MarkedRecord(RECORD_SIZE * number, effect, b"")
     self._state.effects_applied(end_offset)
 
 
-def apply_topic(self, effect):
+def apply_topic(self, effect, _record=b""):
     """Replace `BrokerState.apply_effect`."""
     kind, name = effect
     self.apply_command(SetTopic(TopicConfig(name, 9, 9)) if kind == "+" else DeleteTopic(name))
@@ -177,7 +178,7 @@ class OneState(RuleBasedStateMachine):
     def dispatch(self, effect):
         self.log.effects.append(effect)
         self.history.append((False, effect))
-        self.local.state.apply_effect(effect)
+        self.local.state.apply_effect(effect, b"")
         self.local.state.effects_applied(self.log.end_offset)
 
     @rule()
@@ -236,7 +237,7 @@ def expected(history, effects_offset):
 
 @pytest.mark.slow
 def test_state_is_that_of_the_commands_and_effects_in_their_order(monkeypatch):
-    monkeypatch.setattr(RecordEffects, "_effects", effects_of_log)
+    monkeypatch.setattr(RecordEffects, "_marked", effects_of_log)
     monkeypatch.setattr(BrokerState, "apply_effect", apply_topic)
     run_state_machine_as_test(
         OneState,

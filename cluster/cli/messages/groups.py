@@ -77,11 +77,12 @@ def alter_group(
     ] = None,
     quota: Quotas = None,
 ) -> None:
-    """Change a group: its retries and quotas; options that are not given are unchanged.
+    """Change the retries and quotas of a group.
 
-    A retry policy has the delays between attempts: `levels`, the default, are 10 s, 30 s, 1 min, ... 2 h; a list ends
-    with a delay that is repeated. Delays are rounded up to delay levels. A retry topic that exists keeps its queues;
-    `dledger topic alter` changes them. For quotas, each broker counts what all consumers of the group get from it.
+    Options that are not given are unchanged. A retry policy has the delays between attempts: `levels`, the default, are
+    10 s, 30 s, 1 min, ... 2 h; a list ends with a delay that is repeated. Delays are rounded up to delay levels. A
+    retry topic that exists keeps its queues; `dledger topic alter` changes them. For quotas, each broker counts what
+    all consumers of the group get from it.
 
     Examples:
         dledger group alter billing --retry-max 3

@@ -53,7 +53,7 @@ class TransactionLoad:
         replica = process.replica
         ends = TransactionEnds(replica, process.wall_ms, lambda _: None)
         checks = TransactionChecks(replica, ends, SETTINGS, process.wall_ms, lambda _: None)
-        # It never answers: what nobody ends is given up.
+        # It never answers: transactions that no client ends are given up.
         checks.producers.join(AskedProducer(GROUP, {TOPIC.name}, lambda: None))
         return [ends.run(), checks.run(), self._begin_all(process), self._end_all(process, ends)]
 

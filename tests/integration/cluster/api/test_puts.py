@@ -7,8 +7,11 @@ import grpc
 import pytest
 
 from cluster import NotAppended, Producer
+from cluster.protocol.errors import Reason, RequestFailed
+from cluster.replica.local_state import LocalState
 from cluster.v1 import answer_pb2, broker_pb2_grpc, nameserver_pb2
 from cluster.v1 import broker_pb2 as pb
+from store.errors import Certainty
 from tests.integration.cluster.api.conftest import run
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.waiting import wait_until
@@ -160,18 +163,35 @@ def test_a_topic_is_created_by_a_put_only_if_that_is_enabled(shop):
     run(scenario)
 
 
-def test_a_put_whose_topic_may_have_been_created_reports_its_messages_as_not_put(shop):
+def test_a_put_whose_topic_may_have_been_created_reports_its_messages_as_not_put(shop, monkeypatch):
+    change = LocalState.change
+
+    async def changed_without_answer(self, command):
+        await change(self, command)
+        raise RequestFailed(Reason.DISK_FULL, "it is not known", certainty=Certainty.UNKNOWN)
+
     async def scenario():
-        shop.files = FaultyDisk()
-        shop.files.full_part = "config"
         async with shop.open(auto_create_topic_enable=True) as stub:
-            shop.files.is_full = True
+            monkeypatch.setattr(LocalState, "change", changed_without_answer)
             answer = (await shop.put(b"x", topic="new")).answer
             assert (answer.reason, answer.certainty) == ("DISK_FULL", answer_pb2.CERTAINTY_NOT_DONE)
-            shop.files.is_full = False
+            monkeypatch.undo()
             # So it is retried: here the topic existed.
             assert [topic.name for topic in (await stub.ListTopics(pb.ListTopicsRequest())).topics] == ["new", TOPIC]
             assert (await shop.put(b"x", topic="new")).queue_offsets == [0]
+
+    run(scenario)
+
+
+def test_a_put_creates_its_topic_on_a_full_disk_whose_journal_has_space(shop):
+    async def scenario():
+        shop.files = FaultyDisk()
+        shop.files.full_part = "config"
+        async with shop.open(auto_create_topic_enable=True):
+            shop.files.is_full = True
+            assert (await shop.put(b"x", topic="new")).queue_offsets == [0]
+        async with shop.open(auto_create_topic_enable=True) as stub:
+            assert [topic.name for topic in (await stub.ListTopics(pb.ListTopicsRequest())).topics] == ["new", TOPIC]
 
     run(scenario)
 

@@ -15,6 +15,7 @@ from cluster.state.broker_state import BrokerState
 from cluster.state.commands import SetFeatureLevel, SetTopic
 from cluster.state.compact_bytes import Unreadable
 from cluster.state.features import FEATURE_LEVEL, WITH_JOURNAL
+from commitlog.record.effects import MarkedRecord
 from dledger.storage.snapshot_store import SnapshotStore
 from store.errors import MissingFile
 from store.fs.linux.files import OsFiles
@@ -256,15 +257,15 @@ def with_effects(monkeypatch):
         begin = self._state.effects_offset
         for number, effect in enumerate(self._log.effects):
             if begin <= 10 * number < end_offset:
-                yield 10 * number, effect
+                yield MarkedRecord(10 * number, effect, b"")
         self._state.effects_applied(end_offset)
 
-    monkeypatch.setattr(RecordEffects, "_effects", effects)
+    monkeypatch.setattr(RecordEffects, "_marked", effects)
 
 
 def test_effects_and_commands_are_applied_in_their_original_order(tmp_path, monkeypatch):
     applied = []
-    monkeypatch.setattr(BrokerState, "apply_effect", lambda _self, effect: applied.append(effect))
+    monkeypatch.setattr(BrokerState, "apply_effect", lambda _self, effect, _record: applied.append(effect))
     apply = BrokerState.apply_command
 
     def noted(self, command):

@@ -61,6 +61,7 @@ def test_table_names_all_jobs_of_a_replicated_and_of_a_plain_store(tmp_path, mon
     others = {
         "forgetting silent non-members",
         "registration",
+        "creating the topic of message traces",
         "heartbeat to a name server",
         "looking for transactions that are due to be checked",
         "looking whether a node still leads, for producers that it asks",

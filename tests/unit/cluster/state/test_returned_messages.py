@@ -99,13 +99,13 @@ def test_state_has_the_keys_after_a_snapshot_and_counts_a_key_that_comes_twice()
     state = BrokerState()
     state.apply_command(SetFeatureLevel(WITH_RETRIES))
     effect = encode_effect(Returned(key(5), True))
-    state.apply_effect(effect)
+    state.apply_effect(effect, b"")
     other = BrokerState()
     other.snapshot_load(b"".join(state.snapshot_save()))
     assert (other.returned.is_dead(key(5)), other.returned.is_dead(key(6))) == (True, None)
     assert b"".join(other.snapshot_save()) == b"".join(state.snapshot_save())
     assert state.unfit_effects_count == 0
-    other.apply_effect(effect)
+    other.apply_effect(effect, b"")
     assert (other.unfit_effects_count, len(other.returned)) == (1, 1)
 
 

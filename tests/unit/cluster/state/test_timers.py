@@ -110,9 +110,9 @@ def test_each_effect_ends_the_wait_of_its_unit_once(end):
     state.apply_command(SetFeatureLevel(2))
     text = encode_effect(TimerDone(7, end))
     assert decode_effect(text) == TimerDone(7, end)
-    assert state.apply_effect(text) is CHANGED
+    assert state.apply_effect(text, b"") is CHANGED
     assert state.timers.is_done(7)
-    assert state.apply_effect(text) is UNCHANGED
+    assert state.apply_effect(text, b"") is UNCHANGED
     assert state.unfit_effects_count == 1
     again = BrokerState()
     again.snapshot_load(b"".join(state.snapshot_save()))
