@@ -65,11 +65,11 @@ def snapshot_has_no_leases(patch):
     patch.setattr(PopState, "is_empty", property(lambda _self: True))
 
 
-def leases_do_not_end_while_the_clock_is_behind(patch):
+def leases_do_not_end_while_the_clock_is_slow(patch):
     patch.setattr(LogClock, "now_ms", lambda self: max(self._wall_ms(), self._last_ms()))
 
 
-def end_of_a_lease_wakes_nobody(patch):
+def end_of_a_lease_wakes_no_consumer(patch):
     patch.setattr(Polls, "deadline", lambda _self, _name, _time_ms: None)
 
 
@@ -115,12 +115,12 @@ MUTANTS = [
         Tests(CALLS + "test_leases_are_those_of_before_after_a_restart"),
     ),
     Mutant(
-        leases_do_not_end_while_the_clock_is_behind,
+        leases_do_not_end_while_the_clock_is_slow,
         "what is not done comes again",
         Tests(CALLS + "test_lease_ends_in_time_although_the_clock_goes_back_by_an_hour"),
     ),
     Mutant(
-        end_of_a_lease_wakes_nobody,
+        end_of_a_lease_wakes_no_consumer,
         "what is not done comes again",
         Tests(CALLS + "test_waiting_consumer_gets_a_message_at_its_deadline"),
     ),
