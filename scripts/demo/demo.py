@@ -1,10 +1,11 @@
 """`make demo`: three nodes store a text, the leader is killed in the middle, and every line is read back.
 
-The demo has three parts:
+The demo has four parts:
 
 1. a log of raw entries;
 2. messages of a broker, on top of a plain store that one machine wrote before (`demo_messages`);
-3. real logs, streamed by Spark into a lake (`demo_spark`); skipped without Java.
+3. messages that wait: delays, a retry, a dead letter, transactions (`demo_waiting`);
+4. real logs, streamed by Spark into a lake (`demo_spark`); skipped without Java.
 
     python scripts/demo/demo.py [--secure] [PATH]
 
@@ -31,6 +32,7 @@ from demo_corpus import Corpus, CorpusError, open_corpus
 from demo_messages import second_act
 from demo_spark import third_act, why_not
 from demo_stage import counting_bar, say, security_of
+from demo_waiting import waiting_act
 from demo_writer import BATCH_LINES_MAX, DemoError, Writer, batches, expected_entries
 from rich.console import Console
 from rich.table import Table
@@ -89,7 +91,12 @@ def _run(corpus: Corpus, folder: Path, *, is_secured: bool) -> int:
         console.print("[bold red]The messages differ from those that were sent: see the table above.[/]")
         return 1
     console.print("[bold green]Every message, old and new, is on every node, exactly once and unaltered.[/]")
-    console.rule("[bold]3. Real logs go through a broker and Spark into a lake")
+    console.rule("[bold]3. Messages wait while the leader is killed")
+    if not waiting_act(folder, console, is_secured=is_secured):
+        console.print("[bold red]A message did not come as promised: see the table above.[/]")
+        return 1
+    console.print("[bold green]Delays, retry, dead letter and transactions survived the kill of the leader.[/]")
+    console.rule("[bold]4. Real logs go through a broker and Spark into a lake")
     reason = why_not()
     if reason is not None:
         console.print(f"Left out: {reason}")
