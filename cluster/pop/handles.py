@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from cluster.protocol.request_bounds import HANDLE_LENGTH_MAX
+from cluster.protocol.handle_bounds import HANDLE_LENGTH_MAX
 from store.errors import IllegalRequest
 
 # RocketMQ's also have the physical offset, and the message id.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from cluster.protocol.handle_bounds import HANDLE_LENGTH_MAX, HANDLES_MAX
 from cluster.protocol.route_table import NODES_MAX, TERM_MAX, TOPICS_PER_REGISTRATION_MAX
 from cluster.protocol.topic_config import ATTRIBUTE_LENGTH_MAX, ATTRIBUTES_MAX, QUEUES_MAX
 from dledger.service.limits.field_bounds import ANY_NUMBER, FIELDS, Bound, Bounds, Many, Number, Text
@@ -33,9 +34,6 @@ SUBSCRIBE_QUEUES_MAX: Final = 1_024
 SUBSCRIPTIONS_MAX: Final = 1_024
 ROUTE_TOPICS_MAX: Final = 1_000
 LOCK_QUEUES_MAX: Final = 4_096
-# Handles of received messages in one request, and the characters of one, which has the name of its broker.
-HANDLES_MAX: Final = 512
-HANDLE_LENGTH_MAX: Final = 512
 # A pipeline may list every topic of a broker.
 DESCRIBE_TOPICS_MAX: Final = 10_000
 # Topics of a plan, which names at most `QUEUES_MAX` of their queues together.

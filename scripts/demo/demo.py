@@ -93,7 +93,7 @@ def _run(corpus: Corpus, folder: Path, *, is_secured: bool) -> int:
     console.print("[bold green]Every message, old and new, is on every node, exactly once and unaltered.[/]")
     console.rule("[bold]3. Messages wait while the leader is killed")
     if not waiting_act(folder, console, is_secured=is_secured):
-        console.print("[bold red]A message did not come as promised: see the table above.[/]")
+        console.print("[bold red]A message did not come as expected: see the table above.[/]")
         return 1
     console.print("[bold green]Delays, retry, dead letter and transactions survived the kill of the leader.[/]")
     console.rule("[bold]4. Real logs go through a broker and Spark into a lake")

@@ -1,4 +1,4 @@
-"""The part of the demo about messages that wait: the leader is killed while they do, and each comes as promised.
+"""The part of the demo about messages that wait: the leader is killed while they do, and each comes nevertheless.
 
 | message | before the kill | after it |
 | --- | --- | --- |
@@ -48,7 +48,7 @@ _EXPECTED = {"delayed": 1, "for a time": 1, "failed": 1, "paid": 1, "not paid": 
 
 
 def waiting_act(folder: Path, console: Console, *, is_secured: bool) -> bool:
-    """Run this part; return whether each message came as promised.
+    """Run this part; return whether each message came as expected.
 
     Args:
         folder: for all files.

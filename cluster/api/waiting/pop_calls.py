@@ -27,7 +27,8 @@ from cluster.pop.handles import decode_handle
 from cluster.pop.receiving import COUNT_MAX, PopAnswer, PopReceiver, Wanted
 from cluster.process.cooperative import run_cooperatively
 from cluster.protocol.errors import Reason, RequestFailed
-from cluster.protocol.request_bounds import HANDLES_MAX, SUBSCRIBE_QUEUES_MAX
+from cluster.protocol.handle_bounds import HANDLES_MAX
+from cluster.protocol.request_bounds import SUBSCRIBE_QUEUES_MAX
 from cluster.protocol.wire.filters import expression_of
 from cluster.replica.port import ReadMode
 from cluster.state.features import WITH_POP

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -151,9 +150,10 @@ class TransactionChecks:
             self._serving_since_s = None
             self._examined.clear()
             return None
+        now_s = asyncio.get_running_loop().time()
         if self._serving_since_s is None:
-            self._serving_since_s = time.monotonic()
-        quiet_s = self._serving_since_s + settings.timeout_ms / _MS_PER_S - time.monotonic()
+            self._serving_since_s = now_s
+        quiet_s = self._serving_since_s + settings.timeout_ms / _MS_PER_S - now_s
         if quiet_s > 0 or replica.state.feature_level < WITH_TRANSACTIONS:
             return min(max(quiet_s, _PAUSE_S), _SLEEP_MAX_S)
         # The time is never before that of a stored message.

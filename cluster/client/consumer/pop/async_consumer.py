@@ -17,7 +17,7 @@ from cluster.client.consumer.received import records_of
 from cluster.client.routing.connection import BrokerConnection, Endpoints
 from cluster.client.routing.queue_choice import readable_queues
 from cluster.protocol.errors import Reason, RequestFailed
-from cluster.protocol.request_bounds import HANDLES_MAX
+from cluster.protocol.handle_bounds import HANDLES_MAX
 from cluster.protocol.wire.filters import filter_fields
 from cluster.state.pop.ops import AckOutcome
 from cluster.v1 import broker_pb2 as pb

@@ -85,12 +85,12 @@ def test_topics_and_groups_are_changed_on_all_or_on_the_chosen_brokers(server, b
     run("topic", "create", "news", "--queues", "3", *of_servers)
     run("topic", "alter", "news", "--permission", "r", "--broker-name", "broker-b", *of_servers)
     rows = [row for row in table(run("topic", "list", *of_servers)) if row[0] == "news"]
-    assert rows == [["news", "broker-a", "3", "3", "rw"], ["news", "broker-b", "3", "3", "r"]]
+    assert [row[:5] for row in rows] == [["news", "broker-a", "3", "3", "rw"], ["news", "broker-b", "3", "3", "r"]]
 
     run("group", "create", "billing", *of_servers)
     run("group", "disable", "billing", "--broker-name", "broker-a", *of_servers)
     groups = [["billing", "broker-a", "0", "no", "-"], ["billing", "broker-b", "0", "yes", "-"]]
-    assert table(run("group", "list", *of_servers)) == groups
+    assert [row[:5] for row in table(run("group", "list", *of_servers))] == groups
     run("group", "enable", "billing", *of_servers)
 
     run("produce", TOPIC, *of_servers, text="".join(f"{number}\n" for number in range(300)))
@@ -148,7 +148,8 @@ def test_a_dead_broker_does_not_prevent_changes_of_others(server, brokers):
     text = run("topic", "create", "news", *of_servers, code=1)
     assert "broker-b: topic news created" in text
     assert "1 of 2 brokers failed (broker-a): repeat the command with --if-not-exists" in text
-    assert ["news", "8", "8", "rw"] in table(run("topic", "list", "--broker", brokers[1].address))
+    rows = table(run("topic", "list", "--broker", brokers[1].address))
+    assert ["news", "8", "8", "rw"] in [row[:4] for row in rows]
 
 
 def test_a_dead_broker_hides_nothing_of_the_others(server, brokers):

@@ -133,7 +133,7 @@ MUTANTS = [
     Mutant(
         floor_forgets_the_units_above_it,
         "delivered once",
-        Tests(STATE + "test_units_are_done_exactly_if_they_were_marked"),
+        Tests(STATE + "test_units_above_the_floor_stay_done_when_it_rises"),
     ),
     Mutant(
         rows_of_a_failed_put_are_lost,

@@ -75,6 +75,14 @@ def test_units_are_done_exactly_if_they_were_marked(steps):
     assert snapshot(other) == snapshot(timers), "equal states have equal bytes"
 
 
+def test_units_above_the_floor_stay_done_when_it_rises():
+    timers = DoneTimers()
+    far = 2 * CHUNK + 1
+    assert timers.add(far)
+    assert timers.add(0)
+    assert (timers.floor, timers.is_done(far), timers.above_count) == (1, True, 1)
+
+
 @pytest.mark.parametrize(
     "data", [b"\x00", b"\x00\x01\x00\x01\x01", b"\x05\x01\x00\x01\x1f", b"\x00\x02\x01\x01\x02\x01\x01\x02"]
 )
