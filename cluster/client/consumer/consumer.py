@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from cluster.client.consumer.async_consumer import AsyncConsumer, Topics, subscriptions_of
 from cluster.client.consumer.options import ConsumerOptions, ConsumerSettings
-from cluster.client.routing.connection import BrokerConnection, Endpoints
+from cluster.client.routing.interfaces import TwoInterfaces
 from cluster.process.loop_thread import LoopThread
 from dledger.security.settings import PLAIN
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from cluster.client.consumer.received import ReceivedMessage
+    from cluster.client.routing.connection import Endpoints
     from cluster.client.routing.queue_choice import BrokerQueue
     from dledger.security.settings import Security
 
@@ -26,7 +27,7 @@ _CHUNK = 256
 _REPORT_S = 1.0
 
 
-class Consumer:
+class Consumer(TwoInterfaces[AsyncConsumer, "BlockingConsumer"]):
     """Reads messages of topics as a member of a consumer group, whose members share the queues.
 
         Every message is delivered at least once. It is delivered again if a consumer ends before committing its offset
@@ -72,42 +73,12 @@ class Consumer:
         client_id: str = "",
         **options: Unpack[ConsumerSettings],
     ) -> None:
-        self._endpoints = endpoints if isinstance(endpoints, str) else tuple(endpoints)
-        self._name_servers = name_servers if isinstance(name_servers, str) else tuple(name_servers)
         self._group = group
         self._subscriptions = subscriptions_of(topics)
         self._client_id = client_id
         self._security = security
         self._options = ConsumerOptions(**options)
-        BrokerConnection(self._endpoints, self._name_servers)  # raises for bad arguments here, not when it is opened
-        self._asyncio_interface: AsyncConsumer | None = None
-        self._blocking_interface: BlockingConsumer | None = None
-
-    async def __aenter__(self) -> AsyncConsumer:
-        """Open; return the asyncio interface."""
-        assert self._asyncio_interface is None, "already open"
-        self._asyncio_interface = self._make()
-        return await self._asyncio_interface.__aenter__()
-
-    async def __aexit__(self, *_error: object) -> None:
-        """Commit and close."""
-        assert self._asyncio_interface is not None
-        interface, self._asyncio_interface = self._asyncio_interface, None
-        await interface.close()
-
-    def __enter__(self) -> BlockingConsumer:
-        """Open; return the blocking interface."""
-        assert self._blocking_interface is None, "already open"
-        self._blocking_interface = BlockingConsumer(
-            self._opened, is_auto_acknowledged=self._options.is_auto_acknowledged
-        )
-        return self._blocking_interface
-
-    def __exit__(self, *_error: object) -> None:
-        """Commit and close."""
-        assert self._blocking_interface is not None
-        interface, self._blocking_interface = self._blocking_interface, None
-        interface.close()
+        super().__init__(endpoints, name_servers)
 
     def _make(self) -> AsyncConsumer:
         return AsyncConsumer(
@@ -120,8 +91,8 @@ class Consumer:
             self._security,
         )
 
-    async def _opened(self) -> AsyncConsumer:
-        return await self._make().__aenter__()
+    def _make_blocking(self) -> BlockingConsumer:
+        return BlockingConsumer(self._opened, is_auto_acknowledged=self._options.is_auto_acknowledged)
 
 
 class BlockingConsumer:

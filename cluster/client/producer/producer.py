@@ -10,7 +10,7 @@ from cluster.client.producer.check_answers import BlockingCheckAnswers, Transact
 from cluster.client.producer.options import ProducerOptions, ProducerSettings
 from cluster.client.producer.outgoing import OutgoingMessage
 from cluster.client.producer.transactions import BlockingTransaction
-from cluster.client.routing.connection import BrokerConnection, Endpoints
+from cluster.client.routing.interfaces import TwoInterfaces
 from cluster.process.loop_thread import LoopThread
 from dledger.security.settings import PLAIN
 
@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from cluster.client.outcomes import MessageAppended, RecallOutcome
     from cluster.client.producer.replies import ReceivedRequest
     from cluster.client.producer.transactions import TransactionEnd
+    from cluster.client.routing.connection import Endpoints
     from dledger.security.settings import Security
 
 
-class Producer:
+class Producer(TwoInterfaces[AsyncProducer, "BlockingProducer"]):
     """Sends messages to the queues of topics.
 
     Example:
@@ -54,43 +55,15 @@ class Producer:
         security: Security = PLAIN,
         **options: Unpack[ProducerSettings],
     ) -> None:
-        self._endpoints = endpoints if isinstance(endpoints, str) else tuple(endpoints)
-        self._name_servers = name_servers if isinstance(name_servers, str) else tuple(name_servers)
         self._security = security
         self._options = ProducerOptions(**options)
-        BrokerConnection(self._endpoints, self._name_servers)  # raises for bad arguments here, not when it is opened
-        self._asyncio_interface: AsyncProducer | None = None
-        self._blocking_interface: BlockingProducer | None = None
-
-    async def __aenter__(self) -> AsyncProducer:
-        """Open; return the asyncio interface."""
-        assert self._asyncio_interface is None, "already open"
-        self._asyncio_interface = self._make()
-        return await self._asyncio_interface.__aenter__()
-
-    async def __aexit__(self, *_error: object) -> None:
-        """Flush and close."""
-        assert self._asyncio_interface is not None
-        face, self._asyncio_interface = self._asyncio_interface, None
-        await face.close()
-
-    def __enter__(self) -> BlockingProducer:
-        """Open; return the blocking interface."""
-        assert self._blocking_interface is None, "already open"
-        self._blocking_interface = BlockingProducer(self._opened)
-        return self._blocking_interface
-
-    def __exit__(self, *_error: object) -> None:
-        """Flush and close."""
-        assert self._blocking_interface is not None
-        face, self._blocking_interface = self._blocking_interface, None
-        face.close()
+        super().__init__(endpoints, name_servers)
 
     def _make(self) -> AsyncProducer:
         return AsyncProducer(self._endpoints, self._name_servers, self._options, self._security)
 
-    async def _opened(self) -> AsyncProducer:
-        return await self._make().__aenter__()
+    def _make_blocking(self) -> BlockingProducer:
+        return BlockingProducer(self._opened)
 
 
 class BlockingProducer:

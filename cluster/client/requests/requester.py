@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from cluster.client.requests.async_requester import AsyncRequester
 from cluster.client.requests.options import RequesterOptions, RequesterSettings
-from cluster.client.routing.connection import BrokerConnection, Endpoints
+from cluster.client.routing.interfaces import TwoInterfaces
 from cluster.process.loop_thread import LoopThread
 from dledger.security.settings import PLAIN
 
@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
 
     from cluster.client.consumer.received import ReceivedMessage
+    from cluster.client.routing.connection import Endpoints
     from dledger.security.settings import Security
 
 
-class Requester:
+class Requester(TwoInterfaces[AsyncRequester, "BlockingRequester"]):
     """Sends requests to the consumers of a topic, and waits for their replies.
 
     Example:
@@ -47,43 +48,15 @@ class Requester:
         security: Security = PLAIN,
         **options: Unpack[RequesterSettings],
     ) -> None:
-        self._endpoints = endpoints if isinstance(endpoints, str) else tuple(endpoints)
-        self._name_servers = name_servers if isinstance(name_servers, str) else tuple(name_servers)
         self._security = security
         self._options = RequesterOptions(**options)
-        BrokerConnection(self._endpoints, self._name_servers)  # raises for bad arguments here, not when it is opened
-        self._asyncio_interface: AsyncRequester | None = None
-        self._blocking_interface: BlockingRequester | None = None
-
-    async def __aenter__(self) -> AsyncRequester:
-        """Open; return the asyncio interface."""
-        assert self._asyncio_interface is None, "already open"
-        self._asyncio_interface = self._make()
-        return await self._asyncio_interface.__aenter__()
-
-    async def __aexit__(self, *_error: object) -> None:
-        """Close."""
-        assert self._asyncio_interface is not None
-        interface, self._asyncio_interface = self._asyncio_interface, None
-        await interface.close()
-
-    def __enter__(self) -> BlockingRequester:
-        """Open; return the blocking interface."""
-        assert self._blocking_interface is None, "already open"
-        self._blocking_interface = BlockingRequester(self._opened)
-        return self._blocking_interface
-
-    def __exit__(self, *_error: object) -> None:
-        """Close."""
-        assert self._blocking_interface is not None
-        interface, self._blocking_interface = self._blocking_interface, None
-        interface.close()
+        super().__init__(endpoints, name_servers)
 
     def _make(self) -> AsyncRequester:
         return AsyncRequester(self._endpoints, self._name_servers, self._options, self._security)
 
-    async def _opened(self) -> AsyncRequester:
-        return await self._make().__aenter__()
+    def _make_blocking(self) -> BlockingRequester:
+        return BlockingRequester(self._opened)
 
 
 class BlockingRequester:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cluster.client.consumer.pop.async_consumer import AsyncPopConsumer
-from cluster.client.routing.connection import BrokerConnection, Endpoints
+from cluster.client.routing.interfaces import TwoInterfaces
 from cluster.process.loop_thread import LoopThread
 from dledger.security.settings import PLAIN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Coroutine, Iterable
 
     from cluster.client.consumer.pop.message import PopMessage
+    from cluster.client.routing.connection import Endpoints
     from cluster.state.pop.ops import AckOutcome
     from dledger.security.settings import Security
 
@@ -21,7 +22,7 @@ _INVISIBLE_S_MIN: Final = 1.0
 _INVISIBLE_S_MAX: Final = 12 * 3_600.0
 
 
-class PopConsumer:
+class PopConsumer(TwoInterfaces[AsyncPopConsumer, "BlockingPopConsumer"]):
     """Takes messages of a topic for a group, one by one, whatever their queue.
 
         Any number of consumers may share a group, more than there are queues. A message that is not acknowledged within
@@ -69,11 +70,11 @@ class PopConsumer:
     ) -> None:
         if not _INVISIBLE_S_MIN <= invisible_s <= _INVISIBLE_S_MAX:
             raise ValueError(f"invisible_s: expected {_INVISIBLE_S_MIN} to {_INVISIBLE_S_MAX}, found {invisible_s}")
-        BrokerConnection(endpoints, name_servers)  # raises for bad arguments here, not when it is opened
-        self._make: Callable[[], AsyncPopConsumer] = partial(
+        super().__init__(endpoints, name_servers)
+        self._new = partial(
             AsyncPopConsumer,
-            endpoints if isinstance(endpoints, str) else tuple(endpoints),
-            name_servers if isinstance(name_servers, str) else tuple(name_servers),
+            self._endpoints,
+            self._name_servers,
             group,
             topic,
             tags,
@@ -81,44 +82,24 @@ class PopConsumer:
             is_from_end=is_from_end,
             security=security,
         )
-        self._asyncio_interface: AsyncPopConsumer | None = None
-        self._blocking_interface: BlockingPopConsumer | None = None
 
-    async def __aenter__(self) -> AsyncPopConsumer:
-        """Open; return the asyncio interface."""
-        assert self._asyncio_interface is None, "already open"
-        self._asyncio_interface = self._make()
-        return await self._asyncio_interface.__aenter__()
+    def _make(self) -> AsyncPopConsumer:
+        return self._new()
 
-    async def __aexit__(self, *_error: object) -> None:
-        """Close."""
-        assert self._asyncio_interface is not None
-        interface, self._asyncio_interface = self._asyncio_interface, None
-        await interface.close()
-
-    def __enter__(self) -> BlockingPopConsumer:
-        """Open; return the blocking interface."""
-        assert self._blocking_interface is None, "already open"
-        self._blocking_interface = BlockingPopConsumer(self._make)
-        return self._blocking_interface
-
-    def __exit__(self, *_error: object) -> None:
-        """Close."""
-        assert self._blocking_interface is not None
-        interface, self._blocking_interface = self._blocking_interface, None
-        interface.close()
+    def _make_blocking(self) -> BlockingPopConsumer:
+        return BlockingPopConsumer(self._opened)
 
 
 class BlockingPopConsumer:
     """The blocking interface of the pop consumer; several threads may use it.
 
     Args:
-        make: makes the asyncio interface, on the loop that it will run on.
+        opened: makes and opens the asyncio interface, on the loop that it will run on.
     """
 
-    def __init__(self, make: Callable[[], AsyncPopConsumer]) -> None:
+    def __init__(self, opened: Callable[[], Coroutine[Any, Any, AsyncPopConsumer]]) -> None:
         self._thread = LoopThread("pop-consumer")
-        self._consumer = self._thread.run(_opened(make))
+        self._consumer = self._thread.run(opened())
 
     def receive(self, max_messages: int = 32, wait_s: float = 20.0) -> list[PopMessage]:
         """Take messages; an empty list if there is none within `wait_s`. See `AsyncPopConsumer.receive`."""
@@ -138,7 +119,3 @@ class BlockingPopConsumer:
             self._thread.run(self._consumer.close())
         finally:
             self._thread.close()
-
-
-async def _opened(make: Callable[[], AsyncPopConsumer]) -> AsyncPopConsumer:
-    return await make().__aenter__()

@@ -39,7 +39,7 @@ def test_messages_lag_and_calls_are_on_the_page(shop):
             commit = pb.CommitOffsetRequest(group="billing", topic=TOPIC, queue_ids=[0], offsets=[1])
             assert (await stub.CommitOffset(commit)).answer.code == 0
             await shop.get(max_messages=2, group="billing")
-            await shop.get(max_messages=1, group="nobody")
+            await shop.get(max_messages=1, group="unknown")
             found = await page(shop)
 
             assert found["rocketmq_messages_in_total", TOPIC, "normal"] == 3
