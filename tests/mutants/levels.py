@@ -142,7 +142,7 @@ def _tests(mutant: Mutant, level: Tests, began: float) -> Catch:
     """Run the test in a separate process, in which the bug is planted first."""
     options = ["-q", "-x", "-p", "tests.mutants.plugin", "-p", "no:cacheprovider"]
     # Shorter timeouts than in the gate: a bug may prevent an event that a test waits for.
-    environment = {VARIABLE: mutant.name, "TEST_PATIENCE_S": "15"}
+    environment = {VARIABLE: mutant.name, "TEST_PATIENCE_S": "5"}
     with TemporaryDirectory() as folder:
         output = Path(folder) / "output"
         arguments = [*options, f"--basetemp={folder}/pytest", level.node_id]
