@@ -26,7 +26,15 @@ import numpy as np
 
 from cluster.delivery.copies import Obstacle
 from cluster.delivery.leader_task import LeaderTask
-from cluster.delivery.timer_records import TIMER_QUEUE, Recalled, put_again, read_unit, read_units, recall_message, timer_copy
+from cluster.delivery.timer_records import (
+    TIMER_QUEUE,
+    Recalled,
+    put_again,
+    read_unit,
+    read_units,
+    recall_message,
+    timer_copy,
+)
 from cluster.delivery.timer_window import ROWS_MAX, TimerRow, TimerWindow
 from cluster.process.cooperative import Pace
 from cluster.protocol.errors import Reason, RequestFailed

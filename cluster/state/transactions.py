@@ -351,7 +351,9 @@ def _read_ends(reader: Reader) -> dict[int, int]:
     count, rest = divmod(len(raw), 2 * _NUMBER_SIZE)
     numbers = [] if rest or count > _BLOCK_ENDS else struct.unpack(f"<{2 * count}q", raw)
     ends = dict(zip(numbers[:count], numbers[count:], strict=True))
-    is_valid = len(numbers) == 2 * len(ends) and all(code > 0 and code & _CODE_MASK in _ENDINGS for code in ends.values())
+    is_valid = len(numbers) == 2 * len(ends) and all(
+        code > 0 and code & _CODE_MASK in _ENDINGS for code in ends.values()
+    )
     if len(ends) != count or not is_valid or min(ends, default=0) < 0:
         raise reader.fault("ends of transactions", f"{len(raw)} bytes")
     return ends

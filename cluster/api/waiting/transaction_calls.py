@@ -94,7 +94,9 @@ class TransactionCalls:
                 # The client has left: what is not put yet need not be.
                 future.cancel()
         errors = [each.exception() if isinstance(each, asyncio.Future) else each for each in results]
-        answers = [refusal(self._core, each) if isinstance(each, StoreError | DLedgerError) else DONE for each in errors]
+        answers = [
+            refusal(self._core, each) if isinstance(each, StoreError | DLedgerError) else DONE for each in errors
+        ]
         return pb.EndTransactionsResponse(answer=DONE, answers=answers)
 
     def _check(self) -> None:

@@ -47,7 +47,9 @@ def bench_broker(
     json_file: JsonFile = None,
     *,
     queues: Annotated[int, typer.Option("--queues", min=8, metavar="N", help="Queues of put-many.")] = 10_000,
-    delayed: Annotated[int, typer.Option("--delayed", min=200, metavar="N", help="Messages of delays, and of timers.")] = 100_000,
+    delayed: Annotated[
+        int, typer.Option("--delayed", min=200, metavar="N", help="Messages of delays, and of timers.")
+    ] = 100_000,
     popped: Annotated[int, typer.Option("--popped", min=200, metavar="N", help="Messages of pop.")] = 100_000,
 ) -> None:
     """Measure a broker of three nodes through its clients.

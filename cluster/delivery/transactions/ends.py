@@ -50,6 +50,7 @@ _BATCH_BYTES_MAX: Final = 1 << 20
 _OP_SIZE_BYTES: Final = 512
 _END_SIZE_BYTES: Final = 64
 
+
 class EndRequest(NamedTuple):
     """A request to end a transaction.
 

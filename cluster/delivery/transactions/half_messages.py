@@ -74,7 +74,11 @@ def with_halves(messages: Sequence[Message], rows: Sequence[int]) -> list[Messag
 
 
 def _half(row: int, message: Message) -> Message:
-    raw = message.properties.raw if isinstance(message.properties, RawProperties) else encode_properties(message.properties)
+    raw = (
+        message.properties.raw
+        if isinstance(message.properties, RawProperties)
+        else encode_properties(message.properties)
+    )
     properties = decode_properties(raw)
     if any(name.startswith(TIMER_PREFIX) for name in properties):
         text = f"message {row} has {TRANSACTION} and a time. Nothing was stored; use a delay level, or no transaction"
