@@ -137,8 +137,8 @@ MUTANTS = [
     ),
     Mutant(
         rows_that_come_later_wait_for_the_end_of_the_run,
-        "delivered in time",
-        Tests(WINDOW + "test_waiting_messages_are_taken_in_the_order_of_their_times_with_bounded_rows"),
+        "not after its time",
+        Tests(WINDOW + "test_rows_that_come_later_are_taken_in_their_order"),
     ),
     Mutant(
         rows_at_the_end_of_the_run_are_chosen_by_their_time_alone,

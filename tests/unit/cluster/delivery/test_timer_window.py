@@ -89,6 +89,20 @@ def test_next_time_is_that_of_the_first_waiting_message():
     assert window.next_ms() == 60
 
 
+def test_rows_that_come_later_are_taken_in_their_order():
+    window = TimerWindow(0, 9, run_rows=4)
+    nothing_done = np.zeros(6, np.bool_)
+    window.examine(np.array([40, 10, 50, 20, 60, 30], np.int64), nothing_done)
+    assert window.take_due(10, 9) == [TimerRow(10, 1)]
+    # Before, within and after the run, and at the times of its last row and of the next one.
+    window.examine(np.array([5, 25, 55, 40, 50, 35], np.int64), nothing_done)
+    taken = [row for count in (3, 1, 9) for row in window.take_due(99, count)]
+    times = [5, 20, 25, 30, 35, 40, 40, 50, 50, 55, 60]
+    assert [row.time_ms for row in taken] == times
+    assert taken == sorted(taken)
+    assert not len(window)
+
+
 def test_window_keeps_what_is_due_first_and_knows_that_more_waits():
     window = TimerWindow(0, 2)
     window.examine(np.array([50, 30, 70, 20, 60], np.int64), np.zeros(5, np.bool_))
