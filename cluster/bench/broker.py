@@ -45,6 +45,7 @@ TARGETS = {
     "tail": BenchTarget("ms, p50", 3, is_less_better=True),
     "catch-up": BenchTarget("messages/s", 60_000),
     "delays": BenchTarget("messages/s", 20_000),
+    "timers": BenchTarget("messages/s", 20_000),
     "delay-late": BenchTarget("ms, p99", 50, is_less_better=True),
     "transactions": BenchTarget("transactions/s", 5_000),
     "pop": BenchTarget("messages/s", 15_000),
@@ -74,7 +75,7 @@ class BrokerBench:
         flush: "sync" or "async".
         size_bytes: bytes of bodies in the log before a consumer catches up or the leader is killed.
         queues: number of queues of put-many.
-        delayed: number of delayed messages of delays.
+        delayed: number of messages of delays, and of timers.
         popped: number of messages of pop.
     """
 
@@ -115,7 +116,7 @@ class BrokerBench:
         with self._own_broker() as cluster, asyncio.Runner(loop_factory=new_event_loop) as runner:
             if part in _CALLERS:
                 return runner.run(self._send(cluster.endpoints, *_CALLERS[part]))
-            if part in ("tail", "delays", "delay-late", "transactions"):
+            if part in ("tail", "delays", "timers", "delay-late", "transactions"):
                 return runner.run(self._deliver(part, cluster))
             if part == "pop":
                 return runner.run(taken_per_second(cluster.endpoints, self.body_size_bytes, self.popped))
@@ -167,8 +168,9 @@ class BrokerBench:
         return times * _FILL_BATCH
 
     async def _deliver(self, part: str, cluster: LocalCluster) -> float:
-        if part == "delays":
-            return await delivered_per_second(cluster, self.body_size_bytes, self.delayed)
+        if part in ("delays", "timers"):
+            has_time = part == "timers"
+            return await delivered_per_second(cluster, self.body_size_bytes, self.delayed, has_time=has_time)
         if part == "delay-late":
             return await lateness_p99_ms(cluster.endpoints, self.body_size_bytes, self.seconds)
         if part == "transactions":

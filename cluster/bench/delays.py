@@ -55,13 +55,26 @@ async def lateness_p99_ms(endpoints: str, body_size_bytes: int, seconds: float) 
     return late_ms[int(0.99 * len(late_ms))]
 
 
-async def delivered_per_second(cluster: LocalCluster, body_size_bytes: int, count: int) -> float:
+async def delivered_per_second(
+    cluster: LocalCluster, body_size_bytes: int, count: int, *, has_time: bool = False
+) -> float:
     """Return the messages per second that a broker delivers after a start, when all of them are due.
 
     The nodes are stopped while the messages become due, so the rate is not that of the puts. A consumer counts what is
     delivered, from its first to its last poll that finds any.
+
+    Args:
+        cluster: the nodes.
+        body_size_bytes: of each message.
+        count: of messages.
+        has_time: whether each has a time of its own; otherwise all have the same delay level.
     """
-    batch = [OutgoingMessage(TOPIC, bytes(body_size_bytes), delay_level=_BACKLOG_LEVEL)] * _BATCH
+    body = bytes(body_size_bytes)
+    delayed, timed = (
+        OutgoingMessage(TOPIC, body, delay_level=_BACKLOG_LEVEL),
+        OutgoingMessage(TOPIC, body, delay_s=_BACKLOG_DELAY_S),
+    )
+    batch = [timed if has_time else delayed] * _BATCH
     await fill(cluster.endpoints, batch, count // _BATCH)
     await asyncio.to_thread(cluster.stop)
     await asyncio.sleep(_BACKLOG_DELAY_S)

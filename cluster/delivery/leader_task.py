@@ -1,9 +1,8 @@
-"""What the tasks that deliver messages of the broker's own topics have in common.
+"""What the tasks that put messages of the broker itself have in common: deliveries, and the ends of transactions.
 
 Each node has such a task; only the leader's works. It has one put pending at a time, so what it decides holds: the
-applied state has everything that it has put. While the outcome of a put is not known nothing is chosen: a later entry
-is committed first (`decided`), after which the put is in the state, or certainly never will be. A task sleeps until its
-next message is due, dispatch reports messages of its topic, the status of the node changes, or it is woken.
+applied state has everything that it has put (`cluster.delivery.own_puts`). A task sleeps until its next message is due,
+dispatch reports messages of its topic, the status of the node changes, or it is woken.
 """
 
 from __future__ import annotations
@@ -13,9 +12,10 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from cluster.protocol.errors import RequestFailed, reason_of_put
+from cluster.delivery.own_puts import OwnPuts
+from cluster.protocol.errors import RequestFailed
 from dledger.errors import DLedgerError
-from store.errors import Certainty, IllegalMessage, StoreError
+from store.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -47,8 +47,7 @@ class LeaderTask:
         self._clock_ms = clock_ms
         self._topic = topic
         self._woken = asyncio.Event()
-        # A put of this process may still become an entry of the log.
-        self._is_undecided = False
+        self._puts = OwnPuts(replica)
         replica.when_status_changes(self._woken.set)
         replica.store.derived.dispatcher.listeners.append(self._dispatched)
 
@@ -89,41 +88,9 @@ class LeaderTask:
         return min(max(next_ms - self.now_ms(), 1) / _MS_PER_S, _SLEEP_MAX_S)
 
     async def decided(self) -> bool:
-        """Wait until all earlier puts are decided; return whether some were not, so that the node may not lead now.
+        """Wait until all earlier puts are decided; see `OwnPuts.decided`."""
+        return await self._puts.decided()
 
-        Raises:
-            RequestFailed, StoreError, DLedgerError: it is still not known.
-        """
-        if not self._is_undecided:
-            return False
-        await self._replica.serving_puts().decide_own_puts()
-        self._is_undecided = False
-        return True
-
-    async def put(self, messages: Sequence[Message], prepare_next: Callable[[], None]) -> None:
-        """Put messages with effects; when this returns, these are applied.
-
-        Args:
-            messages: of the broker itself.
-            prepare_next: called after the put was proposed, unless it is decided by then.
-
-        Raises:
-            IllegalMessage: one of them cannot be stored; nothing was put.
-            RequestFailed, StoreError, DLedgerError: they are not put, or it is not known, see `decided`.
-        """
-        # Also if this task is cancelled, or the put raises.
-        self._is_undecided = True
-        try:
-            put = self._replica.serving_puts().begin_own_put(messages)
-        except IllegalMessage:
-            self._is_undecided = False
-            raise
-        # The put is proposed first; then the next one is prepared while it is replicated.
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        if not put.done():
-            prepare_next()
-        outcome = await put
-        self._is_undecided = outcome.certainty is Certainty.UNKNOWN
-        if outcome.certainty is not Certainty.APPENDED:
-            raise RequestFailed(reason_of_put(outcome.status), outcome.detail, certainty=outcome.certainty)
+    async def put(self, messages: Sequence[Message], prepare_next: Callable[[], None] | None = None) -> None:
+        """Put messages with effects; see `OwnPuts.put`."""
+        await self._puts.put(messages, prepare_next)

@@ -11,9 +11,11 @@ Source: RocketMQ `TimerMessageStore.convert`, `doPut`, `RecallMessageProcessor`.
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from cluster.delivery.copies import Obstacle, delayed_copy
+from cluster.delivery.records import read_records
 from cluster.state.effects import TimerDone, TimerEnd, encode_effect
 from commitlog.record.effects import properties_with_effect, without_effect
 from commitlog.record.properties import decode_properties, encode_properties
@@ -32,17 +34,19 @@ from store.model.sys_flag import CARRIES_EFFECT
 from store.model.topics import REAL_QUEUE_ID, REAL_TOPIC, TIMER_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from cluster.protocol.topic_config import TopicConfig
     from commitlog.record.record import Record
     from store.access.message_store import MessageStore
+    from store.queues.consume_queue import ConsumeQueue
 
 TIMER_QUEUE: Final = QueueKey(TIMER_TOPIC, 0)
 _TOPIC: Final = TIMER_TOPIC.encode()
 _RECALL_BODY: Final = b"0"
 _RECALL_TAG: Final = "_RECALL_TAG_"
 _ROLLS_MAX: Final = 999_999
+_NO_PLACE: Final = (0, 0)
 
 
 class Recalled(NamedTuple):
@@ -69,6 +73,39 @@ def read_unit(store: MessageStore, unit: int) -> Record | None:
             return None
         return record if record is not None and record.is_at_queue_offset(_TOPIC, 0, unit) else None
     return None
+
+
+def read_units(store: MessageStore, units: Sequence[int], size_bytes_max: int) -> dict[int, Record | None]:
+    """Return the records of the first of some units; None: it is deleted or damaged.
+
+    Args:
+        store: the node's.
+        units: of the timer queue, in any order.
+        size_bytes_max: of the records together; the first one is read whatever its size, and the others are left out.
+    """
+    queue = store.derived.queues.get(TIMER_QUEUE)
+    known = {} if queue is None else _places_of(queue, sorted(units))
+    places, size_bytes = list[tuple[int, int]](), 0
+    for unit in units:
+        place = known.get(unit, _NO_PLACE)
+        size_bytes += place[1]
+        if places and size_bytes > size_bytes_max:
+            break
+        places.append(place)
+    return {
+        unit: record if record is not None and record.is_at_queue_offset(_TOPIC, 0, unit) else None
+        for unit, record in zip(units, read_records(store.log, places), strict=False)
+    }
+
+
+def _places_of(queue: ConsumeQueue, units: Sequence[int]) -> dict[int, tuple[int, int]]:
+    """Return physical offset and size of units, which are ascending; fewer at the end of the queue."""
+    found: dict[int, tuple[int, int]] = {}
+    for _, run in groupby(enumerate(units), key=lambda pair: pair[1] - pair[0]):
+        row = [unit for _, unit in run]
+        tuples = queue.unit_tuples(row[0], len(row))
+        found |= {unit: place[:2] for unit, place in zip(row, tuples, strict=False)}
+    return found
 
 
 def timer_copy(record: Record, unit: int, now_ms: int, topics: Mapping[str, TopicConfig]) -> Message | Obstacle:

@@ -26,7 +26,15 @@ import numpy as np
 
 from cluster.delivery.copies import Obstacle
 from cluster.delivery.leader_task import LeaderTask
-from cluster.delivery.timer_records import TIMER_QUEUE, Recalled, put_again, read_unit, recall_message, timer_copy
+from cluster.delivery.timer_records import (
+    TIMER_QUEUE,
+    Recalled,
+    put_again,
+    read_unit,
+    read_units,
+    recall_message,
+    timer_copy,
+)
 from cluster.delivery.timer_window import ROWS_MAX, TimerRow, TimerWindow
 from cluster.process.cooperative import Pace
 from cluster.protocol.errors import Reason, RequestFailed
@@ -246,31 +254,26 @@ class TimerDelivery:
 
     def _choose(self) -> _Chosen:
         """Choose what is due."""
-        chosen, now_ms, size_bytes = _Chosen(), self._task.now_ms(), 0
+        chosen, now_ms = _Chosen(), self._task.now_ms()
         window, state, store = self._window, self._replica.state, self._replica.store
         if window is None:
             return chosen
-        rows = deque(window.take_due(now_ms, self._batch_max))
-        while rows:
+        rows = deque(row for row in window.take_due(now_ms, self._batch_max) if not state.timers.is_done(row.unit))
+        records = read_units(store, [row.unit for row in rows], self._size_bytes_max)
+        while rows and rows[0].unit in records:
             row = rows.popleft()
-            if state.timers.is_done(row.unit):
-                continue
-            record = read_unit(store, row.unit)
+            record = records[row.unit]
             properties = {} if record is None else decode_properties(record.properties_raw)
             if (due_ms := timer_time_ms(properties)) > now_ms:
                 # A unit of RocketMQ has no time.
                 window.put_back([TimerRow(due_ms, row.unit)])
                 continue
-            if record is not None and chosen.copies and size_bytes + record.size > self._size_bytes_max:
-                rows.appendleft(row)
-                break
             chosen.rows.append(row)
             if record is None:
                 chosen.passed.append((row.unit, Obstacle.UNREADABLE))
             elif DELETE_KEY in properties:
                 chosen.passed.append((row.unit, None))
             else:
-                size_bytes += record.size
                 copy = timer_copy(record, row.unit, now_ms, state.topics)
                 if isinstance(copy, Obstacle):
                     chosen.passed.append((row.unit, copy))

@@ -4,10 +4,8 @@ The leader decides from three things, in this order:
 
 1. the window of applied keys (`cluster.state.returned_messages`): a repeated request is answered from it;
 2. the puts of this process that are pending: a repeated request waits for the outcome of the first one;
-3. puts of this process whose outcome is unknown: before a new put a later entry is committed, after which each of them
-   is in the window, or certainly never will be.
-
-All of it is dropped with the process; a new leader serves only after it has applied all earlier entries.
+3. puts of this process whose outcome is unknown: before a new put each of them is decided
+   (`cluster.delivery.own_puts`), so it is in the window, or certainly never will be.
 """
 
 from __future__ import annotations
@@ -15,8 +13,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from cluster.protocol.errors import RequestFailed, reason_of_put
-from store.errors import Certainty, IllegalMessage
+from cluster.delivery.own_puts import OwnPuts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,9 +32,7 @@ class Returning:
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
         self._pending: dict[bytes, asyncio.Task[bool]] = {}
-        # The number of puts whose outcome was unknown, and of those among them that are decided since.
-        self._unknown_count = 0
-        self._decided_count = 0
+        self._puts = OwnPuts(replica)
 
     async def put_once(self, key: bytes, make: Callable[[], Message]) -> bool:
         """Put the copy of a message, unless it was put before; return False if it was.
@@ -69,29 +64,9 @@ class Returning:
             task.exception()
 
     async def _put(self, key: bytes, make: Callable[[], Message]) -> bool:
-        await self._decide()
+        await self._puts.decided()
         # An undecided put may have been that of this key.
         if self._replica.state.returned.is_dead(key) is not None:
             return False
-        puts, message = self._replica.serving_puts(), make()
-        certainty = Certainty.UNKNOWN
-        try:
-            try:
-                put = puts.begin_own_put([message])
-            except IllegalMessage:
-                certainty = Certainty.NOT_APPENDED
-                raise
-            outcome = await put
-            certainty = outcome.certainty
-        finally:
-            self._unknown_count += certainty is Certainty.UNKNOWN
-        if certainty is not Certainty.APPENDED:
-            raise RequestFailed(reason_of_put(outcome.status), outcome.detail, certainty=certainty)
+        await self._puts.put([make()])
         return True
-
-    async def _decide(self) -> None:
-        """Wait until all earlier puts with an unknown outcome are decided."""
-        while self._decided_count < self._unknown_count:
-            count = self._unknown_count
-            await self._replica.serving_puts().decide_own_puts()
-            self._decided_count = max(self._decided_count, count)

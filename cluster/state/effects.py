@@ -35,8 +35,9 @@ _HASH_END: Final = 1 << 32
 IMMUNITY_S_MAX: Final = 3_600
 # Transactions whose ends one record carries: its properties have at most 32,767 bytes.
 ENDS_MAX: Final = 256
-_NUMBER_LENGTH_MAX: Final = 19
 _KEY_TEXT: Final = re.compile(r"[0-9a-f]{32}")
+# The only text of a number: no other digits, and no zeros before it.
+_NUMBER: Final = re.compile("(0|[1-9][0-9]{0,18})")
 
 
 class Ending(StrEnum):
@@ -45,6 +46,10 @@ class Ending(StrEnum):
     COMMITTED = "c"
     ROLLED_BACK = "r"
     GIVEN_UP = "g"
+
+
+_ENDINGS: Final = {ending.value: ending for ending in Ending}
+_END: Final = re.compile(f"{_NUMBER.pattern}:([{''.join(_ENDINGS)}])")
 
 
 class DelayDelivered(NamedTuple):
@@ -154,16 +159,18 @@ def decode_effect(text: str) -> Effect:
     kind, _, rest = text.partition(":")
     reading = _READERS.get(kind)
     effect = None if reading is None else reading(rest)
-    # The text of an effect is unique: no other digits, and no zeros before a number.
-    if effect is not None and encode_effect(effect) == text:
+    if effect is not None:
         return effect
     raise Unreadable("the effect of a record", 0, f"one of the kinds {', '.join(_READERS)}", repr(text[:80]))
 
 
+# The readers: each accepts only the text that `encode_effect` returns, so equal effects have equal records.
+
+
 def _numbers(texts: Sequence[str], count: int) -> list[int] | None:
-    if len(texts) != count or not all(text.isdecimal() and len(text) <= _NUMBER_LENGTH_MAX for text in texts):
+    if len(texts) != count or not all(map(_NUMBER.fullmatch, texts)):
         return None
-    numbers = [int(text) for text in texts]
+    numbers = list(map(int, texts))
     return numbers if max(numbers) < _UNIT_END else None
 
 
@@ -189,13 +196,12 @@ def _prepared(text: str) -> Prepared | None:
 
 
 def _ended(text: str) -> Ended | None:
-    ends = [part.partition(":") for part in text.split(",", ENDS_MAX)]
-    halves = _numbers([half for half, _, _ in ends], len(ends))
-    letters = [letter for _, _, letter in ends]
-    if halves is None or len(ends) > ENDS_MAX or not {*letters} <= {*Ending}:
+    found = [_END.fullmatch(part) for part in text.split(",", ENDS_MAX)]
+    ends = [(int(each[1]), _ENDINGS[each[2]]) for each in found if each is not None]
+    is_ascending = all(one[0] < other[0] for one, other in pairwise(ends))
+    if len(ends) != len(found) or len(ends) > ENDS_MAX or not is_ascending or ends[-1][0] >= _UNIT_END:
         return None
-    is_ascending = all(one < other for one, other in pairwise(halves))
-    return Ended(tuple(zip(halves, map(Ending, letters), strict=True))) if is_ascending else None
+    return Ended(tuple(ends))
 
 
 def _given_up(text: str) -> GivenUp | None:

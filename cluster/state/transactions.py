@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cluster.state.effects import Ended, Ending, GivenUp, Prepared
-from commitlog.record.record import BadRecord, decode
+from commitlog.record.record import BadRecord, decode, sys_flag_of
 from store.model.sys_flag import TRANSACTION_COMMIT_TYPE, transaction_type
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ _CODES: Final = {Ending.COMMITTED: 1, Ending.ROLLED_BACK: 2, Ending.GIVEN_UP: 3}
 _ENDINGS: Final = {code: ending for ending, code in _CODES.items()}
 _CODE_BITS: Final = 2
 _CODE_MASK: Final = 3
+_NUMBER_SIZE: Final = 8
 
 
 class OpenTransaction(NamedTuple):
@@ -110,7 +111,7 @@ class FrozenTransactions:
         self._without_op = without_op
 
     def write(self, writer: Writer) -> Iterator[None]:
-        """Write: open transactions, their count first; the last ends, in their order; those without an op."""
+        """Write: open transactions, their count first; the last ends, in blocks; those without an op."""
         blocks = sorted(self._blocks.items())
         writer.number(sum(len(block.rows) for _, block in blocks))
         for _, block in blocks:
@@ -118,11 +119,10 @@ class FrozenTransactions:
                 writer.number(half)
                 writer.raw(row)
             yield
-        writer.number(sum(map(len, self._decided)))
+        writer.number(len(self._decided))
         for ends in self._decided:
-            for half, code in ends.items():
-                writer.number(half)
-                writer.number(code)
+            # All numbers of a block at once: one by one they take ten times as long, while nothing is applied.
+            writer.raw(struct.pack(f"<{2 * len(ends)}q", *ends, *ends.values()))
             yield
         writer.number(len(self._without_op))
         for half, ending in sorted(self._without_op.items()):
@@ -146,6 +146,8 @@ class TransactionTable:
         # The oldest block first; each but the last has `_BLOCK_ENDS` ends: physical offset and code in one number.
         self._decided: list[dict[int, int]] = [{}]
         self._without_op: dict[int, Ending] = {}
+        # No half message from this offset on is known.
+        self._halves_end = 0
 
     # ------------------------------------------------------------------------------------------------------- reading
 
@@ -202,28 +204,32 @@ class TransactionTable:
             effect: of the record.
             record: encoded, with its offsets.
         """
+        if isinstance(effect, Prepared):
+            return self._prepare_by(effect, record)
+        if isinstance(effect, GivenUp):
+            return self._end(effect.half, Ending.GIVEN_UP)
+        if transaction_type(sys_flag_of(record)) == TRANSACTION_COMMIT_TYPE:
+            half, ending = effect.ends[0]
+            return len(effect.ends) == 1 and ending is Ending.COMMITTED and self._end(half, ending)
+        # Each is applied, whether others fit or not.
+        fits = [self._note(half, ending) for half, ending in effect.ends]
+        return all(fits)
+
+    def _prepare_by(self, effect: Prepared, record: bytes) -> bool:
+        """Open the transaction of a half message."""
         try:
             found = decode(memoryview(record), 0)
         except BadRecord:
             return False
-        match effect:
-            case Prepared(immunity_s, group_hash, key_hash):
-                place = (found.physical_offset, found.store_timestamp, 0, found.size)
-                row = OpenTransaction(*place, group_hash, key_hash, immunity_s, 0)
-                return self._prepare(found.queue_offset, row)
-            case GivenUp(half):
-                return self._end(half, Ending.GIVEN_UP)
-            case Ended(ends):
-                if transaction_type(found.sys_flag) == TRANSACTION_COMMIT_TYPE:
-                    half, ending = ends[0]
-                    return len(ends) == 1 and ending is Ending.COMMITTED and self._end(half, ending)
-                # Each is applied, whether others fit or not.
-                fits = [self._note(half, ending) for half, ending in ends]
-                return all(fits)
+        place = (found.physical_offset, found.store_timestamp, 0, found.size)
+        immunity_s, group_hash, key_hash = effect
+        return self._prepare(found.queue_offset, OpenTransaction(*place, group_hash, key_hash, immunity_s, 0))
 
     def _prepare(self, half: int, row: OpenTransaction) -> bool:
-        if self.find(half) is not None or self.ended(half) is not None:
+        # A new one has the highest offset: the window of ends, forty blocks, need not be searched for it.
+        if half < self._halves_end and (self.find(half) is not None or self.ended(half) is not None):
             return False
+        self._halves_end = max(self._halves_end, half + 1)
         self._own_block(half).rows[half] = _ROW.pack(*row)
         self.open_count += 1
         return True
@@ -318,16 +324,36 @@ class TransactionTable:
             if len(row) != _ROW.size:
                 raise reader.fault(f"{_ROW.size} bytes of an open transaction", str(len(row)))
             self._own_block(half).rows[half] = row
+            self._halves_end = max(self._halves_end, half + 1)
             self.open_count += 1
             if reader.ends_piece():
                 yield
-        for _ in range(reader.count()):
-            half, code = reader.number(), reader.number()
-            if code & _CODE_MASK not in _ENDINGS:
-                raise reader.fault("the end of a transaction", str(code))
-            self._decide(half, code)
-            if reader.ends_piece():
-                yield
+        self._decided = []
+        for _ in range(reader.number_up_to(_BLOCKS_MAX, "blocks of ends", 1)):
+            if self._decided and len(self._decided[-1]) < _BLOCK_ENDS:
+                raise reader.fault(f"{_BLOCK_ENDS} ends of transactions", str(len(self._decided[-1])))
+            self._decided.append(_read_ends(reader))
+            yield
+        known = (max(ends, default=-1) for ends in self._decided)
+        self._halves_end = max(self._halves_end, max(known) + 1)
         for _ in range(reader.count()):
             half = reader.number()
             self._without_op[half] = _ENDINGS[reader.number_up_to(max(_ENDINGS), "end of a transaction", 1)]
+
+
+def _read_ends(reader: Reader) -> dict[int, int]:
+    """Read a block of ends: offsets of half messages, then as many codes.
+
+    Raises:
+        cluster.state.compact_bytes.Unreadable: it is none.
+    """
+    raw = reader.raw()
+    count, rest = divmod(len(raw), 2 * _NUMBER_SIZE)
+    numbers = [] if rest or count > _BLOCK_ENDS else struct.unpack(f"<{2 * count}q", raw)
+    ends = dict(zip(numbers[:count], numbers[count:], strict=True))
+    is_valid = len(numbers) == 2 * len(ends) and all(
+        code > 0 and code & _CODE_MASK in _ENDINGS for code in ends.values()
+    )
+    if len(ends) != count or not is_valid or min(ends, default=0) < 0:
+        raise reader.fault("ends of transactions", f"{len(raw)} bytes")
+    return ends

@@ -67,7 +67,13 @@ def properties_with_effect(raw: bytes, effect: str) -> RawProperties:
 
 def without_effect(raw: bytes) -> bytes:
     """Return encoded properties without an effect."""
-    return _PROPERTY.sub(b"", raw) if _HEAD in raw else raw
+    begin = raw.find(_HEAD)
+    if begin < 0:
+        return raw
+    # The usual case: one, at the end.
+    if (not begin or raw[begin - 1 : begin] == _END) and raw.find(_END, begin) in (-1, len(raw) - 1):
+        return raw[:begin]
+    return _PROPERTY.sub(b"", raw)
 
 
 def effect_of(record: bytes) -> str | None:

@@ -2,7 +2,7 @@
 
 A put has two steps. `RecordEncoder.prepare` does all checks, and all work that does not depend on the position in the
 log; `PreparedRecords` fills in offsets and store timestamp. For the replicated log, which writes physical offsets
-itself, `RecordEncoder.encode_each` does both at once: of columns in the native module, if it is in use.
+itself, `RecordEncoder.encode_each` does both at once, in the native module if it is in use.
 
 V2 is chosen where a topic is longer than the 127 bytes that V1 can express. RocketMQ counts UTF-16 units, which is the
 same for all names that it allows, and would write unreadable records for the others.
@@ -13,11 +13,17 @@ Source: RocketMQ `MessageExtEncoder`, `CommitLog.DefaultAppendMessageCallback`.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from isal.isal_zlib import crc32
 
-from commitlog.record.properties import CRC_SIZE, PROPERTIES_SIZE_MAX, encode_properties, encode_property_crc
+from commitlog.record.properties import (
+    CRC_SIZE,
+    PROPERTIES_SIZE_MAX,
+    RawProperties,
+    encode_properties,
+    encode_property_crc,
+)
 from commitlog.record.record import (
     CRC_MASK,
     FIELDS,
@@ -51,11 +57,17 @@ _INT32: Final = range(-(1 << 31), 1 << 31)
 _INT64: Final = range(-(1 << 63), 1 << 63)
 # Names and hosts whose bytes an encoder caches; a full cache is cleared.
 _KEPT_MAX: Final = 4096
+# Messages from which on they are grouped for the native module.
+_MANY: Final = 4
 _PROPERTY_END: Final = b"\x02"
 _CRC_SPACE: Final = bytes(CRC_SIZE)
 # The bits of a sysFlag that are stored as a client sent them, and as a broker's own record has them.
 _CLIENT_BITS: Final = ~(HOST_MASK | CARRIES_EFFECT)
 _BROKER_BITS: Final = ~HOST_MASK
+
+
+# Queue offset of each record, and the store timestamp of all.
+_Places: TypeAlias = "tuple[Sequence[int], int]"
 
 
 class _Topic(NamedTuple):
@@ -173,31 +185,78 @@ class RecordEncoder:
         Raises:
             IllegalMessage: see `prepare`.
         """
-        if isinstance(messages, MessageColumns) and not may_carry_effects:
-            found = self._encode_columns(messages, queue_offsets, store_timestamp)
-            if found is not None:
-                return found
+        found, places = None, (queue_offsets, store_timestamp)
+        if self._has_property_crc:
+            pass
+        elif isinstance(messages, MessageColumns):
+            found = self._encode_columns(messages, places, may_carry_effects=may_carry_effects)
+        elif len(messages) >= _MANY:
+            found = self._encode_groups(messages, places, may_carry_effects=may_carry_effects)
+        if found is not None:
+            return found
         prepared = self.prepare(messages, may_carry_effects=may_carry_effects)
         return prepared.encode_each(queue_offsets, store_timestamp), prepared.sizes
 
     def _encode_columns(
-        self, messages: MessageColumns, queue_offsets: Sequence[int], store_timestamp: int
+        self, messages: MessageColumns, places: _Places, *, may_carry_effects: bool
     ) -> tuple[list[bytes], list[int]] | None:
         """Return the same in the native module; None if it does not handle these messages, or is not in use."""
-        kernels = native.kernels
-        if kernels is None or self._has_property_crc:
+        kernels, (queue_offsets, store_timestamp) = native.kernels, places
+        if kernels is None:
             return None
         topic = self._topics.get(messages.topic) or self._keep_topic(messages.topic)
         host = self._born_hosts.get(messages.born_host) or self._keep_born_host(messages.born_host)
         bodies = messages.bodies
         numbers = (
             *(messages.queue_ids, queue_offsets, messages.flags, messages.sys_flags, messages.born_timestamps),
-            *(messages.reconsume_times, list(map(crc32, bodies))),
+            *(messages.reconsume_times, 0, list(map(crc32, bodies))),
         )
         return kernels.encode_records(
             *(bodies, messages.properties, numbers, *topic, host, self._store_host, store_timestamp),
-            self._max_message_size,
+            *(self._max_message_size, int(may_carry_effects)),
         )
+
+    def _encode_groups(
+        self, messages: Sequence[Message], places: _Places, *, may_carry_effects: bool
+    ) -> tuple[list[bytes], list[int]] | None:
+        """Return the same for messages of several topics and clients: one call for each group with the same of both.
+
+        A broker's own messages are of few. None also if one of them is illegal: Python then finds the first that is.
+        """
+        kernels, (queue_offsets, store_timestamp) = native.kernels, places
+        if kernels is None:
+            return None
+        topics, bodies, queue_ids, properties, flags, sys_flags, born_timestamps, hosts, reconsumes, prepared = zip(
+            *messages, strict=True
+        )
+        try:
+            raws = [each.raw if type(each) is RawProperties else encode_properties(each) for each in properties]
+            kept_topics = {topic: self._topics.get(topic) or self._keep_topic(topic) for topic in set(topics)}
+            kept_hosts = {host: self._born_hosts.get(host) or self._keep_born_host(host) for host in set(hosts)}
+        except IllegalMessage:
+            return None
+        columns = list(
+            zip(
+                *(bodies, raws, queue_ids, queue_offsets, flags, sys_flags, born_timestamps, reconsumes, prepared),
+                map(crc32, bodies),
+                strict=True,
+            )
+        )
+        groups: dict[tuple[str, Host], list[int]] = {}
+        for row, key in enumerate(zip(topics, hosts, strict=True)):
+            groups.setdefault(key, []).append(row)
+        records, sizes = [b""] * len(messages), [0] * len(messages)
+        for (topic, host), rows in groups.items():
+            group_bodies, group_raws, *numbers = zip(*[columns[row] for row in rows], strict=True)
+            found = kernels.encode_records(
+                *(group_bodies, group_raws, tuple(numbers), *kept_topics[topic], kept_hosts[host], self._store_host),
+                *(store_timestamp, self._max_message_size, int(may_carry_effects)),
+            )
+            if found is None:
+                return None
+            for row, record, size in zip(rows, *found, strict=True):
+                records[row], sizes[row] = record, size
+        return records, sizes
 
     def prepare(self, messages: Sequence[Message], *, may_carry_effects: bool = False) -> PreparedRecords:
         """Check `messages` and encode everything that does not depend on their position.

@@ -423,6 +423,11 @@ def decode(view: memoryview, position: int, end: int | None = None) -> Record:
     raise BadRecord(_structural_fault(view, position, end, fields, body_position))
 
 
+def sys_flag_of(record: bytes) -> int:
+    """Return the sysFlag of an encoded record; 0 if it is too short to have one."""
+    return int.from_bytes(record[SYS_FLAG_POSITION : SYS_FLAG_POSITION + 4], "big", signed=True)
+
+
 def find_fault(
     view: memoryview, position: int, end: int, *, physical_offset: int | None, is_property_crc_checked: bool = False
 ) -> RecordFault | None:

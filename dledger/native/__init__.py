@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     Row = tuple[int, int, int, int, int, int, int, int, int]
 
 # Of the functions' arguments and results; the same number is in kernels.c.
-VERSION: Final = 8
+VERSION: Final = 9
 VARIABLE: Final = "DLEDGER_NATIVE"
 
 
@@ -104,6 +104,7 @@ class Kernels(Protocol):
         store_host: bytes,
         store_timestamp: int,
         body_size_max: int,
+        may_carry_effects: int,
         /,
     ) -> tuple[list[bytes], list[int]] | None:
         """Return records with physical offset 0, and their sizes.
@@ -111,14 +112,15 @@ class Kernels(Protocol):
         Args:
             bodies: of the messages; the other lists have one element for each.
             properties: encoded.
-            numbers: queue ids, queue offsets, flags, sys flags, born timestamps, reconsume times and checksums of the
-                bodies (CRC-32): lists, or one number for all messages.
+            numbers: queue ids, queue offsets, flags, sys flags, born timestamps, reconsume times, offsets of prepared
+                transactions and checksums of the bodies (CRC-32): lists, or one number for all messages.
             magic: of the records.
             topic: the name, with its length before it.
             born_host: encoded.
             store_host: encoded.
             store_timestamp: of all of them; milliseconds since 1970.
             body_size_max: in bytes.
+            may_carry_effects: 1: the mark of an effect is stored; 0: it is removed from the sys flags.
         """
         ...
 

@@ -4,7 +4,7 @@
 
 #include "kernels.h"
 
-#define VERSION 8
+#define VERSION 9
 
 static PyMethodDef methods[] = {
     {"encode_entries", (PyCFunction)(void (*)(void))encode_entries, METH_FASTCALL, NULL},

@@ -33,7 +33,7 @@ find(const char *data, int64_t size, int64_t from, const char *mark, int64_t mar
 
 /* ---------------------------------------------------------------------------------------------------------- records */
 
-enum { QUEUE_ID, QUEUE_OFFSET, FLAG, SYS_FLAG, BORN_TIMESTAMP, RECONSUME_TIMES, CHECKSUM, NUMBERS };
+enum { QUEUE_ID, QUEUE_OFFSET, FLAG, SYS_FLAG, BORN_TIMESTAMP, RECONSUME_TIMES, PREPARED, CHECKSUM, NUMBERS };
 
 static const struct {
     int64_t min, max;
@@ -41,14 +41,14 @@ static const struct {
     [QUEUE_ID] = {0, INT32_MAX},           [QUEUE_OFFSET] = {INT64_MIN, INT64_MAX},
     [FLAG] = {INT32_MIN, INT32_MAX},       [SYS_FLAG] = {INT32_MIN, INT32_MAX},
     [BORN_TIMESTAMP] = {INT64_MIN, INT64_MAX}, [RECONSUME_TIMES] = {INT32_MIN, INT32_MAX},
-    [CHECKSUM] = {0, UINT32_MAX},
+    [PREPARED] = {INT64_MIN, INT64_MAX},   [CHECKSUM] = {0, UINT32_MAX},
 };
 
 typedef struct {
     PyObject *bodies, *properties, *numbers[NUMBERS]; /* tuples; of `numbers` also one int for all records */
     const char *topic, *born_host, *store_host;
     Py_ssize_t count, topic_size, born_host_size, store_host_size;
-    int64_t magic, store_timestamp, body_size_max;
+    int64_t magic, store_timestamp, body_size_max, may_carry_effects;
 } Columns;
 
 /* Takes a tuple of `count` elements from a sequence; 0: it has another number of them, or an exception is set. */
@@ -102,7 +102,8 @@ take_columns(PyObject *const *arguments, Columns *columns)
         && take_bytes(arguments[5], &columns->born_host, &columns->born_host_size)
         && take_bytes(arguments[6], &columns->store_host, &columns->store_host_size)
         && is_number(arguments[7], INT64_MIN, INT64_MAX, &columns->store_timestamp)
-        && is_number(arguments[8], 0, INT32_MAX / 2, &columns->body_size_max) && is_host(columns->born_host_size)
+        && is_number(arguments[8], 0, INT32_MAX / 2, &columns->body_size_max)
+        && is_number(arguments[9], 0, 1, &columns->may_carry_effects) && is_host(columns->born_host_size)
         && is_host(columns->store_host_size) && columns->topic_size <= PROPERTIES_SIZE_MAX + LENGTH_SIZE;
 }
 
@@ -135,6 +136,7 @@ record_of(const Columns *columns, Py_ssize_t row)
     uint8_t *at = (uint8_t *)PyBytes_AsString(record);
     uint32_t hosts = (columns->born_host_size == IPV6_SIZE ? BORN_HOST_IPV6 : 0)
         | (columns->store_host_size == IPV6_SIZE ? STORE_HOST_IPV6 : 0);
+    uint32_t removed = BORN_HOST_IPV6 | STORE_HOST_IPV6 | (columns->may_carry_effects ? 0 : CARRIES_EFFECT);
     put_u32(at, (uint32_t)size);
     put_u32(at + 4, (uint32_t)columns->magic);
     put_u32(at + 8, (uint32_t)number[CHECKSUM] & CRC_MASK);
@@ -142,7 +144,7 @@ record_of(const Columns *columns, Py_ssize_t row)
     put_u32(at + 16, (uint32_t)number[FLAG]);
     put_u64(at + 20, (uint64_t)number[QUEUE_OFFSET]);
     put_u64(at + 28, 0);
-    put_u32(at + 36, ((uint32_t)number[SYS_FLAG] & ~(uint32_t)(BORN_HOST_IPV6 | STORE_HOST_IPV6 | CARRIES_EFFECT)) | hosts);
+    put_u32(at + 36, ((uint32_t)number[SYS_FLAG] & ~removed) | hosts);
     put_u64(at + 40, (uint64_t)number[BORN_TIMESTAMP]);
     at += BORN_HOST_AT;
     memcpy(at, columns->born_host, (size_t)columns->born_host_size);
@@ -152,7 +154,7 @@ record_of(const Columns *columns, Py_ssize_t row)
     memcpy(at, columns->store_host, (size_t)columns->store_host_size);
     at += columns->store_host_size;
     put_u32(at, (uint32_t)number[RECONSUME_TIMES]);
-    put_u64(at + 4, 0); /* of a prepared transaction */
+    put_u64(at + 4, (uint64_t)number[PREPARED]);
     put_u32(at + 12, (uint32_t)body_size);
     memcpy(at + 16, body, (size_t)body_size);
     at += 16 + body_size;
@@ -194,8 +196,8 @@ encode_records(PyObject *module, PyObject *const *arguments, Py_ssize_t count)
     (void)module;
     Columns columns = {0};
     PyObject *result = NULL;
-    if (count != 9) {
-        PyErr_SetString(PyExc_TypeError, "encode_records takes 9 arguments");
+    if (count != 10) {
+        PyErr_SetString(PyExc_TypeError, "encode_records takes 10 arguments");
         return NULL;
     }
     if (take_columns(arguments, &columns)) {

@@ -7,11 +7,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from commitlog.record.effects import properties_with_effect
 from commitlog.record.encoder import RecordEncoder
 from commitlog.record.properties import RawProperties
 from commitlog.record.unique_keys import find_keys, find_keys_in_python
-from store.model.message import Host
+from store.model.message import Host, Message
 from store.model.message_columns import MessageColumns
+from store.model.sys_flag import CARRIES_EFFECT
 from tests.support.forms import NATIVE, assert_same, needs_native
 
 pytestmark = needs_native
@@ -33,8 +35,8 @@ class OtherBytes(bytes):
     """Bytes of another type, which C leaves to Python."""
 
 
-def encode(encoder, columns, queue_offsets, timestamp):
-    records, sizes = encoder.encode_each(columns, queue_offsets, timestamp)
+def encode(encoder, messages, queue_offsets, timestamp, *, may_carry_effects=False):
+    records, sizes = encoder.encode_each(messages, queue_offsets, timestamp, may_carry_effects=may_carry_effects)
     return [bytes(record) for record in records], sizes
 
 
@@ -71,6 +73,43 @@ def test_records_are_encoded_alike(data, count, hosts):
     assert_same(encode, encoder, columns, queue_offsets, data.draw(INT64))
 
 
+MESSAGES = st.builds(
+    Message,
+    topic=st.sampled_from(("T", "t" * 128, "RMQ_SYS_TRANS_OP_HALF_TOPIC")),
+    body=st.binary(max_size=30),
+    queue_id=st.integers(-1, (1 << 31) - 1),
+    properties=PROPERTIES.map(RawProperties) | st.just({"TAGS": "A"}) | st.just({"TAGS": "\x01"}),
+    flag=INT32,
+    sys_flag=INT32,
+    born_timestamp=INT64 | st.just(1 << 63),
+    born_host=st.sampled_from((IPV4, IPV6, Host(b"\x7f\0\0\2", 1), Host(b"\x7f", 1))),
+    reconsume_times=INT32,
+    prepared_transaction_offset=INT64,
+)
+
+
+@given(messages=st.lists(MESSAGES, min_size=1, max_size=9), may_carry_effects=st.booleans(), timestamp=INT64)
+def test_messages_of_several_topics_and_clients_are_encoded_alike(messages, may_carry_effects, timestamp):
+    encoder = RecordEncoder(IPV4, max_message_size=20)
+
+    def encode_all(each_encoder, *values):
+        return encode(each_encoder, *values, may_carry_effects=may_carry_effects)
+
+    assert_same(encode_all, encoder, messages, range(len(messages)), timestamp)
+
+
+def test_c_itself_encodes_the_messages_of_the_broker():
+    raw = properties_with_effect(KEY, "e:7:c")
+    own = [Message("T", bytes([row]), row, raw, 0, CARRIES_EFFECT | 8, row, IPV4, 0, 1 << 40) for row in range(5)]
+    own.append(Message("RMQ_SYS_TRANS_OP_HALF_TOPIC", b"7,", 0, raw, sys_flag=CARRIES_EFFECT))
+    encoder = RecordEncoder(IPV4)
+
+    found = encoder._encode_groups(own, (range(6), 1_700_000_000_001), may_carry_effects=True)
+
+    prepared = encoder.prepare(own, may_carry_effects=True)
+    assert found == (prepared.encode_each(range(6), 1_700_000_000_001), prepared.sizes)
+
+
 def whole(values):
     """Replace what no column contains."""
     return values if isinstance(values, int) else [value if isinstance(value, int) else -1 for value in values]
@@ -97,7 +136,7 @@ def test_c_itself_encodes_what_clients_send(hosts, topic):
     )
     encoder = RecordEncoder(hosts[1])
 
-    found = encoder._encode_columns(columns, range(3), 1_700_000_000_001)
+    found = encoder._encode_columns(columns, (range(3), 1_700_000_000_001), may_carry_effects=False)
 
     prepared = encoder.prepare(list(columns))
     assert found == (prepared.encode_each(range(3), 1_700_000_000_001), prepared.sizes)
@@ -108,16 +147,17 @@ def test_c_itself_encodes_what_clients_send(hosts, topic):
     [
         {"bodies": [b"a", b"b"]},
         {"properties": []},
-        {"numbers": (0,) * 6},
-        {"numbers": [0] * 7},
-        {"numbers": ([], 0, 0, 0, 0, 0, 0)},
-        {"numbers": (0, 0, 0, 0, 0, 0, 1 << 32)},
+        {"numbers": (0,) * 7},
+        {"numbers": [0] * 8},
+        {"numbers": ([], 0, 0, 0, 0, 0, 0, 0)},
+        {"numbers": (0, 0, 0, 0, 0, 0, 0, 1 << 32)},
         {"magic": 1 << 31},
         {"topic": bytearray(2)},
         {"born_host": bytes(9)},
         {"store_host": b""},
         {"store_timestamp": 1 << 63},
         {"body_size_max": 0},
+        {"may_carry_effects": 2},
         {"properties": [bytes(32768)]},
     ],
 )
@@ -125,13 +165,14 @@ def test_c_leaves_other_arguments_to_python(arguments):
     good = {
         "bodies": [b"a"],
         "properties": [b""],
-        "numbers": (0,) * 7,
+        "numbers": (0,) * 8,
         "magic": 1,
         "topic": b"\1T",
         "born_host": bytes(8),
         "store_host": bytes(8),
         "store_timestamp": 1,
         "body_size_max": 1,
+        "may_carry_effects": 0,
     }
     assert NATIVE.encode_records(*good.values()) is not None
 

@@ -65,7 +65,8 @@ class TransactionCalls:
         """
         self._check()
         place, names = (request.half_offset, request.physical_offset), (request.topic, request.producer_group)
-        is_changed = await self._end(place, request.transaction_id, names, request.end)
+        ending = self._begin(place, request.transaction_id, names, request.end)
+        is_changed = False if ending is None else await ending
         return pb.EndTransactionResponse(answer=DONE, is_changed=is_changed)
 
     async def end_many(self, request: pb.EndTransactionsRequest) -> pb.EndTransactionsResponse:
@@ -78,31 +79,47 @@ class TransactionCalls:
         columns = (request.half_offsets, request.physical_offsets, request.transaction_ids, request.ends)
         check_lengths("half_offsets, physical_offsets, transaction_ids and ends", *columns)
         names = (request.topic, request.producer_group)
-        ends = [self._end((half, offset), id_, names, end) for half, offset, id_, end in zip(*columns, strict=True)]
-        response = pb.EndTransactionsResponse(answer=DONE)
-        for result in await asyncio.gather(*ends, return_exceptions=True):
-            if isinstance(result, StoreError | DLedgerError):
-                response.answers.append(refusal(self._core, result))
-            elif isinstance(result, BaseException):
-                raise result
-            else:
-                response.answers.append(DONE)
-        return response
+        results: list[asyncio.Future[bool] | StoreError | DLedgerError | None] = []
+        for half, offset, transaction_id, end in zip(*columns, strict=True):
+            try:
+                results.append(self._begin((half, offset), transaction_id, names, end))
+            except (StoreError, DLedgerError) as error:
+                results.append(error)
+        pending = [each for each in results if isinstance(each, asyncio.Future)]
+        try:
+            if pending:
+                await asyncio.wait(pending)
+        finally:
+            for future in pending:
+                # The client has left: what is not put yet need not be.
+                future.cancel()
+        errors = [each.exception() if isinstance(each, asyncio.Future) else each for each in results]
+        answers = [
+            refusal(self._core, each) if isinstance(each, StoreError | DLedgerError) else DONE for each in errors
+        ]
+        return pb.EndTransactionsResponse(answer=DONE, answers=answers)
 
     def _check(self) -> None:
         self._core.check_leading()
         self._core.check_feature(WITH_TRANSACTIONS, "transactions")
 
-    async def _end(self, place: tuple[int, int], transaction_id: str, names: tuple[str, str], end: int) -> bool:
+    def _begin(
+        self, place: tuple[int, int], transaction_id: str, names: tuple[str, str], end: int
+    ) -> asyncio.Future[bool] | None:
+        """Begin to end a transaction; None: the producer does not know its end yet.
+
+        Raises:
+            RequestFailed, IllegalRequest: nothing was done.
+        """
         half, physical_offset = place
         if half < 0:
             raise IllegalRequest("half_offset", "0 or more", str(half))
         if end == pb.TRANSACTION_END_UNKNOWN:
-            return False
+            return None
         ending = _ENDINGS.get(end)
         if ending is None:
             raise IllegalRequest("end", "commit, rollback or unknown", str(end))
-        return await self._ends.end(EndRequest(half, ending, physical_offset, *names, transaction_id))
+        return self._ends.begin(EndRequest(half, ending, physical_offset, *names, transaction_id))
 
     async def checks(self, request: pb.TransactionChecksRequest) -> AsyncIterator[pb.TransactionChecksResponse]:
         """Yield the questions to a producer, until this node no longer leads."""

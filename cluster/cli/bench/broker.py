@@ -22,7 +22,7 @@ from dledger.allocator import keep_large_blocks
 
 _PARTS = (
     *("send1", "send64", "batch100", "batch100x16", "tail", "catch-up"),
-    *("delays", "delay-late", "transactions", "pop", "put-many", "failover"),
+    *("delays", "timers", "delay-late", "transactions", "pop", "put-many", "failover"),
 )
 
 
@@ -47,7 +47,9 @@ def bench_broker(
     json_file: JsonFile = None,
     *,
     queues: Annotated[int, typer.Option("--queues", min=8, metavar="N", help="Queues of put-many.")] = 10_000,
-    delayed: Annotated[int, typer.Option("--delayed", min=200, metavar="N", help="Messages of delays.")] = 100_000,
+    delayed: Annotated[
+        int, typer.Option("--delayed", min=200, metavar="N", help="Messages of delays, and of timers.")
+    ] = 100_000,
     popped: Annotated[int, typer.Option("--popped", min=200, metavar="N", help="Messages of pop.")] = 100_000,
 ) -> None:
     """Measure a broker of three nodes through its clients.
@@ -62,9 +64,10 @@ def bench_broker(
     put-many is the 99th percentile latency of puts to --queues in turn, 500 a second, as a multiple of that of 8 queues
     on the same nodes. It is measured for at least 20 seconds, after a warm-up of the same length.
 
-    delays is the rate at which a broker delivers --delayed messages that became due while it was stopped; delay-late
-    the 99th percentile of the time from due to receipt, at 1,000 a second; transactions the commits of 256 callers;
-    pop the rate at which 32 pop consumers take and acknowledge --popped messages.
+    delays is the rate at which a broker delivers --delayed messages that became due while it was stopped; timers the
+    same of messages with a time of their own; delay-late the 99th percentile of the time from due to receipt, at 1,000
+    a second; transactions the commits of 256 callers; pop the rate at which 32 pop consumers take and acknowledge
+    --popped messages.
 
     Examples:
         dledger bench-broker send64 tail

@@ -66,7 +66,7 @@ class EndSender:
         Raises:
             RequestFailed: see `Transaction.commit`.
         """
-        deadline, backoff = time.monotonic() + timeout_s, Backoff()
+        deadline, backoff = time.monotonic() + timeout_s, None
         while True:
             try:
                 async with asyncio.timeout(deadline - time.monotonic()):
@@ -74,6 +74,8 @@ class EndSender:
             except TimeoutError:
                 raise RequestFailed(Reason.ANSWER_LATE, "the broker did not answer in time") from None
             except RequestFailed as failure:
+                # Only now: its random numbers take longer than all the rest of a call.
+                backoff = backoff or Backoff()
                 pause_s = backoff.next_s(failure.repeat_after_s)
                 if not failure.is_worth_repeating or time.monotonic() + pause_s >= deadline:
                     raise

@@ -248,9 +248,9 @@ class TransactionChecks:
     async def _give_up_one(self, half: int, row: OpenTransaction) -> None:
         if read_half(self._replica, row) is None:
             logger.error("half_message_lost half=%d physical_offset=%d: it is rolled back", half, row.physical_offset)
-            await self._ends.end(EndRequest(half, Ending.ROLLED_BACK, is_own=True))
+            await self._ends.begin(EndRequest(half, Ending.ROLLED_BACK, is_own=True))
             return
         if CHECK_MAX_TIME_TOPIC not in self._replica.state.topics:
             await self._replica.change(SetTopic(TopicConfig(CHECK_MAX_TIME_TOPIC, 1, 1, PERMISSION_READ)))
         logger.warning("transaction_given_up half=%d checks=%d", half, row.checks)
-        await self._ends.end(EndRequest(half, Ending.GIVEN_UP, is_own=True))
+        await self._ends.begin(EndRequest(half, Ending.GIVEN_UP, is_own=True))

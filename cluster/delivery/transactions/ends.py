@@ -17,12 +17,12 @@ Source: RocketMQ `EndTransactionProcessor`, which writes an end again, or anothe
 from __future__ import annotations
 
 import asyncio
-import logging
-from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from cluster.delivery.leader_task import LeaderTask
+from cluster.delivery.records import read_records
 from cluster.delivery.transactions.half_messages import name_hash
 from cluster.delivery.transactions.records import (
     HalfMessage,
@@ -31,17 +31,16 @@ from cluster.delivery.transactions.records import (
     half_message,
     op_message,
 )
-from cluster.protocol.errors import Reason, RequestFailed, failure_of, reason_of_put
+from cluster.protocol.errors import Reason, RequestFailed, failure_of
 from cluster.state.effects import ENDS_MAX, Ending
-from dledger.errors import DLedgerError
-from store.errors import Certainty, CorruptData, IllegalMessage, StoreError
+from store.errors import Certainty, IllegalMessage, StoreError
+from store.model.topics import OP_HALF_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from cluster.replica.port import Replica
     from cluster.state.transactions import OpenTransaction
-    from commitlog.record.record import Record
     from store.model.message import Message
 
 # Requests that wait; a client that is refused sends again.
@@ -50,14 +49,9 @@ _BATCH_BYTES_MAX: Final = 1 << 20
 # Of an op message: its fixed part; and one end in its body and its effect.
 _OP_SIZE_BYTES: Final = 512
 _END_SIZE_BYTES: Final = 64
-# After a failure: its cause may persist, for example a full disk.
-_PAUSE_S: Final = 0.1
-
-logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class EndRequest:
+class EndRequest(NamedTuple):
     """A request to end a transaction.
 
     Attributes:
@@ -89,12 +83,23 @@ class _Waiting:
 
 @dataclass(slots=True)
 class _Chosen:
-    """A put: its messages without the op message, the bytes of their half messages, and the requests that it ends."""
+    """A put.
 
+    Attributes:
+        open: the requests that it ends, and their open transactions, by offset of the half message.
+        messages: without the op message.
+        ends: what the op message notes; also of earlier puts that lack theirs.
+        size_bytes: of the half messages whose copies are put.
+    """
+
+    open: dict[int, tuple[_Waiting, OpenTransaction]] = field(default_factory=dict)
     messages: list[Message] = field(default_factory=list)
-    requests: list[_Waiting] = field(default_factory=list)
     ends: dict[int, Ending] = field(default_factory=dict)
     size_bytes: int = 0
+
+    @property
+    def requests(self) -> list[_Waiting]:
+        return [waiting for waiting, _ in self.open.values()]
 
 
 class TransactionEnds:
@@ -110,10 +115,8 @@ class TransactionEnds:
         self._replica = replica
         self._clock_ms = clock_ms
         self._on_ended = on_ended
-        self._woken = asyncio.Event()
+        self._task = LeaderTask(replica, clock_ms, OP_HALF_TOPIC)
         self._line: list[_Waiting] = []
-        # A put of this process may still become an entry of the log.
-        self._is_undecided = False
         # 1 after a batch was refused: the message that cannot be stored is found by itself.
         limits = replica.put_limits
         self._messages_max = limits.messages_max
@@ -121,14 +124,16 @@ class TransactionEnds:
         ends_max = (self._size_bytes_max - _OP_SIZE_BYTES) // _END_SIZE_BYTES
         self._ends_max = max(min(ENDS_MAX, self._messages_max - 1, ends_max), 1)
         self._batch_max = self._ends_max
-        replica.when_status_changes(self._woken.set)
 
-    async def end(self, request: EndRequest) -> bool:
-        """End a transaction; return whether this request ended it: False if it had ended so before.
+    def begin(self, request: EndRequest) -> asyncio.Future[bool]:
+        """Begin to end a transaction; the future's result is whether this request ended it: False if it had ended so.
+
+        A cancelled future takes the request back, unless it is being put.
 
         Raises:
-            RequestFailed: NO_TRANSACTION, TRANSACTION_ENDED (otherwise); UNKNOWN_TOPIC; or it is not decided yet, and
-                the certainty is whether it may be ended nevertheless: the same request may be repeated.
+            RequestFailed: NOT_LEADER, LEADER_PENDING_FULL: nothing was done. The exception of the future is
+                NO_TRANSACTION, TRANSACTION_ENDED (otherwise), UNKNOWN_TOPIC; or it is not decided yet, and the
+                certainty is whether it may be ended nevertheless: the same request may be repeated.
         """
         self._replica.serving_puts()
         if len(self._line) >= _WAITING_MAX:
@@ -136,39 +141,28 @@ class TransactionEnds:
             raise RequestFailed(Reason.LEADER_PENDING_FULL, text)
         waiting = _Waiting(request, asyncio.get_running_loop().create_future())
         self._line.append(waiting)
-        self._woken.set()
-        return await waiting.answer
+        self._task.wake()
+        return waiting.answer
 
     async def run(self) -> None:
         """Answer requests, and write missing op messages, until cancelled."""
-        while True:
-            self._woken.clear()
-            try:
-                while await self._turn():
-                    continue
-            except (RequestFailed, StoreError, DLedgerError) as error:
-                logger.warning("ends_interrupted error=%r", str(error))
-                await asyncio.sleep(_PAUSE_S)
-                continue
-            await self._woken.wait()
+        await self._task.run(self._end_all)
 
-    async def _turn(self) -> bool:
-        """Settle what is decided, and make one put; return whether to continue.
+    async def _end_all(self) -> None:
+        """Answer all requests, with one put after the other.
 
         Raises:
             RequestFailed, StoreError, DLedgerError: it continues later.
         """
-        if not self._replica.status().is_serving_puts:
-            self._refuse_all()
-            return False
-        if self._is_undecided:
-            await self._replica.serving_puts().decide_own_puts()
-            self._is_undecided = False
-            return True
-        chosen = self._choose()
-        if chosen.ends:
-            await self._put(chosen)
-        return bool(chosen.ends) or bool(self._line)
+        while self._replica.status().is_serving_puts:
+            if await self._task.decided():
+                continue
+            chosen = self._choose()
+            if chosen.ends:
+                await self._put(chosen)
+            elif not self._line:
+                return
+        self._refuse_all()
 
     def _refuse_all(self) -> None:
         """Refuse all requests: another node leads, which answers them from its state."""
@@ -183,87 +177,73 @@ class TransactionEnds:
 
     def _choose(self) -> _Chosen:
         """Answer the requests that are settled; return the next put."""
-        chosen, kept = _Chosen(), []
+        chosen, kept, table = _Chosen(), list[_Waiting](), self._replica.state.transactions
         line, self._line = self._line, []
         for position, waiting in enumerate(line):
-            if len(chosen.ends) >= self._batch_max or self._is_full(chosen, waiting.request):
+            request = waiting.request
+            if waiting.answer.done() and not waiting.is_put:
+                continue
+            row = table.find(request.half)
+            if row is None:
+                self._settle(waiting)
+            elif request.half in chosen.open:
+                kept.append(waiting)
+            elif self._is_full(chosen, request, row):
                 kept += line[position:]
                 break
-            if waiting.answer.cancelled() and not waiting.is_put:
-                continue
-            if waiting.request.half in chosen.ends:
-                kept.append(waiting)
-                continue
-            try:
-                self._choose_one(waiting, chosen)
-            except (RequestFailed, StoreError) as error:
-                _fail(waiting, error)
+            else:
+                chosen.open[request.half] = waiting, row
+                chosen.size_bytes += 0 if request.ending is Ending.ROLLED_BACK else row.size
         self._line = kept
-        for half, ending in islice(self._replica.state.transactions.without_op.items(), self._ends_max):
+        self._make_messages(chosen)
+        for half, ending in islice(table.without_op.items(), self._ends_max):
             if len(chosen.ends) < self._ends_max:
                 chosen.ends[half] = ending
         return chosen
 
-    def _is_full(self, chosen: _Chosen, request: EndRequest) -> bool:
-        """Return whether the message of a further end would make the put larger than the node accepts."""
-        row = self._replica.state.transactions.find(request.half)
-        if row is None or not chosen.ends or request.ending is Ending.ROLLED_BACK:
+    def _is_full(self, chosen: _Chosen, request: EndRequest, row: OpenTransaction) -> bool:
+        """Return whether the put has no space for a further end, or its message would be larger than accepted."""
+        if len(chosen.open) >= self._batch_max:
+            return True
+        if not chosen.open or request.ending is Ending.ROLLED_BACK:
             return False
-        op_size_bytes = _OP_SIZE_BYTES + (len(chosen.ends) + 1) * _END_SIZE_BYTES
+        op_size_bytes = _OP_SIZE_BYTES + (len(chosen.open) + 1) * _END_SIZE_BYTES
         return chosen.size_bytes + row.size + op_size_bytes > self._size_bytes_max
 
-    def _choose_one(self, waiting: _Waiting, chosen: _Chosen) -> None:
-        """Answer a request, or add its messages to the put.
-
-        Raises:
-            RequestFailed, StoreError: the request is refused.
-        """
-        request, table = waiting.request, self._replica.state.transactions
-        ended = table.ended(request.half)
-        if ended is not None:
-            if not request.is_own and ended.physical_offset != request.physical_offset:
-                raise _no_transaction(request, "its half message is another one")
-            if ended.ending is not request.ending:
-                text = f"the transaction of half message {request.half} has ended: {ended.ending.name.lower()}"
-                raise RequestFailed(Reason.TRANSACTION_ENDED, text)
+    def _settle(self, waiting: _Waiting) -> None:
+        """Answer a request whose transaction is not open."""
+        request, ended = waiting.request, self._replica.state.transactions.ended(waiting.request.half)
+        if ended is None:
+            _fail(waiting, _no_transaction(request, "it never began, or its end was forgotten"))
+        elif not request.is_own and ended.physical_offset != request.physical_offset:
+            _fail(waiting, _no_transaction(request, "its half message is another one"))
+        elif ended.ending is not request.ending:
+            text = f"the transaction of half message {request.half} has ended: {ended.ending.name.lower()}"
+            _fail(waiting, RequestFailed(Reason.TRANSACTION_ENDED, text))
+        else:
             if waiting.is_put:
                 self._on_ended(ended.ending)
             if not waiting.answer.done():
                 waiting.answer.set_result(waiting.is_put)
+
+    def _make_messages(self, chosen: _Chosen) -> None:
+        """Read the half messages of a put, and make its messages; refuse requests that do not fit theirs."""
+        if not chosen.open:
             return
-        row = table.find(request.half)
-        if row is None:
-            raise _no_transaction(request, "it never began, or its end was forgotten")
-        half = self._read(request, row)
-        messages: list[Message] = []
-        if half is not None and request.ending is Ending.COMMITTED:
-            messages.append(committed_message(half, self._replica.state.topics))
-        elif half is not None and request.ending is Ending.GIVEN_UP:
-            messages.append(given_up_message(half))
-        chosen.messages += messages
-        chosen.requests.append(waiting)
-        chosen.ends[request.half] = request.ending
-        chosen.size_bytes += row.size * len(messages)
-
-    def _read(self, request: EndRequest, row: OpenTransaction) -> HalfMessage | None:
-        """Return the half message, after a comparison with the request; None: a rollback of a lost one.
-
-        Raises:
-            RequestFailed: NO_TRANSACTION.
-        """
-        half = read_half(self._replica, row)
-        if request.is_own:
-            if half is None and request.ending is not Ending.ROLLED_BACK:
-                raise _no_transaction(request, "its half message is not readable")
-            return half
-        if request.physical_offset != row.physical_offset:
-            raise _no_transaction(request, "its half message is another one")
-        if half is None:
-            raise _no_transaction(request, "its half message is not readable")
-        found = (half.topic, half.group, half.transaction_id)
-        if (request.topic, request.group, request.transaction_id or half.transaction_id) != found:
-            raise _no_transaction(request, "its topic, producer group or id is another one")
-        return half
+        halves = read_halves(self._replica, [row for _, row in chosen.open.values()])
+        for (waiting, row), half in zip(list(chosen.open.values()), halves, strict=True):
+            request = waiting.request
+            try:
+                _check(request, row, half)
+                if half is not None and request.ending is Ending.COMMITTED:
+                    chosen.messages.append(committed_message(half, self._replica.state.topics))
+                elif half is not None and request.ending is Ending.GIVEN_UP:
+                    chosen.messages.append(given_up_message(half))
+            except (RequestFailed, StoreError) as error:
+                _fail(waiting, error)
+                del chosen.open[request.half]
+            else:
+                chosen.ends[request.half] = request.ending
 
     # ------------------------------------------------------------------------------------------------------- putting
 
@@ -271,29 +251,27 @@ class TransactionEnds:
         """Put the messages of some ends; the next turn answers the requests.
 
         Raises:
-            RequestFailed, StoreError: they are not put, or it is not known.
+            RequestFailed, StoreError, DLedgerError: they are not put, or it is not known.
         """
+        requests = chosen.requests
         # In the line from now on: this task may be cancelled, or the put may raise.
-        self._line = [*chosen.requests, *self._line]
-        messages = self._messages(chosen)
-        self._is_undecided = True
-        try:
-            put = self._replica.serving_puts().begin_own_put(messages)
-        except IllegalMessage as error:
-            self._is_undecided = False
-            if len(chosen.requests) <= 1:
-                self._drop(chosen.requests, error)
-            self._batch_max = 1
-            return
-        for waiting in chosen.requests:
+        self._line = [*requests, *self._line]
+        for waiting in requests:
             waiting.is_put = True
-        outcome = await put
-        self._is_undecided = outcome.certainty is Certainty.UNKNOWN
-        if outcome.certainty is Certainty.NOT_APPENDED:
-            failure = RequestFailed(reason_of_put(outcome.status), outcome.detail, certainty=outcome.certainty)
-            self._drop(chosen.requests, failure)
-            raise failure
-        self._batch_max = self._ends_max
+        try:
+            await self._task.put(self._messages(chosen))
+        except IllegalMessage as error:
+            for waiting in requests:
+                waiting.is_put = False
+            if len(requests) <= 1:
+                self._drop(requests, error)
+            self._batch_max = 1
+        except RequestFailed as failure:
+            if failure.certainty is Certainty.NOT_APPENDED:
+                self._drop(requests, failure)
+            raise
+        else:
+            self._batch_max = self._ends_max
 
     def _messages(self, chosen: _Chosen) -> list[Message]:
         """Return the messages of a put: those of the ends, and their op message.
@@ -315,14 +293,37 @@ class TransactionEnds:
             _fail(waiting, error)
 
 
+def read_halves(replica: Replica, rows: Sequence[OpenTransaction]) -> list[HalfMessage | None]:
+    """Return the half messages of open transactions; None: it cannot be read, or is deleted."""
+    records = read_records(replica.store.log, [(row.physical_offset, row.size) for row in rows])
+    halves = map(half_message, records)
+    return [half if half is not None and _is_of(half, row) else None for half, row in zip(halves, rows, strict=True)]
+
+
 def read_half(replica: Replica, row: OpenTransaction) -> HalfMessage | None:
-    """Return the half message of an open transaction; None: it cannot be read, or is deleted."""
-    with suppress(CorruptData):
-        half = half_message(cast("Record | None", replica.store.log.read(row.physical_offset, row.size)))
-        hashes = (row.group_hash, row.key_hash)
-        if half is not None and (name_hash(half.group), name_hash(half.transaction_id)) == hashes:
-            return half
-    return None
+    """Return the half message of one open transaction; see `read_halves`."""
+    return read_halves(replica, [row])[0]
+
+
+def _is_of(half: HalfMessage, row: OpenTransaction) -> bool:
+    return (name_hash(half.group), name_hash(half.transaction_id)) == (row.group_hash, row.key_hash)
+
+
+def _check(request: EndRequest, row: OpenTransaction, half: HalfMessage | None) -> None:
+    """Check that a request is about this half message; the broker itself rolls back lost ones.
+
+    Raises:
+        RequestFailed: NO_TRANSACTION.
+    """
+    if not request.is_own and request.physical_offset != row.physical_offset:
+        raise _no_transaction(request, "its half message is another one")
+    if half is None:
+        if request.is_own and request.ending is Ending.ROLLED_BACK:
+            return
+        raise _no_transaction(request, "its half message is not readable")
+    found = (half.topic, half.group, half.transaction_id)
+    if not request.is_own and (request.topic, request.group, request.transaction_id or half.transaction_id) != found:
+        raise _no_transaction(request, "its topic, producer group or id is another one")
 
 
 def _no_transaction(request: EndRequest, why: str) -> RequestFailed:

@@ -18,19 +18,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
+from cluster.delivery.copies import joined
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.state.effects import IMMUNITY_S_MAX, Prepared, encode_effect
-from commitlog.record.effects import EFFECT_NAME, properties_with_effect
+from commitlog.record.effects import properties_with_effect
 from commitlog.record.properties import PROPERTIES_SIZE_MAX, RawProperties, decode_properties, encode_properties
 from store.errors import IllegalMessage
-from store.model.message import IMMUNITY, PRODUCER_GROUP, TRANSACTION, UNIQUE_KEY
+from store.model.message import IMMUNITY, PRODUCER_GROUP, TRANSACTION, UNIQUE_KEY, Message
 from store.model.sys_flag import CARRIES_EFFECT, TRANSACTION_MASK
 from store.model.topics import HALF_TOPIC, REAL_QUEUE_ID, REAL_TOPIC, TIMER_PREFIX, check_group
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from store.model.message import Message
 
 TRANSACTION_ID: Final = "__transactionId__"
 _MARK: Final = TRANSACTION.encode()
@@ -66,37 +65,49 @@ def with_halves(messages: Sequence[Message], rows: Sequence[int]) -> list[Messag
         RequestFailed: UNSUPPORTED: one has an unknown immunity, or is for a time.
         IllegalMessage: the properties of one are too large, or it has no UNIQ_KEY or no valid group.
     """
+    halves = frozenset(rows)
     # The put may carry effects: the others must not, whatever their clients have sent.
-    found = [message._replace(sys_flag=message.sys_flag & ~CARRIES_EFFECT) for message in messages]
-    for row in rows:
-        found[row] = _half(row, found[row])
-    return found
+    return [
+        _half(row, message) if row in halves else message._replace(sys_flag=message.sys_flag & ~CARRIES_EFFECT)
+        for row, message in enumerate(messages)
+    ]
 
 
 def _half(row: int, message: Message) -> Message:
-    raw = message.properties.raw if isinstance(message.properties, RawProperties) else b""
-    properties = decode_properties(raw) if raw else dict(message.properties)
-    properties.pop(EFFECT_NAME, None)
+    raw = (
+        message.properties.raw
+        if isinstance(message.properties, RawProperties)
+        else encode_properties(message.properties)
+    )
+    properties = decode_properties(raw)
     if any(name.startswith(TIMER_PREFIX) for name in properties):
         text = f"message {row} has {TRANSACTION} and a time. Nothing was stored; use a delay level, or no transaction"
         raise RequestFailed(Reason.UNSUPPORTED, text)
     transaction_id = properties.get(UNIQUE_KEY, "")
     if not transaction_id:
         raise IllegalMessage("UNIQ_KEY", "an id for the transaction", "none")
-    group = properties.setdefault(PRODUCER_GROUP, message.topic)
+    group = properties.get(PRODUCER_GROUP, message.topic)
     check_group(group)
-    properties |= {REAL_TOPIC: message.topic, REAL_QUEUE_ID: str(message.queue_id), TRANSACTION_ID: transaction_id}
-    encoded = encode_properties(properties)
+    # Of equal names the last one counts.
+    more = {REAL_TOPIC: message.topic, REAL_QUEUE_ID: str(message.queue_id), TRANSACTION_ID: transaction_id}
+    if PRODUCER_GROUP not in properties:
+        more[PRODUCER_GROUP] = group
+    encoded = joined(raw, encode_properties(more))
     if len(encoded) > PROPERTIES_SIZE_MAX - _SPACE:
         expected = f"at most {PROPERTIES_SIZE_MAX - _SPACE} bytes, with topic and queue, of a half message"
         raise IllegalMessage("properties size", expected, str(len(encoded)))
     effect = Prepared(_immunity_s(row, properties.get(IMMUNITY, "0")), name_hash(group), name_hash(transaction_id))
-    return message._replace(
-        topic=HALF_TOPIC,
-        queue_id=0,
-        properties=properties_with_effect(encoded, encode_effect(effect)),
-        sys_flag=message.sys_flag & ~TRANSACTION_MASK | CARRIES_EFFECT,
-        prepared_transaction_offset=0,
+    # One object, and no `_replace`: thousands are made in a second.
+    return Message(
+        HALF_TOPIC,
+        message.body,
+        0,
+        properties_with_effect(encoded, encode_effect(effect)),
+        message.flag,
+        message.sys_flag & ~TRANSACTION_MASK | CARRIES_EFFECT,
+        message.born_timestamp,
+        message.born_host,
+        message.reconsume_times,
     )
 
 

@@ -104,7 +104,7 @@ class TransactionLoad:
     async def _end_one(self, number, ends):
         request = self._open[number]
         try:
-            await ends.end(request)
+            await ends.begin(request)
         except RequestFailed as failure:
             if failure.reason in (Reason.TRANSACTION_ENDED, Reason.NO_TRANSACTION):
                 # It was given up meanwhile.

@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from cluster.delivery import leader_task
 from cluster.delivery.transactions import ends as ends_module
 from cluster.delivery.transactions.checks import CheckSettings, TransactionChecks
 from cluster.delivery.transactions.ends import EndRequest, TransactionEnds
@@ -78,7 +79,7 @@ async def end(group, parts, request):
     while True:
         leader = await group.leader()
         try:
-            await parts[leader][0].end(request)
+            await parts[leader][0].begin(request)
         except (RequestFailed, KeyError) as failure:
             if isinstance(failure, KeyError) or failure.is_worth_repeating:
                 await asyncio.sleep(0.005)
@@ -116,7 +117,7 @@ async def unsettle(group, random):
 
 @pytest.mark.parametrize("seed", range(2))
 def test_each_transaction_ends_once_and_as_answered_while_leaders_change(tmp_path, monkeypatch, seed):
-    monkeypatch.setattr(ends_module, "_PAUSE_S", 0.01)
+    monkeypatch.setattr(leader_task, "_PAUSE_S", 0.01)
     random = Random(seed)
 
     async def scenario():

@@ -7,7 +7,7 @@ import cluster.state.broker_state
 import commitlog.record.encoder
 from cluster.delivery.delay_levels import DelayDelivery
 from cluster.delivery.due import Due
-from cluster.delivery.leader_task import LeaderTask
+from cluster.delivery.own_puts import OwnPuts
 from cluster.replica.feature_level import FeatureLevelRaise
 from cluster.replica.record_effects import RecordEffects
 from cluster.replica.state_import import OldState
@@ -43,15 +43,10 @@ def copy_moves_its_level_to_itself(patch):
 
 
 def unknown_outcome_counts_as_refused(patch):
-    put = LeaderTask.put
+    async def decided(self):
+        return False
 
-    async def forgets(self, messages, prepare_next):
-        try:
-            await put(self, messages, prepare_next)
-        finally:
-            self._is_undecided = False
-
-    patch.setattr(LeaderTask, "put", forgets)
+    patch.setattr(OwnPuts, "decided", decided)
 
 
 def choice_during_a_failed_put_is_kept(patch):

@@ -7,6 +7,7 @@ import cluster.retries.rule
 import cluster.state.returned_messages
 from cluster.client.consumer.async_consumer import AsyncConsumer
 from cluster.client.consumer.message_returns import MessageReturns
+from cluster.delivery.own_puts import OwnPuts
 from cluster.retries.returning import Returning
 from cluster.state.returned_messages import ReturnedMessages
 from cluster.state.snapshot import Content
@@ -32,10 +33,10 @@ def repeat_of_a_pending_copy_is_put_too(patch):
 
 
 def unknown_outcome_of_a_copy_counts_as_refused(patch):
-    async def decide(self):
-        pass
+    async def decided(self):
+        return False
 
-    patch.setattr(Returning, "_decide", decide)
+    patch.setattr(OwnPuts, "decided", decided)
 
 
 def returned_messages_are_not_in_snapshots(patch):

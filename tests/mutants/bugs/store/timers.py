@@ -2,7 +2,7 @@
 
 import commitlog.record.tags_code
 from cluster.api.waiting.recall_calls import RecallCalls
-from cluster.delivery import put_options, timers
+from cluster.delivery import put_options, timer_window, timers
 from cluster.delivery.timer_window import TimerWindow
 from cluster.delivery.timers import TimerDelivery
 from cluster.replica import state_import
@@ -37,12 +37,22 @@ def units_beyond_the_horizon_are_forgotten(patch):
 
 
 def window_is_not_bounded(patch):
-    def sort(self, _sort=TimerWindow._sort):
-        self._rows_max, kept = 1 << 40, self._rows_max
-        _sort(self)
-        self._rows_max = kept
+    patch.setattr(TimerWindow, "_drop_last", lambda self: None)
 
-    patch.setattr(TimerWindow, "_sort", sort)
+
+def rows_that_come_later_wait_for_the_end_of_the_run(patch):
+    insert = TimerWindow._insert
+
+    def inserted(self, times, units):
+        self._run_last, last = None, self._run_last
+        insert(self, times, units)
+        self._run_last = last
+
+    patch.setattr(TimerWindow, "_insert", inserted)
+
+
+def rows_at_the_end_of_the_run_are_chosen_by_their_time_alone(patch):
+    patch.setattr(timer_window, "_are_up_to", lambda times, units, last: times <= last.time_ms)
 
 
 def done_units_are_delivered_again_after_a_change_of_leader(patch):
@@ -124,6 +134,16 @@ MUTANTS = [
         window_is_not_bounded,
         "bounded memory",
         Tests(WINDOW + "test_window_keeps_what_is_due_first_and_knows_that_more_waits"),
+    ),
+    Mutant(
+        rows_that_come_later_wait_for_the_end_of_the_run,
+        "not after its time",
+        Tests(WINDOW + "test_rows_that_come_later_are_taken_in_their_order"),
+    ),
+    Mutant(
+        rows_at_the_end_of_the_run_are_chosen_by_their_time_alone,
+        "bounded memory",
+        Tests(WINDOW + "test_only_a_run_is_sorted_at_once_however_many_are_due_at_the_same_time"),
     ),
     Mutant(
         done_units_are_delivered_again_after_a_change_of_leader,

@@ -4,6 +4,7 @@ from types import MappingProxyType
 
 import cluster.delivery.put_options
 from cluster.api import put_calls
+from cluster.delivery.own_puts import OwnPuts
 from cluster.delivery.transactions import ends
 from cluster.delivery.transactions.checks import CheckSettings, TransactionChecks
 from cluster.delivery.transactions.ends import TransactionEnds
@@ -25,28 +26,22 @@ def op_message_alone_commits(patch):
 
 
 def another_end_is_accepted(patch):
-    choose = TransactionEnds._choose_one
+    settle = TransactionEnds._settle
 
-    def chosen(self, waiting, found):
-        ended = self._replica.state.transactions.ended(waiting.request.half)
-        if ended is not None:
+    def settled(self, waiting):
+        if self._replica.state.transactions.ended(waiting.request.half) is not None:
             waiting.answer.set_result(False)
-            return 0
-        return choose(self, waiting, found)
+        else:
+            settle(self, waiting)
 
-    patch.setattr(TransactionEnds, "_choose_one", chosen)
+    patch.setattr(TransactionEnds, "_settle", settled)
 
 
 def end_is_chosen_while_the_last_one_is_unknown(patch):
-    put = TransactionEnds._put
+    async def decided(self):
+        return False
 
-    async def forgets(self, chosen):
-        try:
-            return await put(self, chosen)
-        finally:
-            self._is_undecided = False
-
-    patch.setattr(TransactionEnds, "_put", forgets)
+    patch.setattr(OwnPuts, "decided", decided)
 
 
 def missing_op_message_is_never_written(patch):
@@ -54,7 +49,7 @@ def missing_op_message_is_never_written(patch):
 
 
 def end_of_another_half_message_is_accepted(patch):
-    patch.setattr(TransactionEnds, "_read", lambda self, _, row: ends.read_half(self._replica, row))
+    patch.setattr(ends, "_check", lambda request, row, half: None)
 
 
 def half_message_that_is_sent_again_begins_another_transaction(patch):

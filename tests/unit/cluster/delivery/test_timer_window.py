@@ -1,10 +1,13 @@
 """The window of the next messages: against a plain list, whatever is appended, taken, put back, and started again."""
 
+from itertools import pairwise
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.delivery.timer_window import TimerRow, TimerWindow
+from cluster.delivery import timer_window
+from cluster.delivery.timer_window import ROWS_MAX, RUN_ROWS, TimerRow, TimerWindow
 
 TIMES = st.integers(0, 60)
 STEPS = st.lists(
@@ -26,10 +29,10 @@ def examined(window, times, done):
 
 
 @settings(max_examples=300, deadline=None)
-@given(steps=STEPS, rows_max=st.integers(1, 9))
-def test_waiting_messages_are_taken_in_the_order_of_their_times_with_bounded_rows(steps, rows_max):
+@given(steps=STEPS, rows_max=st.integers(1, 9), run_rows=st.integers(1, 12))
+def test_waiting_messages_are_taken_in_the_order_of_their_times_with_bounded_rows(steps, rows_max, run_rows):
     times, done, taken = [], set(), []
-    window = TimerWindow(0, rows_max)
+    window = TimerWindow(0, rows_max, run_rows)
     for step, value in steps:
         if step == "append":
             times += value
@@ -40,13 +43,13 @@ def test_waiting_messages_are_taken_in_the_order_of_their_times_with_bounded_row
             taken = []
         elif step == "crash":
             # Another window is made from the queue, and from what is done.
-            window, taken = TimerWindow(0, rows_max), []
+            window, taken = TimerWindow(0, rows_max, run_rows), []
         else:
             now, count = value
             done |= {row.unit for row in taken}
             examined(window, times, done)
             if window.is_spent:
-                window = TimerWindow(0, rows_max)
+                window = TimerWindow(0, rows_max, run_rows)
                 examined(window, times, done)
             rows = [row for row in window.take_due(now, count) if row.unit not in done]
             expected = sorted(
@@ -64,7 +67,7 @@ def test_waiting_messages_are_taken_in_the_order_of_their_times_with_bounded_row
     while waiting:
         examined(window, times, done)
         if window.is_spent:
-            window = TimerWindow(0, rows_max)
+            window = TimerWindow(0, rows_max, run_rows)
             examined(window, times, done)
         rows = window.take_due(100, 5)
         assert rows
@@ -86,6 +89,20 @@ def test_next_time_is_that_of_the_first_waiting_message():
     assert window.next_ms() == 60
 
 
+def test_rows_that_come_later_are_taken_in_their_order():
+    window = TimerWindow(0, 9, run_rows=4)
+    nothing_done = np.zeros(6, np.bool_)
+    window.examine(np.array([40, 10, 50, 20, 60, 30], np.int64), nothing_done)
+    assert window.take_due(10, 9) == [TimerRow(10, 1)]
+    # Before, within and after the run, and at the times of its last row and of the next one.
+    window.examine(np.array([5, 25, 55, 40, 50, 35], np.int64), nothing_done)
+    taken = [row for count in (3, 1, 9) for row in window.take_due(99, count)]
+    times = [5, 20, 25, 30, 35, 40, 40, 50, 50, 55, 60]
+    assert [row.time_ms for row in taken] == times
+    assert taken == sorted(taken)
+    assert not len(window)
+
+
 def test_window_keeps_what_is_due_first_and_knows_that_more_waits():
     window = TimerWindow(0, 2)
     window.examine(np.array([50, 30, 70, 20, 60], np.int64), np.zeros(5, np.bool_))
@@ -105,3 +122,22 @@ def test_ten_million_that_wait_have_a_window_of_a_few_megabytes():
         assert len(window) <= 2 << 17
     rows = window.take_due(1 << 40, 1_000)
     assert [row.time_ms for row in rows] == np.sort(np.partition(times, 1_000)[:1_000]).tolist()
+
+
+def test_only_a_run_is_sorted_at_once_however_many_are_due_at_the_same_time(monkeypatch):
+    sorted_counts, lexsort = [], np.lexsort
+
+    def counting(keys):
+        sorted_counts.append(len(keys[0]))
+        return lexsort(keys)
+
+    monkeypatch.setattr(timer_window.np, "lexsort", counting)
+    window = TimerWindow(0, ROWS_MAX)
+    for _ in range(2 * ROWS_MAX // RUN_ROWS):
+        window.examine(np.full(RUN_ROWS, 7), np.zeros(RUN_ROWS, np.bool_))
+    units = [row.unit for _ in range(4 * ROWS_MAX // RUN_ROWS) for row in window.take_due(7, RUN_ROWS // 2)]
+    assert units[:1] == [0]
+    assert units[-1:] == [2 * ROWS_MAX - 1]
+    assert all(one < other for one, other in pairwise(units))
+    assert len(units) == 2 * ROWS_MAX
+    assert max(sorted_counts) == RUN_ROWS

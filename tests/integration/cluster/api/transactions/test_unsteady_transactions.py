@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from cluster.delivery import leader_task
 from cluster.delivery.transactions import ends
 from cluster.state.commands import SetFeatureLevel
 from store.errors import Certainty
@@ -34,7 +35,7 @@ class PartlyStored(Unsteady):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_each_transaction_ends_once_and_as_answered_whatever_becomes_of_the_puts(shop, monkeypatch, seed):
-    monkeypatch.setattr(ends, "_PAUSE_S", 0.001)
+    monkeypatch.setattr(leader_task, "_PAUSE_S", 0.001)
     monkeypatch.setattr(ends, "ENDS_MAX", 7)
     shop.replica_kind = PartlyStored
 
