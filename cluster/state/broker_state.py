@@ -42,6 +42,7 @@ from cluster.state.commands import (
 from cluster.state.effects import DelayDelivered, Returned, TimerDone, decode_effect
 from cluster.state.features import WITH_EFFECTS
 from cluster.state.offsets import OFFSETS_MAX, CommittedOffsets
+from cluster.state.old_commands import ImportPart, take_over
 from cluster.state.pop.applying import PopRules
 from cluster.state.pop.ops import PopOps
 from cluster.state.pop.state import PopKey
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from cluster.protocol.topic_config import GroupConfig, TopicConfig
     from cluster.state.access_state import AccessState
     from cluster.state.effects import Effect
+    from cluster.state.parts import MovablePart
     from cluster.state.pop.state import PopState
     from cluster.state.returned_messages import ReturnedMessages
     from cluster.state.timers import DoneTimers
@@ -132,6 +134,11 @@ class BrokerState:
     def transactions(self) -> TransactionTable:
         """Open transactions, and how the last ones ended; a new object after a snapshot was loaded."""
         return self._content.transactions
+
+    @property
+    def movable_parts(self) -> Mapping[int, MovablePart]:
+        """The parts that a group takes over from this state, of a standalone broker, by their numbers."""
+        return self._content.movable_parts
 
     @property
     def feature_level(self) -> int:
@@ -218,7 +225,7 @@ class BrokerState:
         except IllegalMessage as error:
             return Applied(CommandVerdict.ILLEGAL_REQUEST, str(error))
         self._offsets.sweep(SWEPT_PER_COMMAND)
-        if isinstance(command, AccessCommand | PopOps | CountChecks):
+        if isinstance(command, AccessCommand | PopOps | CountChecks | ImportPart):
             return self._apply_to_part(command)
         match command:
             case SetTopic():
@@ -245,12 +252,15 @@ class BrokerState:
                 assert_never(command)
         return applied
 
-    def _apply_to_part(self, command: AccessCommand | PopOps | CountChecks) -> Applied:
+    def _apply_to_part(self, command: AccessCommand | PopOps | CountChecks | ImportPart) -> Applied:
         content = self._content
         if isinstance(command, PopOps):
             return PopRules(content.pop, self._offsets, content.topics, content.groups).apply(command)
         if isinstance(command, CountChecks):
             return CHANGED if content.transactions.count_checks(command.counts, command.time_ms) else UNCHANGED
+        if isinstance(command, ImportPart):
+            is_new = take_over(command, content.movable_parts, Content().movable_parts)
+            return CHANGED if is_new else UNCHANGED
         return content.access.apply(command)
 
     def _set_topic(self, command: SetTopic) -> Applied:

@@ -13,7 +13,7 @@ the format nor the modules of other parts, and a group that does not use a featu
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,4 +47,16 @@ class StatePart(Protocol):
         Raises:
             cluster.state.compact_bytes.Unreadable: it is invalid; the part must not be used.
         """
+        ...
+
+
+class MovablePart(StatePart, Protocol):
+    """A part that a group takes over from a standalone broker (`cluster.state.old_commands`)."""
+
+    def pieces(self) -> Iterator[FrozenPart]:
+        """Yield parts of the content that fit into a command each; together they are the content."""
+        ...
+
+    def take_over(self, piece: Self) -> bool:
+        """Add a piece without what is known already; return whether anything was new. Repeated, it changes nothing."""
         ...

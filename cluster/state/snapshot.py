@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from cluster.protocol.topic_config import GroupConfig, TopicConfig
     from cluster.state.access_state import AccessContent
-    from cluster.state.parts import FrozenPart, StatePart
+    from cluster.state.parts import FrozenPart, MovablePart, StatePart
 
 _MAGIC: Final = b"DLBS"
 _VERSION: Final = 5
@@ -94,6 +94,11 @@ class Content:
     def parts(self) -> dict[int, StatePart]:
         """The parts by their numbers, in ascending order."""
         return {1: self.timers, 2: self.returned, 3: self.transactions, 4: self.pop}
+
+    @property
+    def movable_parts(self) -> dict[int, MovablePart]:
+        """The parts that a group takes over from a standalone broker as they are."""
+        return {2: self.returned, 3: self.transactions, 4: self.pop}
 
     def frozen(self) -> FrozenContent:
         """Return a copy that later changes do not affect; the (immutable) values are shared."""

@@ -11,6 +11,9 @@ applied state alone:
 
 Only the first part of a put may survive a change of leader: then the new leader writes the missing op message.
 
+Half messages that are put again, because the log will delete their records, are in the same puts: so none is put again
+while its transaction ends.
+
 Source: RocketMQ `EndTransactionProcessor`, which writes an end again, or another one, if it is asked to.
 """
 
@@ -23,21 +26,23 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Final, cast
 
-from cluster.delivery.transactions.half_messages import name_hash
 from cluster.delivery.transactions.records import (
     HalfMessage,
     committed_message,
     given_up_message,
     half_message,
     op_message,
+    renewed_message,
+    replaced_message,
 )
 from cluster.protocol.errors import Reason, RequestFailed, failure_of, reason_of_put
 from cluster.state.effects import ENDS_MAX, Ending
+from cluster.state.transactions import name_hash
 from dledger.errors import DLedgerError
 from store.errors import Certainty, CorruptData, IllegalMessage, StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from cluster.replica.port import Replica
     from cluster.state.transactions import OpenTransaction
@@ -47,6 +52,8 @@ if TYPE_CHECKING:
 # Requests that wait; a client that is refused sends again.
 _WAITING_MAX: Final = 20_000
 _BATCH_BYTES_MAX: Final = 1 << 20
+# Half messages that wait to be put again; the checks name the others later.
+_EXPIRING_MAX: Final = 4_096
 # Of an op message: its fixed part; and one end in its body and its effect.
 _OP_SIZE_BYTES: Final = 512
 _END_SIZE_BYTES: Final = 64
@@ -89,11 +96,20 @@ class _Waiting:
 
 @dataclass(slots=True)
 class _Chosen:
-    """A put: its messages without the op message, the bytes of their half messages, and the requests that it ends."""
+    """A put.
+
+    Attributes:
+        messages: without the op messages.
+        requests: that it ends.
+        ends: by offset of the half message.
+        replaced: offsets of the records of half messages that are put again.
+        size_bytes: of the half messages whose messages it has.
+    """
 
     messages: list[Message] = field(default_factory=list)
     requests: list[_Waiting] = field(default_factory=list)
     ends: dict[int, Ending] = field(default_factory=dict)
+    replaced: list[int] = field(default_factory=list)
     size_bytes: int = 0
 
 
@@ -104,6 +120,9 @@ class TransactionEnds:
         replica: the node's.
         clock_ms: the wall clock, milliseconds since 1970.
         on_ended: called with the end of each transaction that this node ended.
+
+    Attributes:
+        put_again_count: half messages that this process has put again for the log's retention.
     """
 
     def __init__(self, replica: Replica, clock_ms: Callable[[], int], on_ended: Callable[[Ending], None]) -> None:
@@ -112,6 +131,9 @@ class TransactionEnds:
         self._on_ended = on_ended
         self._woken = asyncio.Event()
         self._line: list[_Waiting] = []
+        # Half messages to put again, in order.
+        self._expiring: dict[int, None] = {}
+        self.put_again_count = 0
         # A put of this process may still become an entry of the log.
         self._is_undecided = False
         # 1 after a batch was refused: the message that cannot be stored is found by itself.
@@ -138,6 +160,13 @@ class TransactionEnds:
         self._line.append(waiting)
         self._woken.set()
         return await waiting.answer
+
+    def put_again(self, halves: Iterable[int]) -> None:
+        """Put half messages again whose transactions are open, soon; repeated, or after their ends, it does nothing."""
+        for half in halves:
+            if len(self._expiring) < _EXPIRING_MAX:
+                self._expiring[half] = None
+        self._woken.set()
 
     async def run(self) -> None:
         """Answer requests, and write missing op messages, until cancelled."""
@@ -166,13 +195,14 @@ class TransactionEnds:
             self._is_undecided = False
             return True
         chosen = self._choose()
-        if chosen.ends:
+        if chosen.messages or chosen.ends:
             await self._put(chosen)
-        return bool(chosen.ends) or bool(self._line)
+        return bool(chosen.messages or chosen.ends or self._line)
 
     def _refuse_all(self) -> None:
         """Refuse all requests: another node leads, which answers them from its state."""
         line, self._line = self._line, []
+        self._expiring.clear()
         for waiting in line:
             certainty = Certainty.UNKNOWN if waiting.is_put else Certainty.NOT_APPENDED
             text = "another node leads now; repeat the request"
@@ -202,7 +232,26 @@ class TransactionEnds:
         for half, ending in islice(self._replica.state.transactions.without_op.items(), self._ends_max):
             if len(chosen.ends) < self._ends_max:
                 chosen.ends[half] = ending
+        self._choose_expiring(chosen)
         return chosen
+
+    def _choose_expiring(self, chosen: _Chosen) -> None:
+        """Add half messages that are put again, as long as there is space in the put."""
+        table = self._replica.state.transactions
+        while self._expiring and len(chosen.messages) + 2 < self._messages_max:
+            half = next(iter(self._expiring))
+            row = table.find(half)
+            found = None if row is None or half in chosen.ends else read_half(self._replica, half, row)
+            if found is not None:
+                size_bytes = _OP_SIZE_BYTES + len(chosen.ends) * _END_SIZE_BYTES + found.record.size + _OP_SIZE_BYTES
+                if chosen.messages and chosen.size_bytes + size_bytes > self._size_bytes_max:
+                    return
+                chosen.messages.append(renewed_message(found))
+                chosen.replaced.append(found.record.queue_offset)
+                chosen.size_bytes += found.record.size
+                # Its op message has one number for each.
+                chosen.size_bytes += _END_SIZE_BYTES
+            del self._expiring[half]
 
     def _is_full(self, chosen: _Chosen, request: EndRequest) -> bool:
         """Return whether the message of a further end would make the put larger than the node accepts."""
@@ -251,7 +300,7 @@ class TransactionEnds:
         Raises:
             RequestFailed: NO_TRANSACTION.
         """
-        half = read_half(self._replica, row)
+        half = read_half(self._replica, request.half, row)
         if request.is_own:
             if half is None and request.ending is not Ending.ROLLED_BACK:
                 raise _no_transaction(request, "its half message is not readable")
@@ -294,6 +343,8 @@ class TransactionEnds:
             self._drop(chosen.requests, failure)
             raise failure
         self._batch_max = self._ends_max
+        if outcome.certainty is Certainty.APPENDED:
+            self.put_again_count += len(chosen.replaced)
 
     def _messages(self, chosen: _Chosen) -> list[Message]:
         """Return the messages of a put: those of the ends, and their op message.
@@ -306,7 +357,12 @@ class TransactionEnds:
         )
         if chosen.messages and is_op_too_much:
             return chosen.messages
-        return [*chosen.messages, op_message(sorted(chosen.ends.items()), self._clock_ms())]
+        now_ms, renewed = self._clock_ms(), self._replica.state.transactions.renewed
+        again = [replaced_message(chosen.replaced, now_ms)] if chosen.replaced else []
+        if not chosen.ends:
+            return [*chosen.messages, *again]
+        places = [place.queue_offset for half in chosen.ends if (place := renewed(half)) is not None]
+        return [*chosen.messages, *again, op_message(sorted(chosen.ends.items()), now_ms, places)]
 
     def _drop(self, requests: Sequence[_Waiting], error: RequestFailed | StoreError) -> None:
         dropped = frozenset(requests)
@@ -315,13 +371,14 @@ class TransactionEnds:
             _fail(waiting, error)
 
 
-def read_half(replica: Replica, row: OpenTransaction) -> HalfMessage | None:
+def read_half(replica: Replica, half: int, row: OpenTransaction) -> HalfMessage | None:
     """Return the half message of an open transaction; None: it cannot be read, or is deleted."""
+    place = replica.state.transactions.renewed(half) or row
     with suppress(CorruptData):
-        half = half_message(cast("Record | None", replica.store.log.read(row.physical_offset, row.size)))
+        found = half_message(cast("Record | None", replica.store.log.read(place.physical_offset, place.size)), half)
         hashes = (row.group_hash, row.key_hash)
-        if half is not None and (name_hash(half.group), name_hash(half.transaction_id)) == hashes:
-            return half
+        if found is not None and (name_hash(found.group), name_hash(found.transaction_id)) == hashes:
+            return found
     return None
 
 

@@ -54,7 +54,7 @@ def missing_op_message_is_never_written(patch):
 
 
 def end_of_another_half_message_is_accepted(patch):
-    patch.setattr(TransactionEnds, "_read", lambda self, _, row: ends.read_half(self._replica, row))
+    patch.setattr(TransactionEnds, "_read", lambda self, request, row: ends.read_half(self._replica, request.half, row))
 
 
 def half_message_that_is_sent_again_begins_another_transaction(patch):

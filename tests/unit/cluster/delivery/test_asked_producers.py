@@ -3,7 +3,7 @@
 import pytest
 
 from cluster.delivery.transactions import producers
-from cluster.delivery.transactions.half_messages import name_hash
+from cluster.state.transactions import name_hash
 from cluster.delivery.transactions.producers import QUESTIONS_MAX, AskedProducer, AskedProducers
 from cluster.protocol.errors import RequestFailed
 
