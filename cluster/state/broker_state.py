@@ -42,7 +42,7 @@ from cluster.state.commands import (
 from cluster.state.effects import DelayDelivered, Returned, TimerDone, decode_effect
 from cluster.state.features import WITH_EFFECTS
 from cluster.state.offsets import OFFSETS_MAX, CommittedOffsets
-from cluster.state.old_commands import ImportPart, take_over
+from cluster.state.old_commands import ImportPart, OldCommand, SetDelayLevels, take_over
 from cluster.state.pop.applying import PopRules
 from cluster.state.pop.ops import PopOps
 from cluster.state.pop.state import PopKey
@@ -109,6 +109,11 @@ class BrokerState:
     def delay_offsets(self) -> Mapping[int, int]:
         """The offset up to which the queue of each delay level (1, 2, …) was delivered."""
         return MappingProxyType(self._content.delay_offsets)
+
+    @property
+    def delay_levels_ms(self) -> tuple[int, ...]:
+        """The delay of each delay level (1, 2, …), in milliseconds."""
+        return self._content.delay_table.levels_ms
 
     @property
     def timers(self) -> DoneTimers:
@@ -225,7 +230,7 @@ class BrokerState:
         except IllegalMessage as error:
             return Applied(CommandVerdict.ILLEGAL_REQUEST, str(error))
         self._offsets.sweep(SWEPT_PER_COMMAND)
-        if isinstance(command, AccessCommand | PopOps | CountChecks | ImportPart):
+        if isinstance(command, AccessCommand | PopOps | CountChecks | OldCommand):
             return self._apply_to_part(command)
         match command:
             case SetTopic():
@@ -252,12 +257,14 @@ class BrokerState:
                 assert_never(command)
         return applied
 
-    def _apply_to_part(self, command: AccessCommand | PopOps | CountChecks | ImportPart) -> Applied:
+    def _apply_to_part(self, command: AccessCommand | PopOps | CountChecks | OldCommand) -> Applied:
         content = self._content
         if isinstance(command, PopOps):
             return PopRules(content.pop, self._offsets, content.topics, content.groups).apply(command)
         if isinstance(command, CountChecks):
             return CHANGED if content.transactions.count_checks(command.counts, command.time_ms) else UNCHANGED
+        if isinstance(command, SetDelayLevels):
+            return CHANGED if content.delay_table.set(command.levels_ms) else UNCHANGED
         if isinstance(command, ImportPart):
             is_new = take_over(command, content.movable_parts, Content().movable_parts)
             return CHANGED if is_new else UNCHANGED

@@ -18,7 +18,7 @@ from cluster.protocol.topic_config import QUEUES_MAX, GroupConfig, TopicConfig
 from cluster.state.access_commands import ACCESS_READERS, ACCESS_WRITERS, AccessCommand, check_access_command
 from cluster.state.compact_bytes import Reader, Writer
 from cluster.state.features import FEATURE_LEVEL, check_level
-from cluster.state.old_commands import OLD_READERS, OLD_WRITERS, ImportPart, check_import
+from cluster.state.old_commands import OLD_READERS, OLD_WRITERS, OldCommand, check_old_command
 from cluster.state.pop.ops import PopOps, check_pop_ops, read_pop_ops, write_pop_ops
 from cluster.state.waiting_commands import (
     OFFSET_MAX,
@@ -124,7 +124,7 @@ Command = (
     | SetFeatureLevel
     | WaitingCommand
     | PopOps
-    | ImportPart
+    | OldCommand
     | AccessCommand
 )
 
@@ -144,6 +144,9 @@ def check_command(command: Command) -> None:
     if isinstance(command, WaitingCommand):
         check_waiting_command(command)
         return
+    if isinstance(command, OldCommand):
+        check_old_command(command)
+        return
     match command:
         case SetTopic(topic):
             topic.check()
@@ -160,8 +163,6 @@ def check_command(command: Command) -> None:
             check_level(level)
         case PopOps():
             check_pop_ops(command)
-        case ImportPart():
-            check_import(command)
 
 
 def _check_offsets(offsets: tuple[QueueOffset, ...]) -> None:

@@ -5,6 +5,8 @@
 | number of the part (`cluster.state.parts`) | a number |
 | piece of its content | bytes, as in a snapshot |
 
+The other command sets the delays of the delay levels, which a broker of RocketMQ reads from its configuration.
+
 A piece is added to what the group knows already, which wins: so the command is idempotent, and an import that was
 interrupted starts over. `cluster.state.commands` has the frame of a command.
 """
@@ -15,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from cluster.state.compact_bytes import Reader, Writer
+from cluster.state.delay_table import check_levels, read_levels, write_levels
 from store.errors import IllegalMessage
 
 if TYPE_CHECKING:
@@ -39,13 +42,29 @@ class ImportPart:
     content: bytes
 
 
-def check_import(command: ImportPart) -> None:
+@dataclass(frozen=True, slots=True)
+class SetDelayLevels:
+    """Set the delays of the delay levels (`cluster.state.delay_table`).
+
+    Attributes:
+        levels_ms: delay of level 1, 2, … in milliseconds; empty: the default ones.
+    """
+
+    levels_ms: tuple[int, ...]
+
+
+OldCommand = ImportPart | SetDelayLevels
+
+
+def check_old_command(command: OldCommand) -> None:
     """Raise unless a command is valid.
 
     Raises:
-        IllegalMessage: the piece is too large.
+        IllegalMessage: the piece is too large, or a delay is out of its range.
     """
-    if len(command.content) > PIECE_SIZE_BYTES_MAX:
+    if isinstance(command, SetDelayLevels):
+        check_levels(command.levels_ms)
+    elif len(command.content) > PIECE_SIZE_BYTES_MAX:
         expected = f"at most {PIECE_SIZE_BYTES_MAX} bytes of a part"
         raise IllegalMessage("content", expected, str(len(command.content)))
 
@@ -92,7 +111,11 @@ def _write(writer: Writer, command: ImportPart) -> None:
     writer.raw(command.content)
 
 
-OLD_WRITERS: Final[dict[type[Any], tuple[int, Callable[[Writer, Any], None]]]] = {ImportPart: (25, _write)}
-OLD_READERS: Final[dict[int, Callable[[Reader], ImportPart]]] = {
-    25: lambda reader: ImportPart(reader.number(), reader.raw())
+OLD_WRITERS: Final[dict[type[Any], tuple[int, Callable[[Writer, Any], None]]]] = {
+    ImportPart: (25, _write),
+    SetDelayLevels: (26, lambda writer, command: write_levels(writer, command.levels_ms)),
+}
+OLD_READERS: Final[dict[int, Callable[[Reader], OldCommand]]] = {
+    25: lambda reader: ImportPart(reader.number(), reader.raw()),
+    26: lambda reader: SetDelayLevels(read_levels(reader)),
 }

@@ -33,6 +33,7 @@ from cluster.state.commands import (
     write_topic_offsets,
 )
 from cluster.state.compact_bytes import Reader, Writer
+from cluster.state.delay_table import DelayTable
 from cluster.state.features import FEATURE_LEVEL
 from cluster.state.offsets import CommittedOffsets, FrozenOffsets
 from cluster.state.pop.state import PopState
@@ -75,6 +76,7 @@ class Content:
         returned: the latest returned messages.
         transactions: open ones, and the last that ended.
         pop: messages in flight of pop consumption; part 4.
+        delay_table: delays of the delay levels; part 6.
     """
 
     topics: dict[str, TopicConfig] = field(default_factory=dict)
@@ -89,16 +91,17 @@ class Content:
     returned: ReturnedMessages = field(default_factory=ReturnedMessages)
     transactions: TransactionTable = field(default_factory=TransactionTable)
     pop: PopState = field(default_factory=PopState)
+    delay_table: DelayTable = field(default_factory=DelayTable)
 
     @property
     def parts(self) -> dict[int, StatePart]:
         """The parts by their numbers, in ascending order."""
-        return {1: self.timers, 2: self.returned, 3: self.transactions, 4: self.pop}
+        return {1: self.timers, 2: self.returned, 3: self.transactions, 4: self.pop, 6: self.delay_table}
 
     @property
     def movable_parts(self) -> dict[int, MovablePart]:
         """The parts that a group takes over from a standalone broker as they are."""
-        return {2: self.returned, 3: self.transactions, 4: self.pop}
+        return {2: self.returned, 3: self.transactions, 4: self.pop, 6: self.delay_table}
 
     def frozen(self) -> FrozenContent:
         """Return a copy that later changes do not affect; the (immutable) values are shared."""

@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Final, cast
 
+from cluster.delivery.diversion import in_table
 from cluster.delivery.transactions.records import (
     HalfMessage,
     committed_message,
@@ -286,7 +287,9 @@ class TransactionEnds:
         half = self._read(request, row)
         messages: list[Message] = []
         if half is not None and request.ending is Ending.COMMITTED:
-            messages.append(committed_message(half, self._replica.state.topics))
+            state = self._replica.state
+            delivery = in_table(half.level, state.delay_levels_ms, self._clock_ms())
+            messages.append(committed_message(half, state.topics, delivery))
         elif half is not None and request.ending is Ending.GIVEN_UP:
             messages.append(given_up_message(half))
         chosen.messages += messages

@@ -35,6 +35,7 @@ from store.model.topics import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from cluster.delivery.diversion import Delivery
     from cluster.protocol.topic_config import TopicConfig
     from commitlog.record.record import Record
 
@@ -86,12 +87,15 @@ def half_message(record: Record | None, half: int | None = None) -> HalfMessage 
     )
 
 
-def committed_message(half: HalfMessage, topics: Mapping[str, TopicConfig]) -> Message:
+def committed_message(
+    half: HalfMessage, topics: Mapping[str, TopicConfig], delivery: Delivery | None = None
+) -> Message:
     """Return the message that consumers get.
 
     Args:
         half: the half message.
         topics: of the broker. Permissions do not matter: the put was permitted.
+        delivery: when it is delivered; None: after the delay of its level.
 
     Raises:
         RequestFailed: UNKNOWN_TOPIC: its topic was deleted since; UNKNOWN_QUEUE: the half message has no queue.
@@ -121,7 +125,9 @@ def committed_message(half: HalfMessage, topics: Mapping[str, TopicConfig]) -> M
         record.physical_offset,
     )
     # The effect is the last property, after those of the diversion.
-    return _with_effect(diverted([message], [half.level])[0], effect) if half.level else message
+    if not half.level:
+        return message
+    return _with_effect(diverted([message], [half.level if delivery is None else delivery])[0], effect)
 
 
 def given_up_message(half: HalfMessage) -> Message:
