@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final, cast
 from cluster.delivery.copies import Obstacle, as_timer, delayed_copy
 from cluster.delivery.due import due_of, expiring_of
 from cluster.delivery.leader_task import LeaderTask, kept_ms
+from cluster.state.delay_table import DELAY_MS_MAX
 from cluster.state.effects import DelayDelivered
 from cluster.state.features import WITH_EFFECTS, WITH_TIMERS
 from cluster.state.waiting_commands import SetDelayOffsets
@@ -168,6 +169,8 @@ class DelayDelivery:
         offset = max(first_waiting(self._replica, level), begin)
         times_ms = queue.units(offset, _LOOK_MAX).tags_codes
         delay_ms = DELAY_LEVELS_MS[level - 1]
+        if len(times_ms) and times_ms[0] > now_ms + delay_ms:
+            delay_ms = max(self._delay_of(level, offset, int(times_ms[0])), delay_ms)
         due = due_of(times_ms, now_ms, delay_ms)
         chosen.is_next(due.next_ms)
         expiring_count = 0
@@ -188,6 +191,15 @@ class DelayDelivery:
             else:
                 chosen.copies[row] = as_timer(chosen.copies[row], due_ms[at])
                 chosen.again_count += 1
+
+    def _delay_of(self, level: int, unit: int, time_ms: int) -> int:
+        """Return the delay of a unit by its record; 0: it is none, as after a change of the clock.
+
+        A RocketMQ broker with a delay table of its own may have written it.
+        """
+        found = self._replica.store.get(SCHEDULE_TOPIC, level - 1, unit, 1, self._size_bytes_max).messages
+        delay_ms = time_ms - found[0].store_timestamp if found else 0
+        return delay_ms if delay_ms <= DELAY_MS_MAX else 0
 
     def _read(self, level: int, unit: int, count: int, chosen: _Chosen) -> None:
         """Choose `count` units from `unit` on, or fewer; a read of the store returns some 32 at most."""

@@ -33,7 +33,7 @@ def halves(*keys):
 
 
 async def write_standalone(root, begin_ms):
-    """Leave three open transactions, one checked and one ended; a returned message; pops in flight; a delay; two times."""
+    """Leave transactions, one checked and one ended; a returned message; pops in flight; a delay; two times."""
     replica = opened(root)
     for command in (SetTopic(TopicConfig("T", 1, 1)), SetGroup(GroupConfig("g"))):
         await replica.change(command)

@@ -10,7 +10,7 @@ from cluster.broker.core import wall_clock_ms
 from cluster.delivery.delay_levels import DelayDelivery
 from cluster.delivery.timers import TimerDelivery
 from cluster.replica.old import copies
-from store.model.topics import TIMER_TOPIC
+from store.model.topics import SCHEDULE_TOPIC, TIMER_TOPIC
 from tests.support.brokers.old_stores import (
     delayed,
     delayed_copy,
@@ -155,12 +155,12 @@ def test_group_delivers_what_waits_in_a_store_of_rocketmq_once_and_not_before_it
     run(scenario())
 
 
-def write_tag_hashes(root, count):
-    """Write what RocketMQ has in the units of the timer queue: hashes of tags, also negative ones."""
-    (path,) = (root / "consumequeue" / TIMER_TOPIC / "0").iterdir()
+def write_tags_codes(root, topic, *codes):
+    """Write what RocketMQ has in the units of a queue."""
+    (path,) = (root / "consumequeue" / topic / "0").iterdir()
     content = bytearray(path.read_bytes())
-    for unit in range(count):
-        struct.pack_into(">q", content, unit * 20 + 12, (unit - 3) * 1_000_003)
+    for unit, code in enumerate(codes):
+        struct.pack_into(">q", content, unit * 20 + 12, code)
     path.write_bytes(content)
 
 
@@ -173,7 +173,8 @@ def test_more_messages_than_the_window_has_are_read_for_their_times(tmp_path, mo
         times = [now_ms + (number * 7 % 20) * 1_000 for number in range(20)]
         messages = [timed(str(number), time_ms) for number, time_ms in enumerate(times)]
         await write_store(tmp_path, *messages, timercheck=(now_ms, 20))
-        write_tag_hashes(tmp_path, len(messages))
+        # Hashes of tags, also negative ones.
+        write_tags_codes(tmp_path, TIMER_TOPIC, *((unit - 3) * 1_000_003 for unit in range(20)))
         replica = opened(tmp_path)
         clock_ms = [now_ms]
         async with delivering(replica, TimerDelivery, lambda: clock_ms[0]):
@@ -200,6 +201,31 @@ def test_delayed_messages_with_a_copy_after_the_noted_offset_are_not_repeated(tm
         async with delivering(replica, DelayDelivery, lambda: later_ms):
             await until(lambda: replica.state.delay_offsets[1] == 5)
         assert [each.body for each in replica.store.get("T", 0, 0, 10).messages] == [b"a", b"b", b"c", b"d", b"e"]
+        await replica.stop()
+
+    run(scenario())
+
+
+def test_delays_of_a_table_of_rocketmq_are_kept_and_a_time_by_a_wrong_clock_blocks_nothing(tmp_path):
+    async def scenario():
+        now_ms = wall_clock_ms()
+        await write_store(tmp_path, delayed("long"), delayed("wrong"), delays={"1": 0})
+        write_tags_codes(tmp_path, SCHEDULE_TOPIC, now_ms + HOUR_MS, 1 << 62)
+        replica = opened(tmp_path)
+        clock_ms, looks = [now_ms + HOUR_MS // 2], []
+        found = DelayDelivery._choose_of
+
+        def looked(self, *arguments):
+            looks.append(1)
+            found(self, *arguments)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(DelayDelivery, "_choose_of", looked)
+            async with delivering(replica, DelayDelivery, lambda: clock_ms[0]):
+                await until(lambda: looks)
+                assert replica.store.max_offset("T", 0) == 0
+                clock_ms[0] = now_ms + HOUR_MS + 1_000
+                await until(lambda: replica.store.max_offset("T", 0) == 2)
         await replica.stop()
 
     run(scenario())
