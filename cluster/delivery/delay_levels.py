@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Final, cast
 from cluster.delivery.copies import Obstacle, as_timer, delayed_copy
 from cluster.delivery.due import due_of, expiring_of
 from cluster.delivery.leader_task import LeaderTask, kept_ms
-from cluster.state.delay_table import DELAY_MS_MAX
 from cluster.state.effects import DelayDelivered
 from cluster.state.features import WITH_EFFECTS, WITH_TIMERS
+from cluster.state.old.delay_table import DELAY_MS_MAX
 from cluster.state.waiting_commands import SetDelayOffsets
 from store.errors import IllegalMessage
 from store.model.message import QueueKey

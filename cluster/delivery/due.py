@@ -49,7 +49,7 @@ def expiring_of(times_ms: Int64s, now_ms: int, delay_ms: int, keep_ms: int) -> D
     Args:
         times_ms: delivery times of consecutive units that wait.
         now_ms: the time, milliseconds since 1970.
-        delay_ms: delay of the level: a record was stored so long before it is due.
+        delay_ms: delay of the level: a record was stored that time before it is due.
         keep_ms: age of a record at which it must not wait any longer.
     """
     if delay_ms <= keep_ms:

@@ -31,7 +31,7 @@ from cluster.state.commands import (
     SetTopic,
 )
 from cluster.state.compact_bytes import Unreadable
-from cluster.state.old_commands import ImportPart, imports_of
+from cluster.state.old.commands import ImportPart, imports_of
 from cluster.state.rocketmq_config import UnreadableConfig, delays_within_queues, import_config
 from cluster.state.verdicts import Applied, CommandVerdict
 from cluster.state.waiting_commands import SetDelayOffsets

@@ -42,7 +42,7 @@ from cluster.state.commands import (
 from cluster.state.effects import DelayDelivered, Returned, TimerDone, decode_effect
 from cluster.state.features import WITH_EFFECTS
 from cluster.state.offsets import OFFSETS_MAX, CommittedOffsets
-from cluster.state.old_commands import ImportPart, OldCommand, SetDelayLevels, take_over
+from cluster.state.old.commands import ImportPart, OldCommand, SetDelayLevels, take_over
 from cluster.state.pop.applying import PopRules
 from cluster.state.pop.ops import PopOps
 from cluster.state.pop.state import PopKey

@@ -18,7 +18,7 @@ from cluster.protocol.topic_config import QUEUES_MAX, GroupConfig, TopicConfig
 from cluster.state.access_commands import ACCESS_READERS, ACCESS_WRITERS, AccessCommand, check_access_command
 from cluster.state.compact_bytes import Reader, Writer
 from cluster.state.features import FEATURE_LEVEL, check_level
-from cluster.state.old_commands import OLD_READERS, OLD_WRITERS, OldCommand, check_old_command
+from cluster.state.old.commands import OLD_READERS, OLD_WRITERS, OldCommand, check_old_command
 from cluster.state.pop.ops import PopOps, check_pop_ops, read_pop_ops, write_pop_ops
 from cluster.state.waiting_commands import (
     OFFSET_MAX,

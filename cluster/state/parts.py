@@ -9,7 +9,7 @@ the format nor the modules of other parts, and a group that does not use a featu
 | 2 | `cluster.state.returned_messages` |
 | 3 | transactions (`cluster.state.transactions`) |
 | 4 | messages in flight of pop consumption (`cluster.state.pop.state`) |
-| 6 | delays of the delay levels (`cluster.state.delay_table`) |
+| 6 | delays of the delay levels (`cluster.state.old.delay_table`) |
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class StatePart(Protocol):
 
 
 class MovablePart(StatePart, Protocol):
-    """A part that a group takes over from a standalone broker (`cluster.state.old_commands`)."""
+    """A part that a group takes over from a standalone broker (`cluster.state.old.commands`)."""
 
     def pieces(self) -> Iterator[FrozenPart]:
         """Yield parts of the content that fit into a command each; together they are the content."""

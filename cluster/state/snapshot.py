@@ -33,9 +33,9 @@ from cluster.state.commands import (
     write_topic_offsets,
 )
 from cluster.state.compact_bytes import Reader, Writer
-from cluster.state.delay_table import DelayTable
 from cluster.state.features import FEATURE_LEVEL
 from cluster.state.offsets import CommittedOffsets, FrozenOffsets
+from cluster.state.old.delay_table import DelayTable
 from cluster.state.pop.state import PopState
 from cluster.state.returned_messages import ReturnedMessages
 from cluster.state.timers import DoneTimers

@@ -199,7 +199,7 @@ class TransactionTable:
         return None if row is None else OpenTransaction._make(_ROW.unpack(row))
 
     def renewed(self, half: int) -> HalfPlace | None:
-        """Return where the half message of an open transaction is now; None: where it was put first."""
+        """Return the place of a half message that was put again, of an open transaction; None: it was not."""
         return self._renewed.get(half)
 
     def ended(self, half: int) -> EndedTransaction | None:

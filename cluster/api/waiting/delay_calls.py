@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from cluster.api.answers import DONE
 from cluster.delivery.delay_levels import first_waiting
-from cluster.state.delay_table import check_levels
 from cluster.state.features import WITH_DELAY_TABLE
-from cluster.state.old_commands import SetDelayLevels
+from cluster.state.old.commands import SetDelayLevels
+from cluster.state.old.delay_table import check_levels
 from cluster.state.verdicts import CommandVerdict
 from cluster.v1 import broker_pb2 as pb
 from store.model.message import QueueKey

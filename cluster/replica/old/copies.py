@@ -1,6 +1,6 @@
 """Finds, in the log of an old store, the copies of messages that waited: they show what was delivered or committed.
 
-A copy has the property REAL_TOPIC, and stands in the topic that it names; a committed message has the sysFlag of a
+A copy has the property REAL_TOPIC, and is in the topic that it names; a committed message has the sysFlag of a
 commit, too. Others that have this property wait themselves. A search for the property's name in the bytes of the log
 costs little where there is none, and only records that have it are decoded.
 """
@@ -64,7 +64,7 @@ def find_copies(log: CommitLog, begin: int, end: int, found: Copies) -> Steps[No
 
 
 def _records_with_name(data: bytes, begins: list[int]) -> Iterator[int]:
-    """Yield the begin of each record that contains the name of the property."""
+    """Yield the position of each record that contains the name of the property."""
     position = data.find(_NAME)
     while position >= 0:
         row = bisect_right(begins, position) - 1

@@ -31,7 +31,7 @@ class OldDelays:
 
     Attributes:
         keys: of the units of each level from its offset on.
-        offsets: of each level with a queue: where it goes on, without the copies.
+        offsets: of each level with a queue: its first unit that may wait, without regard to the copies.
         begin_ms: when the first copy of one of them can have been stored, milliseconds since 1970.
     """
 
@@ -40,7 +40,7 @@ class OldDelays:
     begin_ms: int = 1 << 62
 
     def delivered(self, copies: Copies) -> dict[int, int]:
-        """Return where each level goes on."""
+        """Return the first unit of each level that waits."""
         left, found = copies.delivered.copy(), dict(self.offsets)
         for level, keys in self.keys.items():
             for key in keys:

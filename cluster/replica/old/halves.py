@@ -1,4 +1,4 @@
-"""Which half messages of a RocketMQ store are open: their transactions go on, and the others are over.
+"""Which half messages of a RocketMQ store are open: their transactions continue, and the others are over.
 
 | a half message | is |
 | --- | --- |
@@ -63,7 +63,7 @@ class OldHalves:
         self.keys.pop(half, None)
 
     def table(self, committed: set[int]) -> TransactionTable:
-        """Return the transactions that go on, and those whose op message is missing.
+        """Return the transactions that continue, and those whose op message is missing.
 
         Args:
             committed: keys of the transactions that have a committed message.

@@ -57,10 +57,10 @@ def _read(store: MessageStore, physical_offset: int, size: int) -> Record | None
 
 
 def message_key(record: Record, properties: Mapping[str, str]) -> int | None:
-    """Return what a waiting message and its copies have in common, as a hash.
+    """Return a hash of the properties and fields that a waiting message and its copies have in common.
 
-    None: it has no id, so that another message may be equal to it. The number of redeliveries tells apart the attempts
-    of a message that was returned.
+    None: it has no id, so that another message may be equal to it. The attempts of a message that was returned
+    differ in the number of redeliveries.
     """
     key = properties.get(UNIQUE_KEY, "")
     if not key:
@@ -70,7 +70,7 @@ def message_key(record: Record, properties: Mapping[str, str]) -> int | None:
 
 
 def transaction_key(properties: Mapping[str, str]) -> int | None:
-    """Return what a half message has in common with its copies and its committed message; None: it has no id."""
+    """Return a hash that is the same for a half message, its copies and its committed message; None: it has no id."""
     key = properties.get(UNIQUE_KEY, "")
     if not key:
         return None

@@ -1,4 +1,4 @@
-"""The commands with which the delayed messages, messages for a time and half messages of a RocketMQ store go on.
+"""The commands by which delayed messages, messages for a time and half messages of a RocketMQ store continue.
 
 | derived | as |
 | --- | --- |
@@ -21,7 +21,7 @@ from cluster.replica.old.delays import find_delays
 from cluster.replica.old.halves import TRANSACTION_GROUP, find_halves
 from cluster.replica.old.timers import done_units, find_timers, read_progress
 from cluster.state.commands import ResetOffsets
-from cluster.state.old_commands import imports_of
+from cluster.state.old.commands import imports_of
 from cluster.state.waiting_commands import PassTimers, SetDelayOffsets
 from store.model.topics import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 

@@ -139,11 +139,6 @@ def test_delayed_messages_are_listed_and_delivered(dledger):
     )
     assert (second["level"], second["delay_ms"], second["waiting"], second["delivered"]) == (18, 7_200_000, 1, 0)
     assert "next due" in dledger("delay", "list")
-    dledger("delay", "levels", "90s 36h")
-    shown = [json.loads(line)["delay"] for line in dledger("delay", "list", "--json").splitlines()]
-    assert shown == ["90s", "-"]
-    assert "expected numbers with s, m, h or d" in dledger("delay", "levels", "1s 3", code=2)
-    dledger("delay", "levels", "default")
     assert "expected numbers with d, h" in dledger("produce", "orders", "--delay", "3 s", text="x\n", code=2)
 
 

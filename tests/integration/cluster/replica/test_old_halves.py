@@ -1,4 +1,4 @@
-"""Half messages that a RocketMQ broker left: the open ones go on here, once, and the others are over."""
+"""Half messages that a RocketMQ broker left: the open ones continue here, once, and the others are over."""
 
 import asyncio
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""What waits at a standalone broker goes on in the group that its store becomes, each once."""
+"""What waits at a standalone broker continues in the group that its store becomes, each once."""
 
 import asyncio
 
@@ -58,7 +58,7 @@ async def write_standalone(root, begin_ms):
     return replica.state
 
 
-def test_transactions_returns_pops_delays_and_times_of_a_standalone_broker_go_on_in_a_group(tmp_path):
+def test_transactions_returns_pops_delays_and_times_of_a_standalone_broker_continue_in_a_group(tmp_path):
     async def scenario():
         begin_ms = wall_clock_ms()
         old = await write_standalone(tmp_path / "n0", begin_ms)

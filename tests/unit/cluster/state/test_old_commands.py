@@ -10,7 +10,7 @@ from cluster.state.commands import SetFeatureLevel, SetGroup, SetTopic, decode_c
 from cluster.state.compact_bytes import Unreadable
 from cluster.state.effects import Ending, Renewed, Returned, encode_effect
 from cluster.state.features import FEATURE_LEVEL
-from cluster.state.old_commands import PIECE_SIZE_BYTES_MAX, ImportPart, imports_of
+from cluster.state.old.commands import PIECE_SIZE_BYTES_MAX, ImportPart, imports_of
 from cluster.state.pop import state as pop_state
 from cluster.state.pop.ops import PopOps, Take
 from cluster.state.waiting_commands import CountChecks

@@ -5,8 +5,8 @@ import pytest
 from cluster.protocol.topic_config import GroupConfig
 from cluster.state.broker_state import BrokerState
 from cluster.state.commands import SetFeatureLevel, SetGroup, decode_command, encode_command
-from cluster.state.delay_table import DELAY_MS_MAX
-from cluster.state.old_commands import SetDelayLevels, imports_of
+from cluster.state.old.commands import SetDelayLevels, imports_of
+from cluster.state.old.delay_table import DELAY_MS_MAX
 from cluster.v1 import broker_pb2 as pb
 from store.errors import IllegalMessage
 from store.model.topics import DELAY_LEVELS_MAX, DELAY_LEVELS_MS, SCHEDULE_TOPIC, TIMER_TOPIC

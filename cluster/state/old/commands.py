@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from cluster.state.compact_bytes import Reader, Writer
-from cluster.state.delay_table import check_levels, read_levels, write_levels
+from cluster.state.old.delay_table import check_levels, read_levels, write_levels
 from store.errors import IllegalMessage
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class ImportPart:
 
 @dataclass(frozen=True, slots=True)
 class SetDelayLevels:
-    """Set the delays of the delay levels (`cluster.state.delay_table`).
+    """Set the delays of the delay levels (`cluster.state.old.delay_table`).
 
     Attributes:
         levels_ms: delay of level 1, 2, … in milliseconds; empty: the default ones.
