@@ -144,6 +144,7 @@ _ROWS: Final[dict[str, dict[str, AuditedMethod]]] = {
         "Route": _READ,
         "Status": _READ,
         "DelayLevels": _READ,
+        "SetDelayLevels": _ADMIN,
         "RecallMessage": _ACCESS,
         "EndTransaction": _ACCESS,
         "EndTransactions": _ACCESS,

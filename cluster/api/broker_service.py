@@ -247,6 +247,10 @@ class BrokerService(broker_pb2_grpc.BrokerServiceServicer):
         """Return the state of the queues of the delay levels."""
         return await answered(self._core, pb.DelayLevelsResponse, self._delays.levels(request), is_read=True)
 
+    async def SetDelayLevels(self, request: pb.SetDelayLevelsRequest, context: Context) -> pb.ChangeResponse:
+        """Set the delays of the delay levels."""
+        return await answered(self._core, pb.ChangeResponse, self._delays.set_levels(request))
+
     async def RecallMessage(self, request: pb.RecallMessageRequest, context: Context) -> pb.RecallMessageResponse:
         """Recall a message that waits for its time."""
         return await answered(self._core, pb.RecallMessageResponse, self._recalls.recall(request))

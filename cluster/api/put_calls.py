@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypedDict
 from cluster.api.answers import DONE, refusal
 from cluster.api.message_columns import encode_host, messages_of
 from cluster.broker.core import BrokerCore, wall_clock_ms
-from cluster.delivery.diversion import DeliverAt, Delivery, diverted
+from cluster.delivery.diversion import DeliverAt, Delivery, diverted, in_table
 from cluster.delivery.message_kinds import check_kinds
 from cluster.delivery.put_options import TimeLimits, requested_deliveries
 from cluster.delivery.timer_records import TIMER_QUEUE
@@ -203,6 +203,8 @@ class PutCalls:
         messages: Sequence[Message] = columns
         handles: Sequence[str] = ()
         if deliveries is not None:
+            levels_ms, now_ms = core.replica.state.delay_levels_ms, core.clock_ms()
+            deliveries = [in_table(each, levels_ms, now_ms) for each in deliveries]
             messages, handles = self._diverted(columns, deliveries)
         if halves:
             self._check_halves(len(halves))

@@ -285,6 +285,7 @@ _BROKER: Final = {
     "Route": _rights(_route),
     "Status": _on_cluster(_GET),
     "DelayLevels": _on_cluster(_GET),
+    "SetDelayLevels": _on_cluster(_UPDATE),
     "RecallMessage": _on_topic(_PUB),
     "EndTransaction": _rights(_put),
     "EndTransactions": _rights(_put),

@@ -84,6 +84,16 @@ TABLE: Final = (
         "Messages put again before their time, by this node, because the log will delete their records.",
     ),
     Row(
+        "dledger_broker_delayed_put_again",
+        MetricKind.COUNTER,
+        "Messages of delay levels put again before their time, by this node, as the log will delete their records.",
+    ),
+    Row(
+        "dledger_broker_halves_put_again",
+        MetricKind.COUNTER,
+        "Half messages put again by this node, because the log will delete their records.",
+    ),
+    Row(
         "dledger_broker_returned_messages",
         MetricKind.COUNTER,
         "Messages that consumers returned and this node copied, by destination: retry, dead_letter.",
@@ -178,6 +188,8 @@ class BrokerGauges:
     unfit_effects: float = 0
     timers_waiting: float = 0
     timers_put_again: float = 0
+    delayed_put_again: float = 0
+    halves_put_again: float = 0
     transactions_open: float = 0
     transaction_producers: float = 0
     pop_in_flight: float = 0

@@ -13,11 +13,12 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from cluster.state.effects import encode_effect
-from commitlog.record.effects import properties_with_effect
-from commitlog.record.properties import decode_properties
-from store.model.message import Message
+from commitlog.record.effects import EFFECT_NAME, properties_with_effect, without_effect
+from commitlog.record.properties import RawProperties, decode_properties, encode_properties
+from commitlog.record.timer_properties import DELIVER_MS, OUT_MS, timer_out_ms
+from store.model.message import DELAY, Message
 from store.model.sys_flag import CARRIES_EFFECT
-from store.model.topics import HALF_TOPIC, REAL_QUEUE_ID, REAL_TOPIC, is_system_topic
+from store.model.topics import HALF_TOPIC, REAL_QUEUE_ID, REAL_TOPIC, TIMER_TOPIC, is_system_topic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,6 +73,24 @@ def delayed_copy(
         record.reconsume_times,
         record.prepared_transaction_offset,
     )
+
+
+def as_timer(copy: Message, time_ms: int) -> Message:
+    """Return the message that waits for a time in place of a delayed one whose record the log will delete.
+
+    Args:
+        copy: of the delayed message, with its effect.
+        time_ms: when it is due, milliseconds since 1970.
+    """
+    assert isinstance(copy.properties, RawProperties), copy
+    raw = copy.properties.raw
+    properties = decode_properties(without_effect(raw))
+    # RocketMQ would delay it once more.
+    properties.pop(DELAY, None)
+    own = {DELIVER_MS: str(time_ms), OUT_MS: str(timer_out_ms(time_ms))}
+    effect = decode_properties(raw)[EFFECT_NAME]
+    encoded = properties_with_effect(encode_properties(properties | own), effect)
+    return copy._replace(topic=TIMER_TOPIC, queue_id=0, properties=encoded)
 
 
 def joined(raw: bytes, more: bytes) -> bytes:

@@ -8,6 +8,9 @@ and both are derived from the log:
    meanwhile the next ones are chosen, but not put;
 3. where units cannot be delivered after the last copy, pass over them by a command.
 
+Where a level has a delay that is longer than the log keeps its records, a message is put again before its record is
+deleted: as a message for the same time (`cluster.delivery.timers`). Its record has the same effect as a copy.
+
 So a copy and the progress of its level are one entry: no change of leader can separate them.
 
 Source: RocketMQ `ScheduleMessageService`, which notes the offsets in a file every ten seconds.
@@ -19,11 +22,12 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, cast
 
-from cluster.delivery.copies import Obstacle, delayed_copy
-from cluster.delivery.due import due_of
-from cluster.delivery.leader_task import LeaderTask
+from cluster.delivery.copies import Obstacle, as_timer, delayed_copy
+from cluster.delivery.due import due_of, expiring_of
+from cluster.delivery.leader_task import LeaderTask, kept_ms
 from cluster.state.effects import DelayDelivered
-from cluster.state.features import WITH_EFFECTS
+from cluster.state.features import WITH_EFFECTS, WITH_TIMERS
+from cluster.state.old.delay_table import DELAY_MS_MAX
 from cluster.state.waiting_commands import SetDelayOffsets
 from store.errors import IllegalMessage
 from store.model.message import QueueKey
@@ -58,6 +62,7 @@ class _Chosen:
         passed: the offset after the last unit, for each level whose last units cannot be delivered.
         next_ms: when the next unit is due; None: none waits.
         size_bytes: of the records of the copies.
+        again_count: copies that are no deliveries, but are put again for the log's retention.
     """
 
     copies: list[Message] = field(default_factory=list)
@@ -67,6 +72,7 @@ class _Chosen:
     passed: dict[int, int] = field(default_factory=dict)
     next_ms: int | None = None
     size_bytes: int = 0
+    again_count: int = 0
 
     def is_next(self, time_ms: int | None) -> None:
         """Record when the next unit of a level is due."""
@@ -82,6 +88,9 @@ class DelayDelivery:
         clock_ms: the wall clock, milliseconds since 1970.
         on_delivered: called with the lateness of each delivered message in milliseconds.
         on_obstacle: called with the reason for each message that could not be delivered.
+
+    Attributes:
+        put_again_count: messages that this process has put again for the log's retention.
     """
 
     def __init__(
@@ -104,6 +113,8 @@ class DelayDelivery:
         self._batch_max = self._messages_max
         # What follows the pending put, chosen meanwhile.
         self._ahead: _Chosen | None = None
+        self._keep_ms = kept_ms(replica)
+        self.put_again_count = 0
 
     async def run(self) -> None:
         """Deliver until cancelled."""
@@ -157,14 +168,38 @@ class DelayDelivery:
         """Choose the due units of one level, from `begin` on or later."""
         offset = max(first_waiting(self._replica, level), begin)
         times_ms = queue.units(offset, _LOOK_MAX).tags_codes
-        due = due_of(times_ms, now_ms, DELAY_LEVELS_MS[level - 1])
+        delay_ms = DELAY_LEVELS_MS[level - 1]
+        if len(times_ms) and times_ms[0] > now_ms + delay_ms:
+            delay_ms = max(self._delay_of(level, offset, int(times_ms[0])), delay_ms)
+        due = due_of(times_ms, now_ms, delay_ms)
         chosen.is_next(due.next_ms)
-        if not due.units_count:
+        expiring_count = 0
+        if self._task.is_leading(WITH_TIMERS):
+            expiring = expiring_of(times_ms[due.units_count :], now_ms, delay_ms, self._keep_ms)
+            chosen.is_next(expiring.next_ms)
+            expiring_count = expiring.units_count
+        count = min(due.units_count + expiring_count, self._batch_max - len(chosen.copies))
+        if count <= 0:
             return
         chosen.begins[level] = offset
-        self._read(level, offset, min(due.units_count, self._batch_max - len(chosen.copies)), chosen)
-        due_ms, known = times_ms.tolist(), len(chosen.lateness_ms)
-        chosen.lateness_ms += [max(now_ms - due_ms[unit - offset], 0) for _, unit in chosen.places[known:]]
+        known, due_ms = len(chosen.places), times_ms.tolist()
+        self._read(level, offset, count, chosen)
+        for row, (_, unit) in enumerate(chosen.places[known:], known):
+            at = unit - offset
+            if at < due.units_count:
+                chosen.lateness_ms.append(max(now_ms - due_ms[at], 0))
+            else:
+                chosen.copies[row] = as_timer(chosen.copies[row], due_ms[at])
+                chosen.again_count += 1
+
+    def _delay_of(self, level: int, unit: int, time_ms: int) -> int:
+        """Return the delay of a unit by its record; 0: it is none, as after a change of the clock.
+
+        A RocketMQ broker with a delay table of its own may have written it.
+        """
+        found = self._replica.store.get(SCHEDULE_TOPIC, level - 1, unit, 1, self._size_bytes_max).messages
+        delay_ms = time_ms - found[0].store_timestamp if found else 0
+        return delay_ms if delay_ms <= DELAY_MS_MAX else 0
 
     def _read(self, level: int, unit: int, count: int, chosen: _Chosen) -> None:
         """Choose `count` units from `unit` on, or fewer; a read of the store returns some 32 at most."""
@@ -227,6 +262,7 @@ class DelayDelivery:
             self._batch_max = 1
             return False
         self._batch_max = self._messages_max
+        self.put_again_count += chosen.again_count
         self._on_delivered(chosen.lateness_ms)
         return True
 

@@ -6,6 +6,8 @@
 | TIMER_… | of a level: removed. Of a time: TIMER_DELIVER_MS has the exact one, TIMER_OUT_MS RocketMQ's slot |
 | REAL_TOPIC, REAL_QID | topic and queue of the put |
 
+A level whose delay is not the default one is a time (`in_table`).
+
 Queue `level - 1` of SCHEDULE_TOPIC_XXXX has the messages of a level, queue 0 of rmq_sys_wheel_timer those of all times.
 Everything else is unchanged.
 
@@ -47,6 +49,22 @@ Delivery = int | DeliverAt
 AT_ONCE: Final = 0
 
 
+def in_table(delivery: Delivery, levels_ms: Sequence[int], now_ms: int) -> Delivery:
+    """Return when to deliver a message by the delay levels of the broker; a level of the result has its default delay.
+
+    Args:
+        delivery: of a put; a level above the last is the last.
+        levels_ms: delay of each level.
+        now_ms: the time, milliseconds since 1970.
+    """
+    if isinstance(delivery, DeliverAt) or not delivery:
+        return delivery
+    level = min(delivery, len(levels_ms))
+    delay_ms = levels_ms[level - 1]
+    is_default = level <= len(DELAY_LEVELS_MS) and DELAY_LEVELS_MS[level - 1] == delay_ms
+    return level if is_default else DeliverAt(now_ms + delay_ms)
+
+
 def diverted(messages: Sequence[Message], deliveries: Sequence[Delivery]) -> list[Message]:
     """Return the messages of a put, the delayed ones diverted.
 
@@ -69,6 +87,8 @@ def _diverted(message: Message, delivery: Delivery) -> Message:
     if isinstance(delivery, DeliverAt):
         topic, queue_id, space = TIMER_TOPIC, 0, _TIMER_SPACE
         own = {DELIVER_MS: str(delivery.time_ms), OUT_MS: str(timer_out_ms(delivery.time_ms))}
+        # Of a level with another delay: RocketMQ would delay the message once more.
+        properties.pop(DELAY, None)
     else:
         level = min(delivery, len(DELAY_LEVELS_MS))
         topic, queue_id, space, own = SCHEDULE_TOPIC, level - 1, _SPACE, {DELAY: str(level)}

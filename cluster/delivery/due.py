@@ -41,3 +41,22 @@ def due_of(times_ms: Int64s, now_ms: int, delay_ms: int) -> Due:
         return Due(len(times_ms), None)
     first = int(waiting[0])
     return Due(first, int(times_ms[first]))
+
+
+def expiring_of(times_ms: Int64s, now_ms: int, delay_ms: int, keep_ms: int) -> Due:
+    """Return the leading units whose records the log will delete before they are due.
+
+    Args:
+        times_ms: delivery times of consecutive units that wait.
+        now_ms: the time, milliseconds since 1970.
+        delay_ms: delay of the level: a record was stored that time before it is due.
+        keep_ms: age of a record at which it must not wait any longer.
+    """
+    if delay_ms <= keep_ms:
+        return Due(0, None)
+    ages_ms = now_ms - (times_ms - delay_ms)
+    kept = np.flatnonzero(ages_ms < keep_ms)
+    if not len(kept):
+        return Due(len(times_ms), None)
+    first = int(kept[0])
+    return Due(first, int(times_ms[first]) - delay_ms + keep_ms)

@@ -29,6 +29,8 @@ _PAUSE_S: Final = 0.1
 # The longest sleep while a message waits: the wall clock may be set meanwhile.
 _SLEEP_MAX_S: Final = 1.0
 _MS_PER_S: Final = 1_000
+# A message is put again when its record has this part of the time for which the log keeps it.
+_KEPT_PART: Final = 0.75
 
 logger = logging.getLogger(__name__)
 
@@ -94,3 +96,11 @@ class LeaderTask:
     async def put(self, messages: Sequence[Message], prepare_next: Callable[[], None] | None = None) -> None:
         """Put messages with effects; see `OwnPuts.put`."""
         await self._puts.put(messages, prepare_next)
+
+
+def kept_ms(replica: Replica) -> int:
+    """Return the age in milliseconds at which a record that waits is put again, before the log deletes it.
+
+    A full disk, or a limit of the log's size, may delete it earlier.
+    """
+    return int(replica.store.config.retention_rules.reserved_s * _MS_PER_S * _KEPT_PART)

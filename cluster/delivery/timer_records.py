@@ -20,6 +20,7 @@ from cluster.state.effects import TimerDone, TimerEnd, encode_effect
 from commitlog.record.effects import properties_with_effect, without_effect
 from commitlog.record.properties import decode_properties, encode_properties
 from commitlog.record.timer_properties import (
+    AT_ONCE_MS,
     DELETE_KEY,
     DELIVER_MS,
     DEQUEUE_MS,
@@ -27,6 +28,7 @@ from commitlog.record.timer_properties import (
     OUT_MS,
     ROLL_TIMES,
     timer_out_ms,
+    timer_time_ms,
 )
 from store.errors import CorruptData
 from store.model.message import TAGS, UNIQUE_KEY, Message, QueueKey
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
     from store.access.message_store import MessageStore
     from store.queues.consume_queue import ConsumeQueue
 
+# Times in the queue are later; what is before is none.
+EARLIEST_MS: Final = 1 << 31
 TIMER_QUEUE: Final = QueueKey(TIMER_TOPIC, 0)
 _TOPIC: Final = TIMER_TOPIC.encode()
 _RECALL_BODY: Final = b"0"
@@ -106,6 +110,15 @@ def _places_of(queue: ConsumeQueue, units: Sequence[int]) -> dict[int, tuple[int
         tuples = queue.unit_tuples(row[0], len(row))
         found |= {unit: place[:2] for unit, place in zip(row, tuples, strict=False)}
     return found
+
+
+def time_of_unit(store: MessageStore, unit: int) -> int:
+    """Return when a unit is due whose time is not in the queue; `AT_ONCE_MS`: its record names none, or is unreadable.
+
+    RocketMQ writes the hash of the tags there: a number of 31 bits, which is in January 1970.
+    """
+    record = read_unit(store, unit)
+    return AT_ONCE_MS if record is None else timer_time_ms(decode_properties(record.properties_raw))
 
 
 def timer_copy(record: Record, unit: int, now_ms: int, topics: Mapping[str, TopicConfig]) -> Message | Obstacle:

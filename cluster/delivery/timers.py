@@ -25,14 +25,16 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from cluster.delivery.copies import Obstacle
-from cluster.delivery.leader_task import LeaderTask
+from cluster.delivery.leader_task import LeaderTask, kept_ms
 from cluster.delivery.timer_records import (
+    EARLIEST_MS,
     TIMER_QUEUE,
     Recalled,
     put_again,
     read_unit,
     read_units,
     recall_message,
+    time_of_unit,
     timer_copy,
 )
 from cluster.delivery.timer_window import ROWS_MAX, TimerRow, TimerWindow
@@ -57,9 +59,6 @@ if TYPE_CHECKING:
 BATCH_MAX: Final = 512
 _BATCH_BYTES_MAX: Final = 1 << 20
 RECALLS_MAX: Final = 1_024
-# A message is put again when its record has this part of the time for which the log keeps it.
-_KEPT_PART: Final = 0.75
-_MS_PER_S: Final = 1_000
 
 logger = logging.getLogger(__name__)
 
@@ -128,7 +127,7 @@ class TimerDelivery:
         # What follows the pending put, chosen meanwhile.
         self._ahead: _Chosen | None = None
         self._recalls: deque[_Recall] = deque()
-        self._keep_ms = int(replica.store.config.retention_rules.reserved_s * _MS_PER_S * _KEPT_PART)
+        self._keep_ms = kept_ms(replica)
         # The first waiting unit, and the store timestamp of its record.
         self._oldest = -1, 0
         # Units from the first number on were stored at this time or later, whatever clock their records show: otherwise
@@ -229,9 +228,13 @@ class TimerDelivery:
         self._return_taken(window)
         while window.end < queue.max_offset:
             chunk, at = divmod(window.end, CHUNK_UNITS)
-            times = queue.units(window.end, min(CHUNK_UNITS - at, queue.max_offset - window.end)).tags_codes
+            times = queue.units(window.end, min(CHUNK_UNITS - at, queue.max_offset - window.end)).tags_codes.copy()
             bits = np.frombuffer(timers.done_bits(chunk), np.uint8)
-            window.examine(times, np.unpackbits(bits, bitorder="little")[at : at + len(times)].astype(np.bool_))
+            is_done = np.unpackbits(bits, bitorder="little")[at : at + len(times)].astype(np.bool_)
+            for row in np.flatnonzero((times < EARLIEST_MS) & ~is_done).tolist():
+                times[row] = time_of_unit(self._replica.store, window.end + row)
+                await pace.yield_if_due()
+            window.examine(times, is_done)
             await pace.yield_if_due()
 
     def _are_lost(self, count: int) -> None:

@@ -14,6 +14,7 @@ from cluster.protocol.topic_config import ATTRIBUTE_LENGTH_MAX, ATTRIBUTES_MAX, 
 from dledger.service.limits.field_bounds import ANY_NUMBER, FIELDS, Bound, Bounds, Many, Number, Text
 from dledger.service.limits.request_bounds import ADDRESS, NAME
 from store.access.message_store import PUT_MESSAGES_MAX
+from store.model.topics import DELAY_LEVELS_MAX
 from store.sql92.tokens import LENGTH_MAX
 
 # A tags expression with 256 tags of usual length.
@@ -244,6 +245,7 @@ BROKER_BOUNDS: Final[Bounds] = {
         "transaction_ids": Many(ENDS_PER_REQUEST_MAX, Text(KEY_LENGTH_MAX)),
         "ends": Many(ENDS_PER_REQUEST_MAX, ANY_NUMBER),
     },
+    "cluster.v1.SetDelayLevelsRequest": {"delay_ms": Many(DELAY_LEVELS_MAX, ANY_NUMBER)},
     "cluster.v1.TransactionChecksRequest": {"producer_group": NAME, "topics": Many(ROUTE_TOPICS_MAX, NAME)},
     "cluster.v1.ListTransactionsRequest": {"from_half_offset": ANY_NUMBER, "max_transactions": ANY_NUMBER},
     "cluster.v1.BrokerStatusRequest": {},

@@ -22,6 +22,8 @@ from store.errors import IllegalMessage
 from store.model.topics import DELAY_LEVELS_MS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from cluster.protocol.topic_config import GroupConfig
 
 POLICY_ATTRIBUTE: Final = "retry.policy"
@@ -143,15 +145,16 @@ def policy_of(group: GroupConfig) -> RetryPolicy | None:
         return None
 
 
-def retry_level(policy: RetryPolicy | None, reconsume_times: int) -> int:
+def retry_level(policy: RetryPolicy | None, reconsume_times: int, levels_ms: Sequence[int] = DELAY_LEVELS_MS) -> int:
     """Return the delay level of the next retry.
 
     Args:
         policy: of the group.
         reconsume_times: earlier redeliveries of the message.
+        levels_ms: delay of each delay level, to one of which a delay is rounded up; the last one is the longest.
     """
-    last = len(DELAY_LEVELS_MS)
+    last = len(levels_ms)
     if policy is None:
         return min(FIRST_LEVEL + reconsume_times, last)
     delay_ms = policy.delay_ms(reconsume_times)
-    return next((level for level, each_ms in enumerate(DELAY_LEVELS_MS, start=1) if each_ms >= delay_ms), last)
+    return next((level for level, each_ms in enumerate(levels_ms, start=1) if each_ms >= delay_ms), last)

@@ -19,24 +19,26 @@ from cluster.replica.journal.format import OVERHEAD_SIZE
 from cluster.replica.journal.journal import Journal
 from cluster.replica.journal.reading import FOLDER
 from cluster.replica.journal.segments import SEGMENT_SIZE_BYTES, SegmentFiles
+from cluster.replica.old.waiting import waiting_commands
 from cluster.replica.record_effects import RecordEffects
 from cluster.replica.saved_state import load_state
 from cluster.state.broker_state import BrokerState
 from cluster.state.commands import SetFeatureLevel, encode_command
 from cluster.state.features import FEATURE_LEVEL
-from cluster.state.rocketmq_config import delays_within_queues, import_config, old_timers_passed
+from cluster.state.rocketmq_config import delays_within_queues, import_config
 from cluster.state.verdicts import Applied, CommandVerdict
-from cluster.state.waiting_commands import OFFSET_MAX
 from commitlog.conversion.old_config import LOCAL_STATE_DIRECTORY
 from dledger.storage.snapshot_store import SnapshotStore
 from store.errors import Certainty, DiskFull, IllegalMessage, StoreError
 from store.fs.storage_thread import StorageThread
+from store.steps import at_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from cluster.replica.journal.segments import OpenedJournal
     from cluster.state.commands import Command
+    from store.access.message_store import MessageStore
     from store.fs.ports import Files
     from store.fs.storage_thread import Worker
     from store.model.commit_log import CommitLog
@@ -52,8 +54,8 @@ _EFFECTS_BYTES_MAX = 64 << 20
 _COMMANDS_MAX = 40_000
 
 
-def _imported(root: str, max_offset: Callable[[str, int], int]) -> BrokerState:
-    """Import RocketMQ's files, once: from then on only snapshots and journal are read.
+def _imported(root: str, store: MessageStore | None) -> BrokerState:
+    """Import RocketMQ's files, and what waits in its store, once: from then on only snapshots and journal are read.
 
     Raises:
         cluster.state.rocketmq_config.UnreadableConfig: one cannot be read.
@@ -61,11 +63,12 @@ def _imported(root: str, max_offset: Callable[[str, int], int]) -> BrokerState:
     state, imported = BrokerState(), import_config(Path(root))
     for note in imported.notes:
         logger.warning("imported %s", note)
-    left = old_timers_passed(max_offset)
-    for each in left:
-        logger.warning("timers_left command=%r: messages of RocketMQ for a time are not delivered", each)
-    for command in (*imported.commands(), *left):
-        state.apply_command(delays_within_queues(command, max_offset))
+    commands = list(imported.commands())
+    if store is not None:
+        commands = [delays_within_queues(command, store.max_offset) for command in commands]
+        commands += at_once(waiting_commands(Path(root), store, commands))
+    for command in commands:
+        state.apply_command(command)
     return state
 
 
@@ -105,7 +108,7 @@ class LocalState:
         files: Files,
         root: str,
         log: CommitLog,
-        max_offset: Callable[[str, int], int] = lambda _topic, _queue_id: OFFSET_MAX,
+        store: MessageStore | None = None,
         *,
         new_worker: Callable[[str], Worker] = StorageThread,
         segment_size: int = SEGMENT_SIZE_BYTES,
@@ -116,7 +119,7 @@ class LocalState:
             files: the file system.
             root: of the store.
             log: the plain log, whose records may have effects.
-            max_offset: returns the end of a queue.
+            store: the messages of the log, from which the first start derives what waits; None: nothing does.
             new_worker: starts a thread for disk work, with the given name.
             segment_size: size of new files of the journal, in bytes.
 
@@ -131,7 +134,7 @@ class LocalState:
         saved = load_state(files, root)
         snapshots = SnapshotStore.open(files, directory)
         if saved is None or saved.journal is None:
-            state = _imported(root, max_offset) if saved is None else saved.state
+            state = _imported(root, store) if saved is None else saved.state
             # Before the snapshot: one with the feature level of the journal is not loaded without a journal.
             opened = segments.begin(1 if saved is None else saved.index + 2)
             is_save_due, cut = True, (0, 0, 0)

@@ -154,7 +154,7 @@ def open_replica(
         log.drop_stranded_files()
         messages = MessageStore.open(watched, path, log, config.store, root.last, on_progress)
         on_failure.callback(messages.close)
-        old_state = old_state.completed(log, divided.divide, messages.max_offset)
+        old_state = old_state.completed(path, messages, divided.divide)
         retention = StoreRetention(messages, log, watched, path, config.store, host.read_clocks, needed_from, _in_steps)
         lifecycle = DerivedLifecycle(messages, root, retention)
         lifecycle.save_checkpoint()

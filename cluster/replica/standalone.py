@@ -84,7 +84,7 @@ class StandaloneReplica:
         root = config.path
         plain = open_plain_store(files, root, config.plain, check=lambda watched: check_state(watched, root))
         try:
-            local = LocalState.open(files, root, plain.log, plain.messages.max_offset)
+            local = LocalState.open(files, root, plain.log, plain.messages)
         except BaseException:
             # The store is open and intact; a full disk prevents only the save of the state, not a clean close.
             with suppress(StoreError):

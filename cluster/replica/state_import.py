@@ -12,11 +12,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from cluster.process.cooperative import run_cooperatively
 from cluster.replica.journal.format import JournalDamaged
+from cluster.replica.old.waiting import has_waiting, timer_commands, waiting_commands
 from cluster.replica.record_effects import RecordEffects
 from cluster.replica.saved_state import SavedState, load_state
 from cluster.state.commands import (
@@ -28,14 +31,10 @@ from cluster.state.commands import (
     SetTopic,
 )
 from cluster.state.compact_bytes import Unreadable
-from cluster.state.rocketmq_config import (
-    UnreadableConfig,
-    delays_within_queues,
-    import_config,
-    old_timers_passed,
-)
+from cluster.state.old.commands import ImportPart, imports_of
+from cluster.state.rocketmq_config import UnreadableConfig, delays_within_queues, import_config
 from cluster.state.verdicts import Applied, CommandVerdict
-from cluster.state.waiting_commands import PassTimers, SetDelayOffsets
+from cluster.state.waiting_commands import SetDelayOffsets
 from dledger.errors import DLedgerError
 from dledger.storage.snapshot_store import SnapshotDamaged
 from store.errors import MissingFile, StoreError
@@ -44,15 +43,16 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from cluster.state.broker_state import BrokerState
+    from store.access.message_store import MessageStore
     from store.fs.ports import Files
-    from store.model.commit_log import CommitLog
+    from store.steps import Steps
 
 logger = logging.getLogger(__name__)
 
 # Commands in flight.
 _BATCH_MAX: Final = 500
-# Each of at most `CHUNK_UNITS` units, so that their sum is within that of a command.
-_RANGES_PER_COMMAND: Final = 2_048
+# Parts in flight: each has some hundred kilobytes at most.
+_PARTS_MAX: Final = 16
 # The retry interval after an interrupted import.
 _PAUSE_S: Final = 0.5
 # Verdicts of commands that would overwrite later decisions.
@@ -68,34 +68,34 @@ class OldState:
         notes: notes for the operator, one sentence each.
         error: why it cannot be read; raised only on the node that has to import it.
         local: the saved state of a standalone broker, from which `completed` takes the commands; None: there was none.
+        waiting: derives the commands for what waits in a store of RocketMQ; only the node that imports needs them.
     """
 
     commands: tuple[Command, ...] = ()
     notes: tuple[str, ...] = ()
     error: SnapshotDamaged | JournalDamaged | MissingFile | Unreadable | UnreadableConfig | None = None
     local: SavedState | None = None
+    waiting: Callable[[], Steps[list[Command]]] | None = None
 
-    def completed(self, log: CommitLog, end_offset: int, max_offset: Callable[[str, int], int]) -> OldState:
-        """Return the state with the changes after a snapshot, and what the open store says about delay levels.
+    def completed(self, root: str, store: MessageStore, end_offset: int) -> OldState:
+        """Return the state with the changes after a snapshot, and what the open store says about what waits.
 
         Args:
-            log: of the store; its records may have effects on the state of a standalone broker.
+            root: directory of the store.
+            store: its records may have effects on the state of a standalone broker.
             end_offset: of the old store in the log.
-            max_offset: returns the end of a queue.
 
         Raises:
             cluster.state.compact_bytes.Unreadable: an effect or a command is one of a newer version.
         """
-        commands = self.commands
+        commands, waiting = self.commands, None
         if self.local is not None:
-            RecordEffects(log, self.local.state).replay(self.local.changes(), end_offset)
+            RecordEffects(store.log, self.local.state).replay(self.local.changes(), end_offset)
             commands = tuple(map(_without_overwrite, _commands_of(self.local.state)))
-        elif commands:
-            left = old_timers_passed(max_offset)
-            for each in left:
-                logger.warning("timers_left command=%r: messages of RocketMQ for a time are not delivered", each)
-            commands += left
-        return replace(self, commands=tuple(delays_within_queues(command, max_offset) for command in commands))
+        elif (commands or end_offset > store.log.begin_offset) and not self.error and has_waiting(store):
+            waiting = partial(waiting_commands, Path(root), store, commands)
+        within = tuple(delays_within_queues(command, store.max_offset) for command in commands)
+        return replace(self, commands=within, waiting=waiting)
 
 
 def find_old_state(files: Files, root: str) -> OldState:
@@ -124,11 +124,9 @@ def _commands_of(state: BrokerState) -> Iterator[Command]:
             yield ResetOffsets(group, part)
     if state.delay_offsets:
         yield SetDelayOffsets(tuple(state.delay_offsets.items()))
-    if not state.timers.is_empty:
-        ranges = state.timers.done_ranges()
-        yield PassTimers(state.timers.floor)
-        while passed := tuple(islice(ranges, _RANGES_PER_COMMAND)):
-            yield PassTimers(0, passed)
+    yield from timer_commands(state.timers)
+    # After the offsets: to set one ends what is in flight in its queue.
+    yield from imports_of(state.movable_parts)
 
 
 def _without_overwrite(command: Command) -> Command:
@@ -167,7 +165,7 @@ class StateImport:
     @property
     def is_due(self) -> bool:
         """Whether this node has state to import that no node has imported; until then it must not serve requests."""
-        return not self._state.is_imported and bool(self._old.commands or self._old.error)
+        return not self._state.is_imported and bool(self._old.commands or self._old.error or self._old.waiting)
 
     def begin(self) -> None:
         """Start the import if it is due and not running; the node must be the leader and have applied its log."""
@@ -191,10 +189,12 @@ class StateImport:
             settings = [command for command in self._old.commands if isinstance(command, SetTopic | SetGroup)]
             await self._propose_all(settings)
             # Its answer follows all earlier entries: now the state includes all decisions of the group.
-            offsets = (command for command in self._old.commands if not isinstance(command, SetTopic | SetGroup))
-            await self._propose_all(
-                [left for command in offsets if (left := self._without_known_offsets(command)) is not None]
-            )
+            others = [command for command in self._old.commands if not isinstance(command, SetTopic | SetGroup)]
+            waiting = [] if self._old.waiting is None else await run_cooperatively(self._old.waiting())
+            all_left = map(self._without_known_offsets, (*others, *waiting))
+            left = [command for command in all_left if command is not None]
+            await self._propose_all([command for command in left if not isinstance(command, ImportPart)])
+            await self._propose_all([command for command in left if isinstance(command, ImportPart)], _PARTS_MAX)
             await self._change(FinishImport())
             logger.info("import_ends topics=%d groups=%d", len(self._state.topics), len(self._state.groups))
         except (DLedgerError, StoreError) as error:
@@ -214,10 +214,11 @@ class StateImport:
         left = tuple(each for each in command.offsets if state.offset(group, each.topic, each.queue_id) is None)
         return replace(command, offsets=left) if left else None
 
-    async def _propose_all(self, commands: Sequence[Command]) -> None:
+    async def _propose_all(self, commands: Sequence[Command], batch_max: int = _BATCH_MAX) -> None:
         """Propose commands, a limited number at a time; the log preserves their order."""
-        for begin in range(0, len(commands), self._batch_max):
-            await self._propose(commands[begin : begin + self._batch_max])
+        count = min(batch_max, self._batch_max)
+        for begin in range(0, len(commands), count):
+            await self._propose(commands[begin : begin + count])
 
     async def _propose(self, commands: Sequence[Command]) -> None:
         answers = await asyncio.gather(*(self._change(command) for command in commands), return_exceptions=True)

@@ -40,6 +40,7 @@ from store.model.sys_flag import CARRIES_EFFECT, TRANSACTION_MASK
 from store.model.topics import REAL_QUEUE_ID, REAL_TOPIC, TIMER_PREFIX, is_retry_topic
 
 if TYPE_CHECKING:
+    from cluster.delivery.diversion import Delivery
     from cluster.retries.rule import Destination
     from commitlog.record.record import Record
 
@@ -57,7 +58,9 @@ def key_of(group: str, record: Record) -> bytes:
     return blake2b(":".join(map(str, parts)).encode(), digest_size=KEY_SIZE).digest()
 
 
-def returned_copy(record: Record, key: bytes, destination: Destination, queues: int) -> Message:
+def returned_copy(
+    record: Record, key: bytes, destination: Destination, queues: int, delivery: Delivery | None = None
+) -> Message:
     """Return the message to put, with its effect; with a delay it is diverted to the queue of its level.
 
     Args:
@@ -65,6 +68,7 @@ def returned_copy(record: Record, key: bytes, destination: Destination, queues: 
         key: see `key_of`.
         destination: where it goes.
         queues: number of queues of that topic, at least 1; one is chosen by the key.
+        delivery: when it is delivered; None: after the delay of the destination's level.
 
     Raises:
         IllegalMessage: the properties are too large for the added ones.
@@ -73,12 +77,13 @@ def returned_copy(record: Record, key: bytes, destination: Destination, queues: 
     if destination.is_dead:
         kept |= {DLQ_ORIGIN_TOPIC: kept[RETRY_TOPIC], DLQ_ORIGIN_MESSAGE_ID: kept[ORIGIN_MESSAGE_ID]}
     queue_id = int.from_bytes(key[:4]) % queues
+    when = destination.level if delivery is None else delivery
     try:
-        return _copy(record, kept, key, destination, queue_id)
+        return _copy(record, kept, key, destination, queue_id, when)
     except IllegalMessage:
         if kept.pop(_TRACE_CONTEXT, None) is None:
             raise
-        return _copy(record, kept, key, destination, queue_id)
+        return _copy(record, kept, key, destination, queue_id, when)
 
 
 def _properties_of(record: Record) -> dict[str, str]:
@@ -94,7 +99,14 @@ def _properties_of(record: Record) -> dict[str, str]:
     return found
 
 
-def _copy(record: Record, properties: dict[str, str], key: bytes, destination: Destination, queue_id: int) -> Message:
+def _copy(
+    record: Record,
+    properties: dict[str, str],
+    key: bytes,
+    destination: Destination,
+    queue_id: int,
+    delivery: Delivery,
+) -> Message:
     message = Message(
         destination.topic,
         record.body,
@@ -106,8 +118,8 @@ def _copy(record: Record, properties: dict[str, str], key: bytes, destination: D
         record.born_host,
         record.reconsume_times + 1,
     )
-    if destination.level:
-        (message,) = diverted([message], [destination.level])
+    if delivery:
+        (message,) = diverted([message], [delivery])
     effect = encode_effect(Returned(key, destination.is_dead))
     raw = properties_with_effect(encode_properties(message.properties), effect)
     if len(raw.raw) > PROPERTIES_SIZE_MAX:

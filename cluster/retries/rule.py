@@ -21,6 +21,8 @@ from cluster.protocol.retry_policy import policy_of, retry_level
 from store.model.topics import DELAY_LEVELS_MS, DLQ_PREFIX, RETRY_PREFIX
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from cluster.protocol.topic_config import GroupConfig
 
 
@@ -43,7 +45,14 @@ class Destination(NamedTuple):
         return self.topic.startswith(DLQ_PREFIX)
 
 
-def destination_of(group: GroupConfig, reconsume_times: int, *, maximum: int | None, level: int) -> Destination:
+def destination_of(
+    group: GroupConfig,
+    reconsume_times: int,
+    *,
+    maximum: int | None,
+    level: int,
+    levels_ms: Sequence[int] = DELAY_LEVELS_MS,
+) -> Destination:
     """Return the destination of a returned message.
 
     Args:
@@ -51,11 +60,12 @@ def destination_of(group: GroupConfig, reconsume_times: int, *, maximum: int | N
         reconsume_times: redeliveries of the message so far.
         maximum: redeliveries that the request allows; None: as many as the group.
         level: requested delay level; 0: that of the group, below 0: none, a dead letter.
+        levels_ms: delay of each delay level.
     """
     if maximum is None:
         maximum = group.retry_max_times
     if level < 0 or group.retry_queues <= 0 or 0 <= maximum <= reconsume_times:
         return Destination(DLQ_PREFIX + group.name, 1, 0)
     if not level:
-        level = retry_level(policy_of(group), reconsume_times)
-    return Destination(RETRY_PREFIX + group.name, group.retry_queues, min(level, len(DELAY_LEVELS_MS)))
+        level = retry_level(policy_of(group), reconsume_times, levels_ms)
+    return Destination(RETRY_PREFIX + group.name, group.retry_queues, min(level, len(levels_ms)))

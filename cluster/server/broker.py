@@ -166,6 +166,7 @@ class Broker:
     def _create_services(self) -> None:
         """Create the tasks of the leader, and the service that uses them."""
         replica, metrics, clock_ms = self._replica, self._metrics, self._clock_ms
+        self._delays = DelayDelivery(replica, clock_ms, metrics.count_delayed, metrics.count_not_delivered)
         self._timers = TimerDelivery(replica, clock_ms, metrics.count_delayed, metrics.count_not_delivered)
         self._ends = TransactionEnds(replica, clock_ms, metrics.count_transaction_end)
         checks, count = self.core.options.checks, metrics.count_transaction_checks
@@ -206,10 +207,8 @@ class Broker:
             if self.core.options.trace_topic_enable:
                 creating_topic = asyncio.create_task(create_trace_topic(self.core))
                 stack.push_async_callback(end_tasks, [creating_topic])
-            delivery = DelayDelivery(
-                self._replica, self._clock_ms, self._metrics.count_delayed, self._metrics.count_not_delivered
-            )
-            tasks = [asyncio.create_task(each.run()) for each in (delivery, self._timers, self._ends, self._checks)]
+            parts = (self._delays, self._timers, self._ends, self._checks)
+            tasks = [asyncio.create_task(each.run()) for each in parts]
             stack.push_async_callback(end_tasks, tasks)
             stack.push_async_callback(self._service.pops.stop)
             services = [self._service.served(), self._access_service.served(), *self._beside]
@@ -273,6 +272,8 @@ class Broker:
             unfit_effects=state.unfit_effects_count,
             timers_waiting=self._timers.waiting_count,
             timers_put_again=self._timers.put_again_count,
+            delayed_put_again=self._delays.put_again_count,
+            halves_put_again=self._ends.put_again_count,
             transactions_open=state.transactions.open_count,
             transaction_producers=len(self._checks.producers),
             audit_oldest_record_age_seconds={} if self._audit is None else self._audit.ages_s(),

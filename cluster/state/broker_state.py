@@ -42,6 +42,7 @@ from cluster.state.commands import (
 from cluster.state.effects import DelayDelivered, Returned, TimerDone, decode_effect
 from cluster.state.features import WITH_EFFECTS
 from cluster.state.offsets import OFFSETS_MAX, CommittedOffsets
+from cluster.state.old.commands import ImportPart, OldCommand, SetDelayLevels, take_over
 from cluster.state.pop.applying import PopRules
 from cluster.state.pop.ops import PopOps
 from cluster.state.pop.state import PopKey
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from cluster.protocol.topic_config import GroupConfig, TopicConfig
     from cluster.state.access_state import AccessState
     from cluster.state.effects import Effect
+    from cluster.state.parts import MovablePart
     from cluster.state.pop.state import PopState
     from cluster.state.returned_messages import ReturnedMessages
     from cluster.state.timers import DoneTimers
@@ -109,6 +111,11 @@ class BrokerState:
         return MappingProxyType(self._content.delay_offsets)
 
     @property
+    def delay_levels_ms(self) -> tuple[int, ...]:
+        """The delay of each delay level (1, 2, …), in milliseconds."""
+        return self._content.delay_table.levels_ms
+
+    @property
     def timers(self) -> DoneTimers:
         """Which messages of the timer queue are done. Changed only by commands and effects."""
         return self._content.timers
@@ -132,6 +139,11 @@ class BrokerState:
     def transactions(self) -> TransactionTable:
         """Open transactions, and how the last ones ended; a new object after a snapshot was loaded."""
         return self._content.transactions
+
+    @property
+    def movable_parts(self) -> Mapping[int, MovablePart]:
+        """The parts that a group takes over from this state, of a standalone broker, by their numbers."""
+        return self._content.movable_parts
 
     @property
     def feature_level(self) -> int:
@@ -218,7 +230,7 @@ class BrokerState:
         except IllegalMessage as error:
             return Applied(CommandVerdict.ILLEGAL_REQUEST, str(error))
         self._offsets.sweep(SWEPT_PER_COMMAND)
-        if isinstance(command, AccessCommand | PopOps | CountChecks):
+        if isinstance(command, AccessCommand | PopOps | CountChecks | OldCommand):
             return self._apply_to_part(command)
         match command:
             case SetTopic():
@@ -245,12 +257,17 @@ class BrokerState:
                 assert_never(command)
         return applied
 
-    def _apply_to_part(self, command: AccessCommand | PopOps | CountChecks) -> Applied:
+    def _apply_to_part(self, command: AccessCommand | PopOps | CountChecks | OldCommand) -> Applied:
         content = self._content
         if isinstance(command, PopOps):
             return PopRules(content.pop, self._offsets, content.topics, content.groups).apply(command)
         if isinstance(command, CountChecks):
             return CHANGED if content.transactions.count_checks(command.counts, command.time_ms) else UNCHANGED
+        if isinstance(command, SetDelayLevels):
+            return CHANGED if content.delay_table.set(command.levels_ms) else UNCHANGED
+        if isinstance(command, ImportPart):
+            is_new = take_over(command, content.movable_parts, Content().movable_parts)
+            return CHANGED if is_new else UNCHANGED
         return content.access.apply(command)
 
     def _set_topic(self, command: SetTopic) -> Applied:

@@ -18,6 +18,7 @@ from cluster.protocol.topic_config import QUEUES_MAX, GroupConfig, TopicConfig
 from cluster.state.access_commands import ACCESS_READERS, ACCESS_WRITERS, AccessCommand, check_access_command
 from cluster.state.compact_bytes import Reader, Writer
 from cluster.state.features import FEATURE_LEVEL, check_level
+from cluster.state.old.commands import OLD_READERS, OLD_WRITERS, OldCommand, check_old_command
 from cluster.state.pop.ops import PopOps, check_pop_ops, read_pop_ops, write_pop_ops
 from cluster.state.waiting_commands import (
     OFFSET_MAX,
@@ -123,6 +124,7 @@ Command = (
     | SetFeatureLevel
     | WaitingCommand
     | PopOps
+    | OldCommand
     | AccessCommand
 )
 
@@ -141,6 +143,9 @@ def check_command(command: Command) -> None:
         return
     if isinstance(command, WaitingCommand):
         check_waiting_command(command)
+        return
+    if isinstance(command, OldCommand):
+        check_old_command(command)
         return
     match command:
         case SetTopic(topic):
@@ -318,6 +323,7 @@ _WRITERS: Final[dict[type[Any], tuple[int, Callable[[Writer, Any], None]]]] = {
     SetFeatureLevel: (16, lambda writer, command: writer.number(command.level)),
     **WAITING_WRITERS,
     PopOps: (20, write_pop_ops),
+    **OLD_WRITERS,
 }
 _READERS: Final[dict[int, Callable[[Reader], Command]]] = {
     1: _read_set_topic,
@@ -331,4 +337,5 @@ _READERS: Final[dict[int, Callable[[Reader], Command]]] = {
     16: lambda reader: SetFeatureLevel(reader.number_up_to(FEATURE_LEVEL, "feature level", 1)),
     **WAITING_READERS,
     20: read_pop_ops,
+    **OLD_READERS,
 }

@@ -10,6 +10,7 @@
 | `Prepared` | `h:<immunity>:<group>:<key>` | the record is a half message: its transaction is open |
 | `Ended` | `e:<half>:<c, r or g>,…` | these transactions ended (`cluster.state.transactions`) |
 | `GivenUp` | `g:<half>` | the record is the copy of a half message whose transaction no producer decided |
+| `Renewed` | `n:<half>` | the record replaces a half message, because the log will delete that record |
 
 A message cannot be refused when it is applied. So the leader decides what it writes from the applied state and from
 what it has proposed since; an effect that does not fit the state changes nothing, and is counted as a defect.
@@ -130,7 +131,17 @@ class GivenUp(NamedTuple):
     half: int
 
 
-Effect = DelayDelivered | Returned | TimerDone | Prepared | Ended | GivenUp
+class Renewed(NamedTuple):
+    """The record is a half message that replaces the record of an open transaction.
+
+    Attributes:
+        half: offset of the first half message, by which the transaction is known.
+    """
+
+    half: int
+
+
+Effect = DelayDelivered | Returned | TimerDone | Prepared | Ended | GivenUp | Renewed
 
 
 def encode_effect(effect: Effect) -> str:
@@ -146,8 +157,8 @@ def encode_effect(effect: Effect) -> str:
             return f"h:{immunity_s}:{group_hash}:{key_hash}"
         case Ended(ends):
             return "e:" + ",".join(f"{half}:{ending}" for half, ending in ends)
-        case GivenUp(half):
-            return f"g:{half}"
+        case GivenUp(half) | Renewed(half):
+            return f"{'g' if isinstance(effect, GivenUp) else 'n'}:{half}"
 
 
 def decode_effect(text: str) -> Effect:
@@ -209,6 +220,11 @@ def _given_up(text: str) -> GivenUp | None:
     return GivenUp(*numbers) if numbers else None
 
 
+def _renewed(text: str) -> Renewed | None:
+    numbers = _numbers([text], 1)
+    return Renewed(*numbers) if numbers else None
+
+
 _READERS: Final[dict[str, Callable[[str], Effect | None]]] = {
     "d": _delay_delivered,
     "b": partial(_returned, is_dead=False),
@@ -217,4 +233,5 @@ _READERS: Final[dict[str, Callable[[str], Effect | None]]] = {
     "h": _prepared,
     "e": _ended,
     "g": _given_up,
+    "n": _renewed,
 }

@@ -9,11 +9,12 @@ the format nor the modules of other parts, and a group that does not use a featu
 | 2 | `cluster.state.returned_messages` |
 | 3 | transactions (`cluster.state.transactions`) |
 | 4 | messages in flight of pop consumption (`cluster.state.pop.state`) |
+| 6 | delays of the delay levels (`cluster.state.old.delay_table`) |
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,4 +48,16 @@ class StatePart(Protocol):
         Raises:
             cluster.state.compact_bytes.Unreadable: it is invalid; the part must not be used.
         """
+        ...
+
+
+class MovablePart(StatePart, Protocol):
+    """A part that a group takes over from a standalone broker (`cluster.state.old.commands`)."""
+
+    def pieces(self) -> Iterator[FrozenPart]:
+        """Yield parts of the content that fit into a command each; together they are the content."""
+        ...
+
+    def take_over(self, piece: Self) -> bool:
+        """Add a piece without what is known already; return whether anything was new. Repeated, it changes nothing."""
         ...

@@ -63,6 +63,18 @@ class ReturnedMessages:
         """Whether nothing was returned yet."""
         return not self._keys
 
+    def pieces(self) -> Iterator[FrozenReturned]:
+        """Yield the keys, the oldest first, in pieces for a command each."""
+        rows = iter(self._keys.items())
+        while piece := dict(islice(rows, _WRITTEN_PER_STEP)):
+            yield FrozenReturned(piece)
+
+    def take_over(self, piece: ReturnedMessages) -> bool:
+        """Add the keys of a standalone broker; return whether any is new."""
+        # Each, not only until one is new.
+        are_new = [self.add(key, is_dead=is_dead) for key, is_dead in piece._keys.items()]
+        return any(are_new)
+
     def frozen(self) -> FrozenReturned:
         """Return a copy that later changes do not affect."""
         return FrozenReturned(self._keys)

@@ -33,9 +33,9 @@ from cluster.state.commands import (
     check_command,
 )
 from cluster.state.fastjson import NotJson, parse_fastjson
-from cluster.state.waiting_commands import OFFSET_MAX, PassTimers, SetDelayOffsets
+from cluster.state.waiting_commands import SetDelayOffsets
 from store.errors import IllegalMessage, StoreError
-from store.model.topics import SCHEDULE_TOPIC, TIMER_TOPIC, is_storable_topic, is_topic_name
+from store.model.topics import SCHEDULE_TOPIC, is_storable_topic, is_topic_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -308,15 +308,6 @@ def delays_within_queues(command: Command, max_offset: Callable[[str, int], int]
         return command
     offsets = ((level, min(offset, max_offset(SCHEDULE_TOPIC, level - 1))) for level, offset in command.offsets)
     return SetDelayOffsets(tuple(offsets))
-
-
-def old_timers_passed(max_offset: Callable[[str, int], int]) -> tuple[Command, ...]:
-    """Return the command that leaves RocketMQ's messages for a time, which are not delivered.
-
-    Which of them it has delivered is known only from its wheel.
-    """
-    end = max_offset(TIMER_TOPIC, 0)
-    return (PassTimers(end),) if 0 < end < OFFSET_MAX else ()
 
 
 def _take_delays(found: ImportedConfig, top: _Value) -> None:

@@ -35,6 +35,7 @@ from cluster.state.commands import (
 from cluster.state.compact_bytes import Reader, Writer
 from cluster.state.features import FEATURE_LEVEL
 from cluster.state.offsets import CommittedOffsets, FrozenOffsets
+from cluster.state.old.delay_table import DelayTable
 from cluster.state.pop.state import PopState
 from cluster.state.returned_messages import ReturnedMessages
 from cluster.state.timers import DoneTimers
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 
     from cluster.protocol.topic_config import GroupConfig, TopicConfig
     from cluster.state.access_state import AccessContent
-    from cluster.state.parts import FrozenPart, StatePart
+    from cluster.state.parts import FrozenPart, MovablePart, StatePart
 
 _MAGIC: Final = b"DLBS"
 _VERSION: Final = 5
@@ -75,6 +76,7 @@ class Content:
         returned: the latest returned messages.
         transactions: open ones, and the last that ended.
         pop: messages in flight of pop consumption; part 4.
+        delay_table: delays of the delay levels; part 6.
     """
 
     topics: dict[str, TopicConfig] = field(default_factory=dict)
@@ -89,11 +91,17 @@ class Content:
     returned: ReturnedMessages = field(default_factory=ReturnedMessages)
     transactions: TransactionTable = field(default_factory=TransactionTable)
     pop: PopState = field(default_factory=PopState)
+    delay_table: DelayTable = field(default_factory=DelayTable)
 
     @property
     def parts(self) -> dict[int, StatePart]:
         """The parts by their numbers, in ascending order."""
-        return {1: self.timers, 2: self.returned, 3: self.transactions, 4: self.pop}
+        return {1: self.timers, 2: self.returned, 3: self.transactions, 4: self.pop, 6: self.delay_table}
+
+    @property
+    def movable_parts(self) -> dict[int, MovablePart]:
+        """The parts that a group takes over from a standalone broker as they are."""
+        return {2: self.returned, 3: self.transactions, 4: self.pop, 6: self.delay_table}
 
     def frozen(self) -> FrozenContent:
         """Return a copy that later changes do not affect; the (immutable) values are shared."""

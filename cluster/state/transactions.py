@@ -9,6 +9,7 @@ A part of the broker state (`cluster.state.parts`). Message records change it by
 | op message | `e` with `r` | the transaction is rolled back, if it is open |
 | … | `e` with `c` or `g` | nothing but a note: RocketMQ's programs read from the op that the half message is done |
 | copy of a half message that is given up | `g` | the transaction is given up |
+| half message that is put again | `n` | this record has the message of the open transaction from now on |
 
 So an op message alone never commits: no committed message would exist. A transaction ends once; another end of it does
 not fit, and changes nothing. The only command is `CountChecks`. `decided` has the last 200,000 ends, from which END is
@@ -23,8 +24,9 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
+from zlib import crc32
 
-from cluster.state.effects import Ended, Ending, GivenUp, Prepared
+from cluster.state.effects import Ended, Ending, GivenUp, Prepared, Renewed
 from commitlog.record.record import BadRecord, decode, sys_flag_of
 from store.model.sys_flag import TRANSACTION_COMMIT_TYPE, transaction_type
 
@@ -49,6 +51,11 @@ _CODE_MASK: Final = 3
 _NUMBER_SIZE: Final = 8
 
 
+def name_hash(name: str) -> int:
+    """Return the hash by which the state has a producer group or the id of a transaction."""
+    return crc32(name.encode())
+
+
 class OpenTransaction(NamedTuple):
     """An open transaction.
 
@@ -71,6 +78,24 @@ class OpenTransaction(NamedTuple):
     key_hash: int
     immunity_s: int
     checks: int
+
+
+class HalfPlace(NamedTuple):
+    """Where the half message of an open transaction is since it was put again.
+
+    Attributes:
+        queue_offset: of the record in the half topic.
+        physical_offset: of the record.
+        size: bytes of the record.
+        store_timestamp: of the record, milliseconds since 1970.
+        times: that it was put again.
+    """
+
+    queue_offset: int
+    physical_offset: int
+    size: int
+    store_timestamp: int
+    times: int
 
 
 class EndedTransaction(NamedTuple):
@@ -103,15 +128,22 @@ class _Block:
 class FrozenTransactions:
     """An immutable copy of a `TransactionTable`."""
 
-    __slots__ = ("_blocks", "_decided", "_without_op")
+    __slots__ = ("_blocks", "_decided", "_renewed", "_without_op")
 
-    def __init__(self, blocks: dict[int, _Block], decided: list[dict[int, int]], without_op: dict[int, Ending]) -> None:
+    def __init__(
+        self,
+        blocks: dict[int, _Block],
+        decided: list[dict[int, int]],
+        without_op: dict[int, Ending],
+        renewed: dict[int, HalfPlace],
+    ) -> None:
         self._blocks = blocks
         self._decided = decided
         self._without_op = without_op
+        self._renewed = renewed
 
     def write(self, writer: Writer) -> Iterator[None]:
-        """Write: open transactions, their count first; the last ends, in blocks; those without an op."""
+        """Write, with their counts: open transactions; the last ends, in blocks; those without an op; places."""
         blocks = sorted(self._blocks.items())
         writer.number(sum(len(block.rows) for _, block in blocks))
         for _, block in blocks:
@@ -128,6 +160,10 @@ class FrozenTransactions:
         for half, ending in sorted(self._without_op.items()):
             writer.number(half)
             writer.number(_CODES[ending])
+        writer.number(len(self._renewed))
+        for half, place in sorted(self._renewed.items()):
+            for value in (half, *place):
+                writer.number(value)
 
 
 class TransactionTable:
@@ -148,6 +184,8 @@ class TransactionTable:
         self._without_op: dict[int, Ending] = {}
         # No half message from this offset on is known.
         self._halves_end = 0
+        # Of open transactions whose half message was put again.
+        self._renewed: dict[int, HalfPlace] = {}
 
     # ------------------------------------------------------------------------------------------------------- reading
 
@@ -160,6 +198,10 @@ class TransactionTable:
         block = self._blocks.get(half >> _BLOCK_SHIFT)
         row = None if block is None else block.rows.get(half)
         return None if row is None else OpenTransaction._make(_ROW.unpack(row))
+
+    def renewed(self, half: int) -> HalfPlace | None:
+        """Return the place of a half message that was put again, of an open transaction; None: it was not."""
+        return self._renewed.get(half)
 
     def ended(self, half: int) -> EndedTransaction | None:
         """Return how a transaction ended; None: it is open, unknown, or its end was forgotten."""
@@ -197,7 +239,7 @@ class TransactionTable:
 
     # ------------------------------------------------------------------------------------------------------ changing
 
-    def apply(self, effect: Prepared | Ended | GivenUp, record: bytes) -> bool:
+    def apply(self, effect: Prepared | Ended | GivenUp | Renewed, record: bytes) -> bool:
         """Apply the effect of a record; return whether it fits: otherwise nothing is changed.
 
         Args:
@@ -208,6 +250,8 @@ class TransactionTable:
             return self._prepare_by(effect, record)
         if isinstance(effect, GivenUp):
             return self._end(effect.half, Ending.GIVEN_UP)
+        if isinstance(effect, Renewed):
+            return self._renew_by(effect, record)
         if transaction_type(sys_flag_of(record)) == TRANSACTION_COMMIT_TYPE:
             half, ending = effect.ends[0]
             return len(effect.ends) == 1 and ending is Ending.COMMITTED and self._end(half, ending)
@@ -232,6 +276,22 @@ class TransactionTable:
         self._halves_end = max(self._halves_end, half + 1)
         self._own_block(half).rows[half] = _ROW.pack(*row)
         self.open_count += 1
+        return True
+
+    def _renew_by(self, effect: Renewed, record: bytes) -> bool:
+        """Note the new place of the half message of an open transaction."""
+        half = effect.half
+        if self.find(half) is None:
+            return False
+        try:
+            found = decode(memoryview(record), 0)
+        except BadRecord:
+            return False
+        before = self._renewed.get(half)
+        place = (found.queue_offset, found.physical_offset, found.size, found.store_timestamp)
+        self._renewed[half] = HalfPlace(*place, 1 if before is None else before.times + 1)
+        # So that readers of the block notice it.
+        self._own_block(half)
         return True
 
     def _own_block(self, half: int) -> _Block:
@@ -271,6 +331,7 @@ class TransactionTable:
         if not block.rows:
             del self._blocks[half >> _BLOCK_SHIFT]
         self.open_count -= 1
+        self._renewed.pop(half, None)
         self._decide(half, row.physical_offset << _CODE_BITS | _CODES[ending])
         return True
 
@@ -307,11 +368,48 @@ class TransactionTable:
         """Whether there has been no transaction."""
         return not (self._blocks or self._decided[0] or self._without_op)
 
+    def pieces(self) -> Iterator[FrozenTransactions]:
+        """Yield the content in pieces for a command each: what is open, then the ends in their order."""
+        for number, block in sorted(self._blocks.items()):
+            renewed = {half: self._renewed[half] for half in block.rows.keys() & self._renewed.keys()}
+            yield FrozenTransactions({number: block}, [], {}, renewed)
+        for ends in filter(None, self._decided):
+            without_op = {half: self._without_op[half] for half in ends.keys() & self._without_op.keys()}
+            yield FrozenTransactions({}, [ends], without_op, {})
+
+    def take_over(self, piece: TransactionTable) -> bool:
+        """Add the transactions of an old store; return whether anything is new. What has ended here stays so."""
+        before = self.open_count, sum(map(len, self._decided))
+        for block in piece._blocks.values():
+            for half, row in block.rows.items():
+                if self._prepare(half, OpenTransaction._make(_ROW.unpack(row))) and half in piece._renewed:
+                    self._renewed[half] = piece._renewed[half]
+        for ends in piece._decided:
+            for half, code in ends.items():
+                if self.ended(half) is None and self.find(half) is None:
+                    self._decide_old(half, code)
+                    if half in piece._without_op:
+                        self._without_op[half] = piece._without_op[half]
+        return before != (self.open_count, sum(map(len, self._decided)))
+
+    def open_old(self, half: int, row: OpenTransaction) -> None:
+        """Note an open transaction of an old store, whose half message carries no effect."""
+        self._prepare(half, row)
+
+    def end_old(self, half: int, physical_offset: int, ending: Ending) -> None:
+        """Note how a transaction of an old store ended whose op message is missing there."""
+        self._decide_old(half, physical_offset << _CODE_BITS | _CODES[ending])
+        self._without_op[half] = ending
+
+    def _decide_old(self, half: int, code: int) -> None:
+        self._decide(half, code)
+        self._halves_end = max(self._halves_end, half + 1)
+
     def frozen(self) -> FrozenTransactions:
         """Return a copy; it shares all blocks, and copies some thousand ends."""
         self._epoch += 1
         *full, last = self._decided
-        return FrozenTransactions(dict(self._blocks), [*full, dict(last)], dict(self._without_op))
+        return FrozenTransactions(dict(self._blocks), [*full, dict(last)], dict(self._without_op), dict(self._renewed))
 
     def loading(self, reader: Reader) -> Iterator[None]:
         """Load what `FrozenTransactions.write` wrote, in steps.
@@ -339,6 +437,14 @@ class TransactionTable:
         for _ in range(reader.count()):
             half = reader.number()
             self._without_op[half] = _ENDINGS[reader.number_up_to(max(_ENDINGS), "end of a transaction", 1)]
+        for _ in range(reader.count()):
+            half = reader.number()
+            place = HalfPlace(*(reader.number() for _ in HalfPlace._fields))
+            if self.find(half) is None:
+                raise reader.fault("the place of an open transaction", str(half))
+            self._renewed[half] = place
+            if reader.ends_piece():
+                yield
 
 
 def _read_ends(reader: Reader) -> dict[int, int]:

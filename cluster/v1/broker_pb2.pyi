@@ -2131,6 +2131,28 @@ class DelayLevelsResponse(_message.Message):
 Global___DelayLevelsResponse: _TypeAlias = DelayLevelsResponse  # noqa: Y015
 
 @_typing.final
+class SetDelayLevelsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DELAY_MS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def delay_ms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Of level 1, 2, … in milliseconds, at most 64, each at most 40 days; empty: the default ones."""
+
+    def __init__(
+        self,
+        *,
+        delay_ms: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delay_ms", b"delay_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetDelayLevelsRequest: _TypeAlias = SetDelayLevelsRequest  # noqa: Y015
+
+@_typing.final
 class RecallMessageRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2188,6 +2210,7 @@ class DelayLevel(_message.Message):
     level: _builtins.int
     """From 1."""
     delay_ms: _builtins.int
+    """0: the broker has no such level; messages of it may wait."""
     delivered_offset: _builtins.int
     """The messages from this offset of the level's queue (level - 1 of SCHEDULE_TOPIC_XXXX) on wait, up to `max_offset`."""
     max_offset: _builtins.int

@@ -185,6 +185,11 @@ class BrokerServiceStub:
                 request_serializer=cluster_dot_v1_dot_broker__pb2.DelayLevelsRequest.SerializeToString,
                 response_deserializer=cluster_dot_v1_dot_broker__pb2.DelayLevelsResponse.FromString,
                 _registered_method=True)
+        self.SetDelayLevels = channel.unary_unary(
+                '/cluster.v1.BrokerService/SetDelayLevels',
+                request_serializer=cluster_dot_v1_dot_broker__pb2.SetDelayLevelsRequest.SerializeToString,
+                response_deserializer=cluster_dot_v1_dot_broker__pb2.ChangeResponse.FromString,
+                _registered_method=True)
         self.RecallMessage = channel.unary_unary(
                 '/cluster.v1.BrokerService/RecallMessage',
                 request_serializer=cluster_dot_v1_dot_broker__pb2.RecallMessageRequest.SerializeToString,
@@ -444,6 +449,14 @@ class BrokerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetDelayLevels(self, request, context):
+        """Sets the delays of the delay levels, for all nodes of the broker. Messages that wait keep their times. Idempotent.
+        FAILED_PRECONDITION (UNSUPPORTED): a node runs an older program. INVALID_ARGUMENT (ILLEGAL_MESSAGE).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RecallMessage(self, request, context):
         """Recalls a message that waits for its time, by the handle in the answer to its put. Idempotent; the leader answers.
         INVALID_ARGUMENT (ILLEGAL_REQUEST): no such handle, or one of another topic or broker.
@@ -638,6 +651,11 @@ def add_BrokerServiceServicer_to_server(servicer, server):
                     servicer.DelayLevels,
                     request_deserializer=cluster_dot_v1_dot_broker__pb2.DelayLevelsRequest.FromString,
                     response_serializer=cluster_dot_v1_dot_broker__pb2.DelayLevelsResponse.SerializeToString,
+            ),
+            'SetDelayLevels': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetDelayLevels,
+                    request_deserializer=cluster_dot_v1_dot_broker__pb2.SetDelayLevelsRequest.FromString,
+                    response_serializer=cluster_dot_v1_dot_broker__pb2.ChangeResponse.SerializeToString,
             ),
             'RecallMessage': grpc.unary_unary_rpc_method_handler(
                     servicer.RecallMessage,
@@ -1475,6 +1493,33 @@ class BrokerService:
             '/cluster.v1.BrokerService/DelayLevels',
             cluster_dot_v1_dot_broker__pb2.DelayLevelsRequest.SerializeToString,
             cluster_dot_v1_dot_broker__pb2.DelayLevelsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetDelayLevels(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cluster.v1.BrokerService/SetDelayLevels',
+            cluster_dot_v1_dot_broker__pb2.SetDelayLevelsRequest.SerializeToString,
+            cluster_dot_v1_dot_broker__pb2.ChangeResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -137,6 +137,10 @@ class BrokerServiceStub:
     """The state of this node's messages. Served by every node, in every role; for the log: dledger.v1.LogService.Status."""
     DelayLevels: _grpc.UnaryUnaryMultiCallable[_broker_pb2.DelayLevelsRequest, _broker_pb2.DelayLevelsResponse]
     """What waits in the queues of the delay levels; the leader answers."""
+    SetDelayLevels: _grpc.UnaryUnaryMultiCallable[_broker_pb2.SetDelayLevelsRequest, _broker_pb2.ChangeResponse]
+    """Sets the delays of the delay levels, for all nodes of the broker. Messages that wait keep their times. Idempotent.
+    FAILED_PRECONDITION (UNSUPPORTED): a node runs an older program. INVALID_ARGUMENT (ILLEGAL_MESSAGE).
+    """
     RecallMessage: _grpc.UnaryUnaryMultiCallable[_broker_pb2.RecallMessageRequest, _broker_pb2.RecallMessageResponse]
     """Recalls a message that waits for its time, by the handle in the answer to its put. Idempotent; the leader answers.
     INVALID_ARGUMENT (ILLEGAL_REQUEST): no such handle, or one of another topic or broker.
@@ -253,6 +257,10 @@ class BrokerServiceAsyncStub(BrokerServiceStub):
     """The state of this node's messages. Served by every node, in every role; for the log: dledger.v1.LogService.Status."""
     DelayLevels: _aio.UnaryUnaryMultiCallable[_broker_pb2.DelayLevelsRequest, _broker_pb2.DelayLevelsResponse]  # type: ignore[assignment]
     """What waits in the queues of the delay levels; the leader answers."""
+    SetDelayLevels: _aio.UnaryUnaryMultiCallable[_broker_pb2.SetDelayLevelsRequest, _broker_pb2.ChangeResponse]  # type: ignore[assignment]
+    """Sets the delays of the delay levels, for all nodes of the broker. Messages that wait keep their times. Idempotent.
+    FAILED_PRECONDITION (UNSUPPORTED): a node runs an older program. INVALID_ARGUMENT (ILLEGAL_MESSAGE).
+    """
     RecallMessage: _aio.UnaryUnaryMultiCallable[_broker_pb2.RecallMessageRequest, _broker_pb2.RecallMessageResponse]  # type: ignore[assignment]
     """Recalls a message that waits for its time, by the handle in the answer to its put. Idempotent; the leader answers.
     INVALID_ARGUMENT (ILLEGAL_REQUEST): no such handle, or one of another topic or broker.
@@ -546,6 +554,16 @@ class BrokerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_broker_pb2.DelayLevelsResponse, _abc.Awaitable[_broker_pb2.DelayLevelsResponse]]:
         """What waits in the queues of the delay levels; the leader answers."""
+
+    @_abc_1.abstractmethod
+    def SetDelayLevels(
+        self,
+        request: _broker_pb2.SetDelayLevelsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_broker_pb2.ChangeResponse, _abc.Awaitable[_broker_pb2.ChangeResponse]]:
+        """Sets the delays of the delay levels, for all nodes of the broker. Messages that wait keep their times. Idempotent.
+        FAILED_PRECONDITION (UNSUPPORTED): a node runs an older program. INVALID_ARGUMENT (ILLEGAL_MESSAGE).
+        """
 
     @_abc_1.abstractmethod
     def RecallMessage(

@@ -66,6 +66,8 @@ DELAY_LEVELS_MS: Final = (
     *(minutes * _MINUTE for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30)),
     *(hours * _HOUR for hours in (1, 2)),
 )
+# Levels that a broker may have with a table of its own.
+DELAY_LEVELS_MAX: Final = 64
 # The same in the syntax of RocketMQ's `messageDelayLevel`.
 DELAY_LEVEL_NAMES: Final = (
     "1s",

@@ -1,4 +1,4 @@
-"""DelayLevels: what waits in the queues of the delay levels, and for times."""
+"""DelayLevels: what waits in the queues of the delay levels, and for times; SetDelayLevels: the delays of levels."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ from typing import TYPE_CHECKING
 
 from cluster.api.answers import DONE
 from cluster.delivery.delay_levels import first_waiting
+from cluster.state.features import WITH_DELAY_TABLE
+from cluster.state.old.commands import SetDelayLevels
+from cluster.state.old.delay_table import check_levels
+from cluster.state.verdicts import CommandVerdict
 from cluster.v1 import broker_pb2 as pb
 from store.model.message import QueueKey
 from store.model.topics import DELAY_LEVELS_MS, SCHEDULE_TOPIC
@@ -30,7 +34,9 @@ class DelayCalls:
         """
         await self._core.check_current()
         replica = self._core.replica
-        levels = [self._level(number) for number in range(1, len(DELAY_LEVELS_MS) + 1)]
+        # Messages may wait in the queue of a level that the table has no longer.
+        count = max(len(replica.state.delay_levels_ms), len(DELAY_LEVELS_MS))
+        levels = [self._level(number) for number in range(1, count + 1)]
         next_due_ms = self._timers.next_due_ms()
         return pb.DelayLevelsResponse(
             answer=DONE,
@@ -40,9 +46,26 @@ class DelayCalls:
             timers_next_due_ms=-1 if next_due_ms is None else next_due_ms,
         )
 
+    async def set_levels(self, request: pb.SetDelayLevelsRequest) -> pb.ChangeResponse:
+        """Set the delays of the levels.
+
+        Raises:
+            RequestFailed: UNSUPPORTED: a node of the group runs an older program.
+            IllegalMessage: there are too many, or one is out of its range.
+            StoreError, DLedgerError: they are not set, or it is not known.
+        """
+        levels_ms = tuple(request.delay_ms)
+        check_levels(levels_ms)
+        self._core.check_leading()
+        self._core.check_feature(WITH_DELAY_TABLE, "delay levels with other delays")
+        applied = await self._core.change(SetDelayLevels(levels_ms))
+        return pb.ChangeResponse(answer=DONE, is_changed=applied.verdict is CommandVerdict.CHANGED)
+
     def _level(self, number: int) -> pb.DelayLevel:
         replica = self._core.replica
-        found = pb.DelayLevel(level=number, delay_ms=DELAY_LEVELS_MS[number - 1], next_due_ms=-1)
+        levels_ms = replica.state.delay_levels_ms
+        delay_ms = levels_ms[number - 1] if number <= len(levels_ms) else 0
+        found = pb.DelayLevel(level=number, delay_ms=delay_ms, next_due_ms=-1)
         queue = replica.store.derived.queues.get(QueueKey(SCHEDULE_TOPIC, number - 1))
         if queue is not None:
             found.delivered_offset = first_waiting(replica, number)

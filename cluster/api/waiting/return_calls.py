@@ -20,6 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from cluster.api.answers import DONE
+from cluster.delivery.diversion import in_table
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.topic_config import TopicConfig
 from cluster.retries.copies import key_of, returned_copy
@@ -73,7 +74,10 @@ class ReturnCalls:
             topic = (DLQ_PREFIX if was_dead else RETRY_PREFIX) + group.name
             return pb.ReturnMessageResponse(answer=DONE, topic=topic, is_dead_letter=was_dead, is_repeated=True)
         maximum = request.max_reconsume_times if request.HasField("max_reconsume_times") else None
-        destination = destination_of(group, record.reconsume_times, maximum=maximum, level=request.delay_level)
+        levels_ms = core.replica.state.delay_levels_ms
+        destination = destination_of(
+            group, record.reconsume_times, maximum=maximum, level=request.delay_level, levels_ms=levels_ms
+        )
         if destination.topic not in core.replica.state.topics:
             await core.create_topic(TopicConfig(destination.topic, destination.queues, destination.queues))
             # From the start: the message may have been deleted meanwhile, or have been returned.
@@ -83,7 +87,8 @@ class ReturnCalls:
             share = f"the {self._pending.size} bytes of pending returned messages"
             raise Overloaded(name, share, self._retry_times.next_s())
         try:
-            copy = returned_copy(record, key, destination, self._queues_of(destination))
+            delivery = in_table(destination.level, levels_ms, core.clock_ms())
+            copy = returned_copy(record, key, destination, self._queues_of(destination), delivery)
             is_new = await self._returning.put_once(key, partial(self._checked, copy, destination))
         finally:
             self._pending.give_back(name, size_bytes)

@@ -156,7 +156,7 @@ class TransactionCalls:
         """Return a question to a producer; None: the transaction has ended, or its half message is lost."""
         replica = self._core.replica
         row = replica.state.transactions.find(half)
-        found = None if row is None else read_half(replica, row)
+        found = None if row is None else read_half(replica, half, row)
         if row is None or found is None:
             return None
         return pb.TransactionChecksResponse(
@@ -183,7 +183,7 @@ class TransactionCalls:
         )
         count = min(request.max_transactions or LIST_MAX, LIST_MAX)
         for position, (half, row) in enumerate(table.open_from(max(request.from_half_offset, 0), count)):
-            found = read_half(replica, row)
+            found = read_half(replica, half, row)
             response.transactions.add(
                 half_offset=half,
                 physical_offset=row.physical_offset,

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from cluster.cli.common import NameServers, help_of
-from cluster.cli.each_broker import Choice, list_chosen
+from cluster.cli.common import EXIT_USAGE, NameServers, fail, help_of
+from cluster.cli.each_broker import Choice, change_chosen, list_chosen
 from cluster.cli.message_common import Broker, BrokerNames, Cluster
 from cluster.cli.rows import AsJson
-from store.model.topics import DELAY_LEVEL_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from cluster.cli.targets import BrokerTarget
+    from cluster.client.broker_calls import BrokerCalls
     from cluster.v1 import broker_pb2 as pb
 
 delay_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Show the messages that wait for their delivery. `dledger produce --delay` sends them.",
+    help="Show delayed messages, and set the delay levels. `dledger produce --delay` sends messages.",
 )
 _MS_PER_S = 1_000
+# The largest unit first, in which a delay is shown.
+_UNITS_MS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
+_DURATION: Final = re.compile(r"([0-9]{1,9})(ms|[dhms])", re.ASCII)
 
 
 def list_delays(
@@ -59,12 +63,62 @@ def list_delays(
     )
 
 
+def set_levels(
+    context: typer.Context,
+    table: Annotated[
+        str, typer.Argument(metavar="DELAYS", help="Of level 1, 2, ... as RocketMQ's messageDelayLevel; or `default`.")
+    ],
+    broker: Broker = "",
+    name_servers: NameServers = "",
+    broker_names: BrokerNames = None,
+    cluster: Cluster = "",
+) -> None:
+    """Set the delays of the delay levels.
+
+    All nodes of a broker have the same. Messages that wait keep their times. Retries use the new delays, too.
+
+    Examples:
+        dledger delay levels "1s 5s 10s 30s 1m 2m 5m 10m 30m 1h 6h 1d"
+        dledger delay levels default
+    """
+    from cluster.v1 import broker_pb2 as pb
+
+    try:
+        delays = [] if table.strip() == "default" else [_duration_ms(text) for text in table.split()]
+    except ValueError as error:
+        fail(f"DELAYS: expected numbers with s, m, h or d, as in '1s 5s 10m 2h', found {error}", EXIT_USAGE)
+    request = pb.SetDelayLevelsRequest(delay_ms=delays)
+
+    def change(calls: BrokerCalls) -> str:
+        is_changed = calls.ask(lambda stub: stub.SetDelayLevels, request).is_changed
+        return f"delay levels {'changed' if is_changed else 'unchanged'}"
+
+    change_chosen(context, Choice(broker, name_servers, broker_names, cluster), change)
+
+
+def _duration_ms(text: str) -> int:
+    """Return the milliseconds of a text like 10s.
+
+    Raises:
+        ValueError: it is none.
+    """
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise ValueError(repr(text))
+    return int(match[1]) * _UNITS_MS[match[2]]
+
+
+def _duration_text(time_ms: int) -> str:
+    unit = next((unit for unit, size_ms in _UNITS_MS.items() if time_ms and not time_ms % size_ms), None)
+    return "-" if unit is None else f"{time_ms // _UNITS_MS[unit]}{unit}"
+
+
 def _rows(target: BrokerTarget, found: pb.DelayLevelsResponse) -> Iterator[dict[str, Any]]:
     for each in found.levels:
         if each.max_offset:
             yield {
                 "level": each.level,
-                "delay": DELAY_LEVEL_NAMES[each.level - 1],
+                "delay": _duration_text(each.delay_ms),
                 "delay_ms": each.delay_ms,
                 "broker": target.broker,
                 "waiting": each.max_offset - each.delivered_offset,
@@ -92,3 +146,4 @@ def _due(time_ms: int) -> dict[str, Any]:
 
 delay_app.callback()(lambda: None)
 delay_app.command("list", help=help_of(list_delays))(list_delays)
+delay_app.command("levels", help=help_of(set_levels))(set_levels)

@@ -16,7 +16,7 @@ from commitlog.record.timer_properties import DELAY_MS as TIMER_DELAY_MS
 from commitlog.record.timer_properties import DELIVER_MS as TIMER_DELIVER_MS
 from store.errors import IllegalMessage
 from store.model.message import DELAY, KEYS, NO_PROPERTIES, SHARDING_KEY, TAGS, UNIQUE_KEY
-from store.model.topics import DELAY_LEVELS_MS, check_topic
+from store.model.topics import DELAY_LEVELS_MAX, check_topic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -78,8 +78,8 @@ def _delivery_of(message: OutgoingMessage) -> dict[str, str]:
         IllegalMessage: the time is none, or several are given.
     """
     level, delay_s, at = message.delay_level, message.delay_s, message.deliver_at
-    if not 0 <= level <= len(DELAY_LEVELS_MS):
-        raise IllegalMessage("delay_level", f"0 to {len(DELAY_LEVELS_MS)}", str(level))
+    if not 0 <= level <= DELAY_LEVELS_MAX:
+        raise IllegalMessage("delay_level", f"0 to {DELAY_LEVELS_MAX}", str(level))
     if (level > 0) + (delay_s != 0) + (at is not None) > 1:
         raise IllegalMessage("delivery", "one of delay_level, delay_s and deliver_at", "several")
     if level:

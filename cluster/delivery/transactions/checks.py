@@ -10,6 +10,9 @@ that its producer has set if that is longer, and again `interval_ms` after each 
 | a producer of its group has a stream | the check is counted by a command, then the producer is asked |
 | otherwise | nothing: a check without a question does not count |
 
+Whether due or not, a half message whose record the log will delete soon is put again, at most three times, and then
+given up: so that a transaction whose producers never return ends some time, and its message is not lost.
+
 A new leader begins `timeout_ms` after it accepts puts, so that producers can connect first. Counts are in the state, so
 they never decrease. What is due is found by blocks of the table: one without changes is examined again only when its
 earliest transaction is due.
@@ -24,6 +27,7 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from cluster.delivery.leader_task import kept_ms
 from cluster.delivery.transactions.ends import EndRequest, TransactionEnds, read_half
 from cluster.delivery.transactions.producers import AskedProducers
 from cluster.protocol.errors import Reason, RequestFailed
@@ -45,6 +49,8 @@ if TYPE_CHECKING:
 
 # Transactions that are ended, or read to be asked about, before other work of the loop.
 _STEP: Final = 64
+# Times that a half message is put again before its transaction is given up.
+RENEWALS_MAX: Final = 3
 # Ends that wait together.
 _ENDS_MAX: Final = 256
 # Until a transaction whose group has no producer is examined again; a producer that joins ends this pause.
@@ -80,10 +86,11 @@ class CheckSettings(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """What is due: offsets of half messages and their transactions."""
+    """What is due: offsets of half messages and their transactions; and offsets of those to put again."""
 
     due: list[tuple[int, OpenTransaction]]
     to_give_up: list[tuple[int, OpenTransaction]]
+    expiring: list[int]
 
 
 class TransactionChecks:
@@ -114,6 +121,7 @@ class TransactionChecks:
         self._settings = settings
         self._clock_ms = clock_ms
         self._on_asked = on_asked
+        self._keep_ms = kept_ms(replica)
         self._woken = asyncio.Event()
         # By a monotonic clock; None: this node does not serve puts.
         self._serving_since_s: float | None = None
@@ -159,6 +167,8 @@ class TransactionChecks:
         # The time is never before that of a stored message.
         now_ms = max(self._clock_ms(), replica.store.log.last_store_timestamp)
         found = await self._find(now_ms)
+        if found.expiring:
+            self._ends.put_again(found.expiring)
         await self._give_up(found.to_give_up)
         await self._ask(found.due, now_ms)
         next_ms = min((due_ms for _, due_ms in self._examined.values()), default=now_ms + settings.timeout_ms)
@@ -167,7 +177,7 @@ class TransactionChecks:
 
     async def _find(self, now_ms: int) -> _Found:
         """Find transactions that are due, at most as many as one command counts."""
-        found, before, table = _Found([], []), self._examined, self._replica.state.transactions
+        found, before, table = _Found([], [], []), self._examined, self._replica.state.transactions
         self._examined = {}
         for number, changes in list(table.block_changes()):
             known = before.get(number)
@@ -184,11 +194,23 @@ class TransactionChecks:
     def _examine(self, number: int, now_ms: int, found: _Found) -> int:
         """Add what is due of one block; return when to examine it again."""
         settings, next_ms = self._settings, now_ms + self._settings.interval_ms
-        for half, row in self._replica.state.transactions.open_in(number):
+        table, begin_offset = self._replica.state.transactions, self._replica.store.log.begin_offset
+        for half, row in table.open_in(number):
             due_ms = settings.due_ms(row)
+            place = table.renewed(half)
+            expires_ms = (place or row).store_timestamp + self._keep_ms
+            is_old = expires_ms <= now_ms
+            if is_old and place is not None and place.times >= RENEWALS_MAX:
+                found.to_give_up.append((half, row))
+                next_ms = now_ms
+                continue
+            if is_old:
+                found.expiring.append(half)
+                expires_ms = now_ms + _RETRY_MS
+            next_ms = min(next_ms, expires_ms)
             if due_ms > now_ms:
                 next_ms = min(next_ms, due_ms)
-            elif row.checks >= settings.checks_max or row.physical_offset < self._replica.store.log.begin_offset:
+            elif row.checks >= settings.checks_max or (place or row).physical_offset < begin_offset:
                 found.to_give_up.append((half, row))
                 next_ms = now_ms
             elif self.producers.has_group(row.group_hash):
@@ -212,7 +234,7 @@ class TransactionChecks:
         for position, (half, row) in enumerate(due[:CHECKS_PER_COMMAND_MAX]):
             if position % _STEP == _STEP - 1:
                 await asyncio.sleep(0)
-            message = read_half(self._replica, row)
+            message = read_half(self._replica, half, row)
             if message is None:
                 lost.append((half, row))
                 continue
@@ -246,7 +268,7 @@ class TransactionChecks:
                     raise result
 
     async def _give_up_one(self, half: int, row: OpenTransaction) -> None:
-        if read_half(self._replica, row) is None:
+        if read_half(self._replica, half, row) is None:
             logger.error("half_message_lost half=%d physical_offset=%d: it is rolled back", half, row.physical_offset)
             await self._ends.begin(EndRequest(half, Ending.ROLLED_BACK, is_own=True))
             return

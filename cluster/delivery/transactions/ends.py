@@ -9,6 +9,9 @@ applied state alone:
    is final, a repeated request is answered again, and of two at once the second waits for the first;
 3. the next requests are put; they stay in the line until the state has their end.
 
+Half messages that are put again, because the log will delete their records, are in the same puts: so none is put again
+while its transaction ends.
+
 Only the first part of a put may survive a change of leader: then the new leader writes the missing op message.
 
 Source: RocketMQ `EndTransactionProcessor`, which writes an end again, or another one, if it is asked to.
@@ -21,23 +24,26 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from cluster.delivery.diversion import in_table
 from cluster.delivery.leader_task import LeaderTask
 from cluster.delivery.records import read_records
-from cluster.delivery.transactions.half_messages import name_hash
 from cluster.delivery.transactions.records import (
     HalfMessage,
     committed_message,
     given_up_message,
     half_message,
     op_message,
+    renewed_message,
+    replaced_message,
 )
 from cluster.protocol.errors import Reason, RequestFailed, failure_of
 from cluster.state.effects import ENDS_MAX, Ending
+from cluster.state.transactions import name_hash
 from store.errors import Certainty, IllegalMessage, StoreError
 from store.model.topics import OP_HALF_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from cluster.replica.port import Replica
     from cluster.state.transactions import OpenTransaction
@@ -45,6 +51,8 @@ if TYPE_CHECKING:
 
 # Requests that wait; a client that is refused sends again.
 _WAITING_MAX: Final = 20_000
+# Half messages that wait to be put again; the checks name the others later.
+_EXPIRING_MAX: Final = 4_096
 _BATCH_BYTES_MAX: Final = 1 << 20
 # Of an op message: its fixed part; and one end in its body and its effect.
 _OP_SIZE_BYTES: Final = 512
@@ -87,14 +95,16 @@ class _Chosen:
 
     Attributes:
         open: the requests that it ends, and their open transactions, by offset of the half message.
-        messages: without the op message.
+        messages: without the op messages.
         ends: what the op message notes; also of earlier puts that lack theirs.
+        replaced: offsets of the records of half messages that are put again.
         size_bytes: of the half messages whose copies are put.
     """
 
     open: dict[int, tuple[_Waiting, OpenTransaction]] = field(default_factory=dict)
     messages: list[Message] = field(default_factory=list)
     ends: dict[int, Ending] = field(default_factory=dict)
+    replaced: list[int] = field(default_factory=list)
     size_bytes: int = 0
 
     @property
@@ -109,6 +119,9 @@ class TransactionEnds:
         replica: the node's.
         clock_ms: the wall clock, milliseconds since 1970.
         on_ended: called with the end of each transaction that this node ended.
+
+    Attributes:
+        put_again_count: half messages that this process has put again for the log's retention.
     """
 
     def __init__(self, replica: Replica, clock_ms: Callable[[], int], on_ended: Callable[[Ending], None]) -> None:
@@ -117,6 +130,9 @@ class TransactionEnds:
         self._on_ended = on_ended
         self._task = LeaderTask(replica, clock_ms, OP_HALF_TOPIC)
         self._line: list[_Waiting] = []
+        # Half messages to put again, in order.
+        self._expiring: dict[int, None] = {}
+        self.put_again_count = 0
         # 1 after a batch was refused: the message that cannot be stored is found by itself.
         limits = replica.put_limits
         self._messages_max = limits.messages_max
@@ -144,6 +160,13 @@ class TransactionEnds:
         self._task.wake()
         return waiting.answer
 
+    def put_again(self, halves: Iterable[int]) -> None:
+        """Put half messages again whose transactions are open, soon; repeated, or after their ends, it does nothing."""
+        for half in halves:
+            if len(self._expiring) < _EXPIRING_MAX:
+                self._expiring[half] = None
+        self._task.wake()
+
     async def run(self) -> None:
         """Answer requests, and write missing op messages, until cancelled."""
         await self._task.run(self._end_all)
@@ -158,7 +181,7 @@ class TransactionEnds:
             if await self._task.decided():
                 continue
             chosen = self._choose()
-            if chosen.ends:
+            if chosen.messages or chosen.ends:
                 await self._put(chosen)
             elif not self._line:
                 return
@@ -167,6 +190,7 @@ class TransactionEnds:
     def _refuse_all(self) -> None:
         """Refuse all requests: another node leads, which answers them from its state."""
         line, self._line = self._line, []
+        self._expiring.clear()
         for waiting in line:
             certainty = Certainty.UNKNOWN if waiting.is_put else Certainty.NOT_APPENDED
             text = "another node leads now; repeat the request"
@@ -199,7 +223,26 @@ class TransactionEnds:
         for half, ending in islice(table.without_op.items(), self._ends_max):
             if len(chosen.ends) < self._ends_max:
                 chosen.ends[half] = ending
+        self._choose_expiring(chosen)
         return chosen
+
+    def _choose_expiring(self, chosen: _Chosen) -> None:
+        """Add half messages that are put again, as long as there is space in the put."""
+        table = self._replica.state.transactions
+        while self._expiring and len(chosen.messages) + 2 < self._messages_max:
+            half = next(iter(self._expiring))
+            row = table.find(half)
+            found = None if row is None or half in chosen.ends else read_half(self._replica, half, row)
+            if found is not None:
+                size_bytes = _OP_SIZE_BYTES + len(chosen.ends) * _END_SIZE_BYTES + found.record.size + _OP_SIZE_BYTES
+                if chosen.messages and chosen.size_bytes + size_bytes > self._size_bytes_max:
+                    return
+                chosen.messages.append(renewed_message(found))
+                chosen.replaced.append(found.record.queue_offset)
+                chosen.size_bytes += found.record.size
+                # Its op message has one number for each.
+                chosen.size_bytes += _END_SIZE_BYTES
+            del self._expiring[half]
 
     def _is_full(self, chosen: _Chosen, request: EndRequest, row: OpenTransaction) -> bool:
         """Return whether the put has no space for a further end, or its message would be larger than accepted."""
@@ -230,13 +273,15 @@ class TransactionEnds:
         """Read the half messages of a put, and make its messages; refuse requests that do not fit theirs."""
         if not chosen.open:
             return
-        halves = read_halves(self._replica, [row for _, row in chosen.open.values()])
+        state, now_ms = self._replica.state, self._clock_ms()
+        halves = read_halves(self._replica, {half: row for half, (_, row) in chosen.open.items()})
         for (waiting, row), half in zip(list(chosen.open.values()), halves, strict=True):
             request = waiting.request
             try:
                 _check(request, row, half)
                 if half is not None and request.ending is Ending.COMMITTED:
-                    chosen.messages.append(committed_message(half, self._replica.state.topics))
+                    delivery = in_table(half.level, state.delay_levels_ms, now_ms)
+                    chosen.messages.append(committed_message(half, state.topics, delivery))
                 elif half is not None and request.ending is Ending.GIVEN_UP:
                     chosen.messages.append(given_up_message(half))
             except (RequestFailed, StoreError) as error:
@@ -272,6 +317,7 @@ class TransactionEnds:
             raise
         else:
             self._batch_max = self._ends_max
+            self.put_again_count += len(chosen.replaced)
 
     def _messages(self, chosen: _Chosen) -> list[Message]:
         """Return the messages of a put: those of the ends, and their op message.
@@ -284,7 +330,12 @@ class TransactionEnds:
         )
         if chosen.messages and is_op_too_much:
             return chosen.messages
-        return [*chosen.messages, op_message(sorted(chosen.ends.items()), self._clock_ms())]
+        now_ms, renewed = self._clock_ms(), self._replica.state.transactions.renewed
+        again = [replaced_message(chosen.replaced, now_ms)] if chosen.replaced else []
+        if not chosen.ends:
+            return [*chosen.messages, *again]
+        places = [place.queue_offset for half in chosen.ends if (place := renewed(half)) is not None]
+        return [*chosen.messages, *again, op_message(sorted(chosen.ends.items()), now_ms, places)]
 
     def _drop(self, requests: Sequence[_Waiting], error: RequestFailed | StoreError) -> None:
         dropped = frozenset(requests)
@@ -293,16 +344,21 @@ class TransactionEnds:
             _fail(waiting, error)
 
 
-def read_halves(replica: Replica, rows: Sequence[OpenTransaction]) -> list[HalfMessage | None]:
-    """Return the half messages of open transactions; None: it cannot be read, or is deleted."""
-    records = read_records(replica.store.log, [(row.physical_offset, row.size) for row in rows])
-    halves = map(half_message, records)
-    return [half if half is not None and _is_of(half, row) else None for half, row in zip(halves, rows, strict=True)]
+def read_halves(replica: Replica, rows: Mapping[int, OpenTransaction]) -> list[HalfMessage | None]:
+    """Return the half messages of open transactions, by their offsets; None: it cannot be read, or is deleted."""
+    renewed = replica.state.transactions.renewed
+    places = [renewed(half) or row for half, row in rows.items()]
+    records = read_records(replica.store.log, [(place.physical_offset, place.size) for place in places])
+    halves = map(half_message, records, rows)
+    return [
+        half if half is not None and _is_of(half, row) else None
+        for half, row in zip(halves, rows.values(), strict=True)
+    ]
 
 
-def read_half(replica: Replica, row: OpenTransaction) -> HalfMessage | None:
+def read_half(replica: Replica, half: int, row: OpenTransaction) -> HalfMessage | None:
     """Return the half message of one open transaction; see `read_halves`."""
-    return read_halves(replica, [row])[0]
+    return read_halves(replica, {half: row})[0]
 
 
 def _is_of(half: HalfMessage, row: OpenTransaction) -> bool:

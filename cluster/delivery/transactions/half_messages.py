@@ -16,22 +16,21 @@ other. Source: RocketMQ `SendMessageProcessor`, `TransactionalMessageBridge.pars
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
-from zlib import crc32
 
 from cluster.delivery.copies import joined
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.state.effects import IMMUNITY_S_MAX, Prepared, encode_effect
+from cluster.state.transactions import name_hash
 from commitlog.record.effects import properties_with_effect
 from commitlog.record.properties import PROPERTIES_SIZE_MAX, RawProperties, decode_properties, encode_properties
 from store.errors import IllegalMessage
-from store.model.message import IMMUNITY, PRODUCER_GROUP, TRANSACTION, UNIQUE_KEY, Message
+from store.model.message import IMMUNITY, PRODUCER_GROUP, TRANSACTION, TRANSACTION_ID, UNIQUE_KEY, Message
 from store.model.sys_flag import CARRIES_EFFECT, TRANSACTION_MASK
 from store.model.topics import HALF_TOPIC, REAL_QUEUE_ID, REAL_TOPIC, TIMER_PREFIX, check_group
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-TRANSACTION_ID: Final = "__transactionId__"
 _MARK: Final = TRANSACTION.encode()
 # For the effects that the half message and the committed one carry.
 _SPACE: Final = 96
@@ -115,8 +114,3 @@ def _immunity_s(row: int, text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) <= len(str(IMMUNITY_S_MAX))):
         raise IllegalMessage(f"{IMMUNITY} of message {row}", f"0 to {IMMUNITY_S_MAX} seconds", repr(text[:80]))
     return min(int(text), IMMUNITY_S_MAX)
-
-
-def name_hash(name: str) -> int:
-    """Return the hash by which the state has a producer group or the id of a transaction."""
-    return crc32(name.encode())

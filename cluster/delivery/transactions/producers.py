@@ -9,8 +9,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from cluster.delivery.transactions.half_messages import name_hash
 from cluster.protocol.errors import Reason, RequestFailed
+from cluster.state.transactions import name_hash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container

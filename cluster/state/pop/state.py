@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 IN_FLIGHT_OF_QUEUE_MAX: Final = 10_000
 IN_FLIGHT_MAX: Final = 2_000_000
 QUEUES_MAX: Final = 200_000
+# Of a piece for one command: some hundred kilobytes at most.
+_PIECE_MESSAGES: Final = 4_096
+_PIECE_QUEUES: Final = 256
 _RUNS_PER_STEP: Final = 1_000
 _RUNS_READ_PER_STEP: Final = 200
 _ATTEMPTS_END: Final = 1 << 16
@@ -162,6 +165,29 @@ class PopState:
         """Return a copy that later changes do not affect; it copies a reference for each queue."""
         self._version += 1
         return FrozenPop(self.time_ms, self._serial_floor, dict(self._queues))
+
+    def pieces(self) -> Iterator[FrozenPop]:
+        """Yield the queues in pieces for a command each."""
+        piece: dict[PopKey, PopQueue] = {}
+        count = 0
+        for key, queue in sorted(self._queues.items()):
+            piece[key] = queue
+            count += len(queue)
+            if count >= _PIECE_MESSAGES or len(piece) >= _PIECE_QUEUES:
+                yield FrozenPop(self.time_ms, self._serial_floor, piece)
+                piece, count = {}, 0
+        if piece or self.time_ms or self._serial_floor:
+            yield FrozenPop(self.time_ms, self._serial_floor, piece)
+
+    def take_over(self, piece: PopState) -> bool:
+        """Add queues of a standalone broker in which nothing is in flight here; return whether anything is new."""
+        before = self.count, self.time_ms, self._serial_floor
+        self.time_ms = max(self.time_ms, piece.time_ms)
+        self._serial_floor = max(self._serial_floor, piece._serial_floor)
+        for key, queue in piece._queues.items():
+            if key not in self._queues:
+                self.settle(key, queue.copy(self._version), 0)
+        return before != (self.count, self.time_ms, self._serial_floor)
 
     def loading(self, reader: Reader) -> Iterator[None]:
         """Load what `FrozenPop.write` wrote, in steps of a few milliseconds.

@@ -1,7 +1,6 @@
 """Messages at any time, of a group: each is delivered or recalled once, although leaders change and nodes stop."""
 
 import asyncio
-import json
 from contextlib import asynccontextmanager
 from random import Random
 
@@ -206,22 +205,5 @@ def test_group_continues_where_a_killed_standalone_broker_was(tmp_path):
                 await until(lambda: replica.state.timers.above_count == 2)
 
         assert await numbers_in_a_group(tmp_path, 4) == [0, 1, 2, 9]
-
-    run(scenario())
-
-
-def test_timers_of_a_store_of_rocketmq_are_left(tmp_path):
-    """Which of them were delivered is known only from its wheel."""
-
-    async def scenario():
-        root = tmp_path / "n0"
-        async with standalone(root) as replica:
-            await replica.begin_put(timed([0, 1], 1))
-        for path in sorted((root / "config").rglob("*"), reverse=True):
-            path.unlink() if path.is_file() else path.rmdir()
-        topics = {"topicConfigTable": {"T": {"topicName": "T", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}}}
-        (root / "config/topics.json").write_text(json.dumps(topics))
-
-        assert await numbers_in_a_group(tmp_path, 1) == [9]
 
     run(scenario())

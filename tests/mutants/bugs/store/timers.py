@@ -5,7 +5,6 @@ from cluster.api.waiting.recall_calls import RecallCalls
 from cluster.delivery import put_options, timer_window, timers
 from cluster.delivery.timer_window import TimerWindow
 from cluster.delivery.timers import TimerDelivery
-from cluster.replica import state_import
 from cluster.state.timers import DoneTimers
 from commitlog.record import timer_properties
 from tests.mutants.mutant import Mutant, Tests
@@ -105,10 +104,6 @@ def messages_are_not_put_again_for_retention(patch):
     patch.setattr(TimerDelivery, "_expiring", lambda self: timers._Chosen())
 
 
-def timers_of_rocketmq_are_delivered_again(patch):
-    patch.setattr(state_import, "old_timers_passed", lambda _: ())
-
-
 MUTANTS = [
     Mutant(
         messages_are_delivered_a_second_early,
@@ -179,10 +174,5 @@ MUTANTS = [
         messages_are_not_put_again_for_retention,
         "no message is lost",
         Tests(STANDALONE + "test_messages_are_put_again_before_the_log_deletes_their_records"),
-    ),
-    Mutant(
-        timers_of_rocketmq_are_delivered_again,
-        "delivered once",
-        Tests(GROUP + "test_timers_of_a_store_of_rocketmq_are_left"),
     ),
 ]

@@ -119,6 +119,7 @@ def needs(method: str, request) -> list[str]:
         ("DeleteGroup", pb.DeleteGroupRequest(group="g"), ["Delete on Group:g"]),
         ("ListGroups", pb.ListGroupsRequest(), ["List on Cluster:c1"]),
         ("DelayLevels", pb.DelayLevelsRequest(), ["Get on Cluster:c1"]),
+        ("SetDelayLevels", pb.SetDelayLevelsRequest(), ["Update on Cluster:c1"]),
         ("ListTransactions", pb.ListTransactionsRequest(), ["Get on Cluster:c1"]),
         ("EndTransaction", pb.EndTransactionRequest(topic="a", producer_group="g"), ["Pub on Topic:a"]),
         (

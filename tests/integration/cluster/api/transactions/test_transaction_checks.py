@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import asynccontextmanager
 
+from cluster.broker.core import wall_clock_ms
 from cluster.delivery.transactions.checks import CheckSettings
 from cluster.state.effects import Ending
 from cluster.v1 import broker_pb2 as pb
@@ -13,6 +14,7 @@ from tests.integration.cluster.api.transactions.test_transactions import (
     ROLLBACK,
     begin,
     bodies,
+    changed,
     end,
     stored,
     table,
@@ -128,5 +130,57 @@ def test_half_message_that_is_lost_is_rolled_back(shop, monkeypatch):
                 await until(lambda: table(shop).ended(0) is not None)
             assert questions == []
             assert table(shop).ended(0).ending is Ending.ROLLED_BACK
+
+    run(scenario)
+
+
+def at(shop, ahead_ms):
+    """Set the clocks of the broker and of its log ahead."""
+    shop.clock_ahead_ms = ahead_ms
+    shop.replica.plain.log._clock = lambda: wall_clock_ms() + ahead_ms
+
+
+def test_half_message_whose_record_the_log_will_delete_is_put_again_and_ends_by_its_first_place(shop):
+    async def scenario():
+        # Three quarters of three days.
+        kept_ms = 194_400_000
+        async with shop.open(checks=FAST) as stub:
+            requests = [await begin(shop, f"k{number}") for number in range(3)]
+            at(shop, kept_ms - 60_000)
+            assert await end(shop, requests[2]) is True
+            assert shop.replica.store.max_offset(HALF_TOPIC, 0) == 3
+            at(shop, kept_ms + 60_000)
+            await until(lambda: shop.replica.store.max_offset(HALF_TOPIC, 0) == 5)
+            await until(lambda: shop.broker.gauges().halves_put_again == 2)
+            again = stored(shop, HALF_TOPIC)[3]
+            assert (again.body, again.properties["__EFFECT"]) == (b"body of k0", "n:0")
+            assert table(shop).open_count == 2
+            listed = (await stub.ListTransactions(pb.ListTransactionsRequest())).transactions
+            assert [each.transaction_id for each in listed] == ["k0", "k1"]
+            # The client knows only the first place.
+            assert await end(shop, requests[0]) is True
+            assert await end(shop, requests[0]) is False
+            assert (await stub.EndTransaction(changed(requests[1], end=ROLLBACK))).answer.code == 0
+            assert await bodies(shop) == [b"body of k2", b"body of k0"]
+            ops = [int(each) for op in stored(shop, OP_HALF_TOPIC) for each in op.body.split(b",")[:-1]]
+            assert sorted(set(ops)) == [0, 1, 2, 3, 4]
+            assert shop.replica.state.unfit_effects_count == 0
+
+    run(scenario)
+
+
+def test_half_message_that_no_producer_decides_is_put_again_three_times_and_then_given_up(shop):
+    async def scenario():
+        async with shop.open(checks=FAST):
+            await begin(shop)
+            for times in range(1, 4):
+                at(shop, times * 200_000_000)
+                await until(lambda times=times: shop.replica.store.max_offset(HALF_TOPIC, 0) == 1 + times)
+            assert table(shop).open_count == 1
+            at(shop, 800_000_000)
+            await until(lambda: table(shop).open_count == 0)
+            assert [each.body for each in stored(shop, CHECK_MAX_TIME_TOPIC)] == [b"body of k0"]
+            assert table(shop).ended(0).ending is Ending.GIVEN_UP
+            assert shop.replica.store.max_offset(HALF_TOPIC, 0) == 4
 
     run(scenario)

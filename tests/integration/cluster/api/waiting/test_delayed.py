@@ -15,7 +15,7 @@ from cluster.v1 import broker_pb2 as pb
 from commitlog.record.properties import decode_properties
 from store.errors import Certainty, StoreStopped
 from store.model.commit_log import PutOutcome, PutStatus
-from store.model.topics import DELAY_LEVELS_MS, SCHEDULE_TOPIC
+from store.model.topics import DELAY_LEVELS_MS, SCHEDULE_TOPIC, TIMER_TOPIC
 from tests.integration.cluster.api.conftest import TOPIC, run
 from tests.support.waiting import until
 
@@ -237,6 +237,35 @@ def test_level_has_precedence_over_a_time_and_is_bounded(shop):
             await until(lambda: shop.replica.store.max_offset(SCHEDULE_TOPIC, 17) == 1)
             record = shop.replica.store.get(SCHEDULE_TOPIC, 17, 0).messages[0]
             assert dict(record.properties) == {"DELAY": "18", "A": "b", "REAL_TOPIC": TOPIC, "REAL_QID": "0"}
+
+    run(scenario)
+
+
+def test_message_whose_record_the_log_deletes_before_its_time_is_put_again_as_one_for_that_time(shop, monkeypatch):
+    """The log keeps its records for less than the two hours of the last level."""
+    monkeypatch.setattr(delay_levels, "kept_ms", lambda _: HOUR_MS)
+
+    async def scenario():
+        async with shop.open():
+            await shop.put(b"far", b"near", b"later", properties=[delayed(18), delayed(16), delayed(18)])
+            await until(lambda: shop.replica.store.max_offset(SCHEDULE_TOPIC, 17) == 2)
+            shop.clock_ahead_ms = HOUR_MS - 5_000
+            assert await bodies_of(shop, 1) == [b"near"]
+            assert shop.replica.store.max_offset(TIMER_TOPIC, 0) == 0
+            shop.clock_ahead_ms = HOUR_MS + 5_000
+            await until(lambda: shop.replica.store.max_offset(TIMER_TOPIC, 0) == 2)
+            assert shop.replica.state.delay_offsets[18] == 2
+            await until(lambda: shop.broker.gauges().delayed_put_again == 2)
+            (first, _) = shop.replica.store.get(TIMER_TOPIC, 0, 0).messages
+            assert (first.properties["REAL_TOPIC"], first.properties["__EFFECT"]) == (TOPIC, "d:18:0")
+            (far,) = shop.replica.store.get(SCHEDULE_TOPIC, 17, 0, 1).messages
+            assert int(first.properties["TIMER_DELIVER_MS"]) == far.store_timestamp + 2 * HOUR_MS
+            assert "DELAY" not in first.properties
+            shop.clock_ahead_ms = 2 * HOUR_MS - 5_000
+            assert await bodies_of(shop, 1) == [b"near"]
+            shop.clock_ahead_ms = 2 * HOUR_MS + 5_000
+            assert await bodies_of(shop, 3) == [b"near", b"far", b"later"]
+            assert shop.replica.state.unfit_effects_count == 0
 
     run(scenario)
 
