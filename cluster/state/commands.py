@@ -18,6 +18,7 @@ from cluster.protocol.topic_config import QUEUES_MAX, GroupConfig, TopicConfig
 from cluster.state.access_commands import ACCESS_READERS, ACCESS_WRITERS, AccessCommand, check_access_command
 from cluster.state.compact_bytes import Reader, Writer
 from cluster.state.features import FEATURE_LEVEL, check_level
+from cluster.state.pop.grace import LeaseGrace, check_lease_grace, read_lease_grace, write_lease_grace
 from cluster.state.pop.ops import PopOps, check_pop_ops, read_pop_ops, write_pop_ops
 from cluster.state.waiting_commands import (
     OFFSET_MAX,
@@ -123,6 +124,7 @@ Command = (
     | SetFeatureLevel
     | WaitingCommand
     | PopOps
+    | LeaseGrace
     | AccessCommand
 )
 
@@ -158,6 +160,8 @@ def check_command(command: Command) -> None:
             check_level(level)
         case PopOps():
             check_pop_ops(command)
+        case LeaseGrace():
+            check_lease_grace(command)
 
 
 def _check_offsets(offsets: tuple[QueueOffset, ...]) -> None:
@@ -318,6 +322,7 @@ _WRITERS: Final[dict[type[Any], tuple[int, Callable[[Writer, Any], None]]]] = {
     SetFeatureLevel: (16, lambda writer, command: writer.number(command.level)),
     **WAITING_WRITERS,
     PopOps: (20, write_pop_ops),
+    LeaseGrace: (21, write_lease_grace),
 }
 _READERS: Final[dict[int, Callable[[Reader], Command]]] = {
     1: _read_set_topic,
@@ -331,4 +336,5 @@ _READERS: Final[dict[int, Callable[[Reader], Command]]] = {
     16: lambda reader: SetFeatureLevel(reader.number_up_to(FEATURE_LEVEL, "feature level", 1)),
     **WAITING_READERS,
     20: read_pop_ops,
+    21: read_lease_grace,
 }

@@ -10,6 +10,7 @@
 | `Prepared` | `h:<immunity>:<group>:<key>` | the record is a half message: its transaction is open |
 | `Ended` | `e:<half>:<c, r or g>,…` | these transactions ended (`cluster.state.transactions`) |
 | `GivenUp` | `g:<half>` | the record is the copy of a half message whose transaction no producer decided |
+| `PopMoved` | `p:<group>:<topic>:<queue>:<offset>:<serial>` | the record is the copy of a message in flight, now done |
 
 A message cannot be refused when it is applied. So the leader decides what it writes from the applied state and from
 what it has proposed since; an effect that does not fit the state changes nothing, and is counted as a defect.
@@ -125,10 +126,28 @@ class GivenUp(NamedTuple):
     half: int
 
 
-Effect = DelayDelivered | Returned | TimerDone | Prepared | Ended | GivenUp
+class PopMoved(NamedTuple):
+    """The record is the copy of a message that a pop consumer was to get: a dead letter, or in a retry topic.
+
+    Attributes:
+        group: consumer group.
+        topic: topic of the message that is done now.
+        queue_id: its queue.
+        offset: its offset there.
+        serial: of the leader's own lease of it.
+    """
+
+    group: str
+    topic: str
+    queue_id: int
+    offset: int
+    serial: int
 
 
-def encode_effect(effect: Effect) -> str:
+Effect = DelayDelivered | Returned | TimerDone | Prepared | Ended | GivenUp | PopMoved
+
+
+def encode_effect(effect: Effect) -> str:  # noqa: PLR0911  (one for each kind)
     """Return the text of an effect."""
     match effect:
         case DelayDelivered(level, unit):
@@ -143,6 +162,8 @@ def encode_effect(effect: Effect) -> str:
             return "e:" + ",".join(f"{half}:{ending}" for half, ending in ends)
         case GivenUp(half):
             return f"g:{half}"
+        case PopMoved(group, topic, queue_id, offset, serial):
+            return f"p:{group}:{topic}:{queue_id}:{offset}:{serial}"
 
 
 def decode_effect(text: str) -> Effect:
@@ -203,6 +224,13 @@ def _given_up(text: str) -> GivenUp | None:
     return GivenUp(*numbers) if numbers else None
 
 
+def _pop_moved(text: str) -> PopMoved | None:
+    group, _, rest = text.partition(":")
+    topic, _, rest = rest.partition(":")
+    numbers = _numbers(rest.split(":"), 3)
+    return PopMoved(group, topic, *numbers) if numbers and group and topic else None
+
+
 _READERS: Final[dict[str, Callable[[str], Effect | None]]] = {
     "d": _delay_delivered,
     "b": partial(_returned, is_dead=False),
@@ -211,4 +239,5 @@ _READERS: Final[dict[str, Callable[[str], Effect | None]]] = {
     "h": _prepared,
     "e": _ended,
     "g": _given_up,
+    "p": _pop_moved,
 }

@@ -9,8 +9,8 @@ entry that raised the level.
 | ----: | --- |
 | 0 | commands 1 to 15 |
 | 1 | command 16; records with effects (`cluster.state.effects`); delayed messages |
-| 2 | commands 17, 19, 20; effects of retries (`b`, `x`), timers (`t`, `r`, `c`), transactions (`h`, `e`, `g`); |
-| | the journal of a standalone broker (`cluster.replica.journal`) |
+| 2 | commands 17, 19, 20, 21; effects of retries (`b`, `x`), timers (`t`, `r`, `c`), transactions (`h`, `e`, `g`), |
+| | pop consumption (`p`); the journal of a standalone broker (`cluster.replica.journal`) |
 """
 
 from __future__ import annotations

@@ -364,6 +364,15 @@ def test_group_below_the_feature_level_refuses(shop):
     run(scenario)
 
 
+def test_consumers_that_do_not_wait_need_no_share_of_readers(shop):
+    async def scenario():
+        async with shop.open():
+            answers = await asyncio.gather(*(receive(shop) for _ in range(40)))
+            assert {each.answer.code for each in answers} == {0}
+
+    run(scenario)
+
+
 def test_waiting_consumers_have_their_share_of_readers(shop):
     async def scenario():
         async with shop.open():
