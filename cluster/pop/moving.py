@@ -5,7 +5,7 @@
 | the topic is one of dead letters | nowhere: it is given |
 | consumers have had it as often as the group allows (`cluster.retries.rule`) | dead letters of the group |
 | the cursor is a million messages ahead of it | retry topic of group and topic |
-| it is an hour old, and consumers have had it twice or more often | retry topic of group and topic |
+| the log's last record is an hour younger, and consumers have had it twice or more often | retry topic of group and topic |
 
 The message is taken first, by a lease of the leader itself: so no consumer can acknowledge it any more, and none has
 it. Then its copy is put, whose effect is that the message is done (`cluster.state.effects.PopMoved`): there is no
@@ -124,9 +124,7 @@ class Moves:
             detail = f"{self._size_bytes} bytes of dead letters and retries wait to be replicated"
             raise RequestFailed(Reason.LEADER_PENDING_FULL, detail)
 
-    def move_of(
-        self, choice: PopChoice, message: StoredMessage, serial: int, attempts: int, now_ms: int
-    ) -> Move | None:
+    def move_of(self, choice: PopChoice, message: StoredMessage, serial: int, attempts: int) -> Move | None:
         """Return the move of a message that was just taken; None: it is given to the consumer.
 
         Args:
@@ -134,11 +132,10 @@ class Moves:
             message: the message.
             serial: of the new lease.
             attempts: number of takes in this queue, this one included.
-            now_ms: log time.
         """
         key = choice.key
         had = attempts - 1 + had_before(message)
-        destination = self._destination(choice, message, attempts - 1, had, now_ms)
+        destination = self._destination(choice, message, attempts - 1, had)
         if destination is None:
             return None
         known = self._replica.state.topics.get(destination.topic)
@@ -152,9 +149,7 @@ class Moves:
             return None
         return Move(effect, destination, copy, message.size)
 
-    def _destination(
-        self, choice: PopChoice, message: StoredMessage, had_here: int, had: int, now_ms: int
-    ) -> Destination | None:
+    def _destination(self, choice: PopChoice, message: StoredMessage, had_here: int, had: int) -> Destination | None:
         key, state = choice.key, self._replica.state
         group = state.groups.get(key.group)
         if group is None or had < 1 or key.topic.startswith(DLQ_PREFIX):
@@ -167,7 +162,9 @@ class Moves:
         if retry is None or queue is None:
             return None
         is_far = had_here >= 1 and queue.cursor - message.queue_offset > DISTANCE_MAX
-        is_old = had_here >= HAD_MIN and message.store_timestamp + AGE_MS_MAX < now_ms
+        # By the clock of the log's timestamps, as for retention.
+        age_ms = self._replica.store.log.last_store_timestamp - message.store_timestamp
+        is_old = had_here >= HAD_MIN and age_ms > AGE_MS_MAX
         return Destination(retry, 1, 0) if is_far or is_old else None
 
     # ----------------------------------------------------------------------------------------------------------- puts

@@ -214,11 +214,11 @@ class PopReceiver:
         self, wanted: Wanted, choice: PopChoice, epoch: int, taken: Taken, given: list[Given], moves: list[Move]
     ) -> None:
         """Append each message of a take to those that are given, or to those that are moved instead."""
-        key, is_retry, now_ms = choice.key, bool(choice.origin), self._clock.now_ms()
+        key, is_retry = choice.key, bool(choice.origin)
         for offset, attempts in zip(taken.offsets, taken.attempts, strict=True):
             message, attempt = choice.messages[offset], attempts
             if attempts > 1 or is_retry:
-                move = self._moves.move_of(choice, message, taken.serial, attempts, now_ms)
+                move = self._moves.move_of(choice, message, taken.serial, attempts)
                 if move is not None:
                     moves.append(move)
                     continue

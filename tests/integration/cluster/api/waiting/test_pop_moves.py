@@ -195,7 +195,7 @@ def test_each_dead_letter_is_put_once_whatever_becomes_of_the_puts(shop, monkeyp
 
 @pytest.mark.parametrize("limit", ["DISTANCE_MAX", "AGE_MS_MAX"])
 def test_failing_message_that_holds_the_floor_is_moved_and_comes_from_the_retry_topic(shop, monkeypatch, limit):
-    monkeypatch.setattr(moving, limit, 3 if limit == "DISTANCE_MAX" else 0)
+    monkeypatch.setattr(moving, limit, 3 if limit == "DISTANCE_MAX" else -1)
 
     async def scenario():
         async with shop.open():
