@@ -184,11 +184,14 @@ class Chooser:
             found = self._replica.store.get(key.topic, key.queue_id, offset, count, budget.size_bytes, expression)
             if found.next_begin_offset <= offset:
                 break
-            for message in found.messages:
-                if choice.origin and _is_of_another_topic(message, choice.origin):
-                    continue
-                fresh.append(message.queue_offset)
-                self._give(choice, message, budget)
+            messages = found.messages
+            if choice.origin:
+                messages = [each for each in messages if not _is_of_another_topic(each, choice.origin)]
+            offsets = [each.queue_offset for each in messages]
+            fresh += offsets
+            choice.messages.update(zip(offsets, messages, strict=True))
+            budget.count -= len(messages)
+            budget.size_bytes -= sum([each.size for each in messages])
             choice.skipped += found.skipped
             budget.scan -= found.next_begin_offset - offset
             offset = found.next_begin_offset

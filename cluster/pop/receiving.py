@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from cluster.pop.choosing import Budget, Chooser, PopChoice
 from cluster.pop.clock import LogClock
-from cluster.pop.handles import Handle, encode_handle
+from cluster.pop.handles import Handle, encode_handle, encode_handles
 from cluster.pop.moving import MoveCounts, Moves, had_before, pop_retry_topic
 from cluster.pop.outage import Outage
 from cluster.pop.polls import GroupTopic, Polls
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from store.access.skipped_messages import Skip
     from store.model.message import StoredMessage
 
-COUNT_MAX: Final = 32
+COUNT_MAX: Final = 256
 SIZE_BYTES_MAX: Final = 4 << 20
 # Queues from which one call takes, or in which it passes over messages.
 _TAKES_MAX: Final = 64
@@ -214,26 +214,24 @@ class PopReceiver:
         self, wanted: Wanted, choice: PopChoice, epoch: int, taken: Taken, given: list[Given], moves: list[Move]
     ) -> None:
         """Append each message of a take to those that are given, or to those that are moved instead."""
-        key, is_retry = choice.key, bool(choice.origin)
-        for offset, attempts in zip(taken.offsets, taken.attempts, strict=True):
-            message, attempt = choice.messages[offset], attempts
+        if not taken.offsets:
+            return
+        key, is_retry, first = choice.key, bool(choice.origin), taken.offsets[0]
+        lease = Handle(first, taken.serial, wanted.invisible_ms, epoch, is_retry, self._broker, key.queue_id, first)
+        handles = encode_handles(lease, taken.offsets)
+        messages = map(choice.messages.__getitem__, taken.offsets)
+        if not is_retry and max(taken.attempts) == 1:
+            given += map(Given, messages, handles, taken.attempts)
+            return
+        for message, handle, attempts in zip(messages, handles, taken.attempts, strict=True):
+            attempt = attempts
             if attempts > 1 or is_retry:
                 move = self._moves.move_of(choice, message, taken.serial, attempts)
                 if move is not None:
                     moves.append(move)
                     continue
                 attempt += had_before(message)
-            handle = Handle(
-                taken.offsets[0],
-                taken.serial,
-                wanted.invisible_ms,
-                epoch,
-                is_retry,
-                self._broker,
-                key.queue_id,
-                offset,
-            )
-            given.append(Given(message, encode_handle(handle), attempt))
+            given.append(Given(message, handle, attempt))
 
     def _takes_ended(self, wanted: Wanted, choices: Sequence[PopChoice], results: Sequence[PopResult] | None) -> None:
         name, is_free = GroupTopic(wanted.group, wanted.topic), False
@@ -274,22 +272,21 @@ class PopReceiver:
             RequestFailed, StoreError, DLedgerError: nothing was acknowledged, unless the error's certainty is unknown;
                 a repeated call has the same effect.
         """
-        leases: dict[_Lease, set[int]] = {}
-        places = [self._lease(group, topic, each) for each in handles]
-        for place, each in zip(places, handles, strict=True):
-            leases.setdefault(place, set()).add(each.offset)
-        ops = [Done(group, *place, tuple(sorted(offsets))) for place, offsets in leases.items()]
+        # By what handles say of their lease.
+        known = {each[:-1]: each for each in handles}
+        lease_of = {head: self._lease(group, topic, each) for head, each in known.items()}
+        leases: dict[_Lease, list[int]] = {}
+        for each in handles:
+            leases.setdefault(lease_of[each[:-1]], []).append(each.offset)
+        ops = [Done(group, *lease, tuple(sorted(set(offsets)))) for lease, offsets in leases.items()]
         results = await self._writer.submit(ops, partial(self._acks_ended, GroupTopic(group, topic)))
-        outcomes: dict[tuple[_Lease, int], AckOutcome] = {}
-        for place, op, result in zip(leases, ops, results, strict=True):
-            assert isinstance(result, tuple), result
-            for offset, outcome in zip(op.offsets, result, strict=True):
-                assert isinstance(outcome, AckOutcome), outcome
-                outcomes[place, offset] = outcome
-        counted = list(outcomes.values())
-        self._counts.pop_acknowledged += counted.count(AckOutcome.ACKNOWLEDGED)
-        self._counts.pop_stale += counted.count(AckOutcome.STALE)
-        return [outcomes[place, each.offset] for place, each in zip(places, handles, strict=True)]
+        outcomes: dict[_Lease, dict[int, AckOutcome]] = {}
+        for lease, op, result in zip(leases, ops, results, strict=True):
+            assert not isinstance(result, Taken | Extended), result
+            outcomes[lease] = dict(zip(op.offsets, result, strict=True))
+            self._counts.pop_acknowledged += result.count(AckOutcome.ACKNOWLEDGED)
+            self._counts.pop_stale += result.count(AckOutcome.STALE)
+        return [outcomes[lease_of[each[:-1]]][each.offset] for each in handles]
 
     def _acks_ended(self, name: GroupTopic, results: Sequence[PopResult] | None) -> None:
         if results is not None:

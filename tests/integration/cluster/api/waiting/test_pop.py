@@ -347,9 +347,10 @@ def test_invalid_handles_are_refused_with_their_reason(shop, handle, reason):
 def test_more_messages_than_the_maximum_are_reduced_to_it(shop):
     async def scenario():
         async with shop.open():
-            await shop.put(*(b"%d" % number for number in range(40)))
-            assert len(await bodies(shop, max_messages=33)) == 32
+            await shop.put(*(b"%d" % number for number in range(300)))
+            assert len(await bodies(shop, max_messages=257)) == 256
             assert len(await bodies(shop, max_messages=3)) == 3
+            assert len(await bodies(shop)) == 32, "without a number"
 
     run(scenario)
 
