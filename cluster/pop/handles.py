@@ -23,7 +23,7 @@ _FORM: Final = re.compile(
 )
 _EPOCHS: Final = 999
 _BLANKS_OF_HEAD: Final = 6
-# A decimal number of so many digits is always less than the end of numbers.
+# Each decimal number of this length is less than the end of numbers.
 _SHORT_LENGTH: Final = 18
 _NUMBER_END: Final = 1 << 63
 

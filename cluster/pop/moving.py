@@ -5,13 +5,13 @@
 | the topic is one of dead letters | nowhere: it is given |
 | consumers have had it as often as the group allows (`cluster.retries.rule`) | dead letters of the group |
 | the cursor is a million messages ahead of it | retry topic of group and topic |
-| the log's last record is an hour younger, and consumers have had it twice or more often | retry topic of group and topic |
+| the log's last record is an hour younger, and consumers have had it twice | retry topic of group and topic |
 
 The message is taken first, by a lease of the leader itself: so no consumer can acknowledge it any more, and none has
 it. Then its copy is put, whose effect is that the message is done (`cluster.state.effects.PopMoved`): there is no
-moment at which it is in both places, or in none. While a put is pending, or its outcome unknown, the message is not chosen
-again, also after the end of its lease; another leader has applied the put, or it will never be in the log. A move that
-fails is tried again when the lease has ended.
+moment at which it is in both places, or in none. While a put is pending, or its outcome unknown, the message is not
+chosen again, also after the end of its lease; another leader has applied the put, or it will never be in the log. A
+move that fails is tried again when the lease has ended.
 
 A message in the retry topic of group and topic is received as one of the topic; if it is old again, it is put to the
 end of the same topic, before retention deletes it.

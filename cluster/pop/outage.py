@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from cluster.replica.port import Replica
 
-# After so long without a heartbeat each node knows that the leader is gone; election timeouts are a second or two.
+# A leader that is silent for this time is no leader for any node: election timeouts are a second or two.
 _UNNOTICED_MS: Final = 3_000
 _MS_PER_S: Final = 1_000
 

@@ -1,9 +1,9 @@
 """The command by which a new leader gives leases the time in which no leader served.
 
 Consumers could neither acknowledge nor extend meanwhile. No lease is changed: deadlines are times of a clock that
-stands still for that time, *lease time*, which is log time minus all graces so far (`PopState.pause_ms`). So the command takes
-the same time whatever the number of leases. What had ended before stays ended, because a grace is at most the log time
-since the last command of pop consumption; so a repeated command gives hardly anything more, either.
+is paused for that time, *lease time*, which is log time minus all graces so far (`PopState.pause_ms`). So the
+command takes the same time whatever the number of leases. What had ended before stays ended, because a grace is at most
+the log time since the last command of pop consumption; so a repeated command gives hardly anything more, either.
 
 | field | encoding (`cluster.state.compact_bytes`) |
 | --- | --- |

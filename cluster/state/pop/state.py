@@ -105,7 +105,7 @@ class PopState:
         return self.time_ms - self.pause_ms
 
     def pause(self, time_ms: int, grace_ms: int) -> bool:
-        """Let the clock of deadlines stand still for some time before `time_ms`; return whether anything changed.
+        """Pause the clock of deadlines for some time before `time_ms`; return whether anything changed.
 
         Args:
             time_ms: the time of the command.

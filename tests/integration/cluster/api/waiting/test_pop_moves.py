@@ -190,6 +190,40 @@ def test_each_dead_letter_is_put_once_whatever_becomes_of_the_puts(shop, monkeyp
     run(scenario)
 
 
+class Gated(StandaloneReplica):
+    """Its own puts are stored, but not before the gate is open."""
+
+    gate: ClassVar[asyncio.Event]
+
+    def begin_own_put(self, messages):
+        async def stored_later():
+            await self.gate.wait()
+            return await super(Gated, self).begin_own_put(messages)
+
+        return asyncio.ensure_future(stored_later())
+
+
+def test_message_is_not_taken_again_while_its_copy_may_still_be_put(shop):
+    shop.replica_kind = Gated
+
+    async def scenario():
+        Gated.gate = asyncio.Event()
+        async with shop.open():
+            await with_group(shop, retry_max_times=0)
+            await shop.put(b"a", b"b")
+            await fail(shop)
+            for _ in range(3):
+                assert list((await fail(shop)).attempts) == []
+                await until(lambda: DEAD in shop.replica.state.topics)
+            Gated.gate.set()
+            await settled(shop)
+            assert sorted((await stored(shop, DEAD, 2)).bodies) == [b"a", b"b"]
+            assert (shop.replica.store.max_offset(DEAD, 0), shop.replica.state.pop.count) == (2, 0)
+            assert shop.replica.state.unfit_effects_count == 0
+
+    run(scenario)
+
+
 # --------------------------------------------------------------------------------------------------------- retry topic
 
 
@@ -211,7 +245,7 @@ def test_failing_message_that_holds_the_floor_is_moved_and_comes_from_the_retry_
                 attempts += found.attempts
                 await settled(shop)
                 assert floors(shop)[0] == (6 if shop.replica.store.max_offset(RETRY, 0) else 0)
-            assert attempts == [1, 2, 3, 4, 5], "it goes on as before"
+            assert attempts == [1, 2, 3, 4, 5], "as in the queue"
             dead = await stored(shop, DEAD, 1)
             assert (list(dead.bodies), list(dead.reconsume_times)) == ([b"poison"], [5])
             assert decode_properties(dead.properties[0])[DLQ_ORIGIN_TOPIC] == TOPIC
