@@ -1,6 +1,7 @@
 """Pop consumers whose messages fail: dead letters at the maximum of attempts, and old ones in the retry topic."""
 
 import asyncio
+import json
 from random import Random
 from typing import ClassVar
 
@@ -21,6 +22,9 @@ from tests.support.waiting import until
 
 DEAD, RETRY = "%DLQ%billing", "%RETRY%billing_orders"
 LEASE_MS = 1_000
+
+
+REVIVE = "rmq_sys_REVIVE_LOG_DefaultCluster"
 
 
 async def with_group(shop, **settings):
@@ -294,5 +298,32 @@ def test_two_groups_whose_retry_topics_have_one_name_get_their_own_messages(shop
                 found = await receive(shop, group=group, topic=topic, wait_ms=10_000)
                 assert (list(found.columns.bodies), list(found.attempts)) == ([topic.encode()], [2])
             assert shop.replica.store.max_offset("%RETRY%a_b_c", 0) == 2
+
+    run(scenario)
+
+
+def test_pop_group_of_a_java_store_continues_at_its_offset_and_gets_what_waits_in_its_retry_topic(shop):
+    """Java keeps leases in a topic of its own, which is imported and closed, but not interpreted."""
+    config = shop.path / "config"
+    config.mkdir(parents=True)
+    topics = {name: {"topicName": name, "perm": 6, "readQueueNums": 2, "writeQueueNums": 2} for name in (TOPIC, RETRY)}
+    topics[REVIVE] = {"topicName": REVIVE, "perm": 6, "readQueueNums": 8, "writeQueueNums": 8}
+    offsets = {f"{TOPIC}@{GROUP}": {"0": 2}, f"{REVIVE}@CID_RMQ_SYS_REVIVE_GROUP": {"0": 4}}
+    (config / "topics.json").write_text(json.dumps({"topicConfigTable": topics}))
+    (config / "consumerOffset.json").write_text(json.dumps({"offsetTable": offsets}))
+
+    async def scenario():
+        async with shop.open():
+            await shop.put(*(b"%d" % number for number in range(4)))
+            await shop.put(b"revived", topic=RETRY, reconsume_times=[1])
+            found = await receive(shop)
+            assert list(zip(found.columns.bodies, found.attempts, strict=True)) == [
+                (b"revived", 2),
+                (b"2", 1),
+                (b"3", 1),
+            ]
+            assert await acknowledge(shop, *found.handles) == [OK] * 3
+            refused = await receive(shop, topic=REVIVE)
+            assert refused.answer.reason == "TOPIC_NOT_READABLE"
 
     run(scenario)
