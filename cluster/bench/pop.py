@@ -17,6 +17,8 @@ TOPIC: Final = "bench-pop"
 # Calls in flight of one consumer.
 _TASKS: Final = 32
 _BATCH: Final = 200
+# As many as one call may take.
+_TAKEN_MAX: Final = 256
 
 
 async def taken_per_second(endpoints: str, body_size_bytes: int, count: int) -> float:
@@ -39,5 +41,5 @@ async def taken_per_second(endpoints: str, body_size_bytes: int, count: int) -> 
 
 
 async def _take(consumer: AsyncPopConsumer) -> int:
-    messages = await consumer.receive(wait_s=0.1)
+    messages = await consumer.receive(_TAKEN_MAX, wait_s=0.1)
     return len(await consumer.acknowledge(messages)) if messages else 0

@@ -123,6 +123,12 @@ TABLE: Final = (
         MetricKind.COUNTER,
         "Handles refused because another consumer had the message, or the offset was reset.",
     ),
+    Row("dledger_broker_pop_dead", MetricKind.COUNTER, "Messages of pop consumers that this node put to dead letters."),
+    Row(
+        "dledger_broker_pop_moved",
+        MetricKind.COUNTER,
+        "Old messages of pop consumers that this node put to their retry topic.",
+    ),
     Row(
         "dledger_broker_pop_lost", MetricKind.COUNTER, "Messages that retention deleted before they were acknowledged."
     ),
@@ -215,6 +221,8 @@ class _Counts:
     pop_redelivered: int = 0
     pop_acknowledged: int = 0
     pop_stale: int = 0
+    pop_dead: int = 0
+    pop_moved: int = 0
     delayed_not_delivered: dict[str, int] = field(default_factory=dict)
     returned_messages: dict[str, int] = field(default_factory=dict)
     dead_letters: dict[str, int] = field(default_factory=dict)
@@ -224,6 +232,12 @@ class _Counts:
     audit_records: dict[str, int] = field(default_factory=dict)
     audit_lost: dict[str, int] = field(default_factory=dict)
     audit_summarized: dict[str, int] = field(default_factory=dict)
+
+    def count_dead_letter(self, group: str) -> None:
+        """Count a dead letter of a group."""
+        dead = self.dead_letters
+        name = group if group in dead or len(dead) < _GROUPS_MAX else _OTHER_GROUPS
+        dead[name] = dead.get(name, 0) + 1
 
 
 class BrokerMetrics:
@@ -284,12 +298,11 @@ class BrokerMetrics:
 
     def count_returned(self, group: str, *, is_dead: bool) -> None:
         """Count a message that a consumer of the group returned, and its copy."""
-        returned, dead = self.counts.returned_messages, self.counts.dead_letters
+        returned = self.counts.returned_messages
         destination = "dead_letter" if is_dead else "retry"
         returned[destination] = returned.get(destination, 0) + 1
         if is_dead:
-            name = group if group in dead or len(dead) < _GROUPS_MAX else _OTHER_GROUPS
-            dead[name] = dead.get(name, 0) + 1
+            self.counts.count_dead_letter(group)
 
     def count_transaction_end(self, ending: Ending) -> None:
         """Count a transaction that this node ended."""

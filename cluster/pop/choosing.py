@@ -3,6 +3,8 @@
 The choice is made from the applied state and from what is proposed already (reserved): so two consumers of one leader
 are never given the same message, and the state, which checks again, refuses nothing. Messages that the filter rejects,
 and those that cannot be read, are passed over with the take.
+
+In a retry topic of pop consumption, those of another topic are passed over, too (`cluster.pop.moving`).
 """
 
 from __future__ import annotations
@@ -12,9 +14,11 @@ from typing import TYPE_CHECKING, Final
 
 from cluster.state.pop.ops import Take, Taken, runs_of
 from cluster.state.pop.state import IN_FLIGHT_MAX, IN_FLIGHT_OF_QUEUE_MAX
+from commitlog.record.properties import decode_properties
+from store.model.message import RETRY_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Container, Sequence
 
     from cluster.replica.port import Replica
     from cluster.state.pop.ops import PopResult
@@ -45,6 +49,11 @@ class Budget:
     again: int = AGAIN_MAX
 
 
+def _is_of_another_topic(message: StoredMessage, topic: str) -> bool:
+    """Return whether a message in a retry topic came from another topic; RocketMQ's do not say."""
+    return decode_properties(message.properties_raw).get(RETRY_TOPIC, topic) != topic
+
+
 @dataclass(slots=True)
 class _Reserved:
     """What is proposed for one queue; `count`: the number of proposed operations."""
@@ -62,6 +71,7 @@ class PopChoice:
 
     Attributes:
         key: the queue.
+        origin: the topic that the consumer wants, if the queue is one of its retry topic; else empty.
         take: the operation to propose; None: there is nothing to take or to pass over.
         messages: that it takes, by offset.
         skipped: that it passes over although they may match.
@@ -71,6 +81,7 @@ class PopChoice:
     """
 
     key: PopKey
+    origin: str = ""
     take: Take | None = None
     messages: dict[int, StoredMessage] = field(default_factory=dict)
     skipped: list[Skip] = field(default_factory=list)
@@ -80,15 +91,31 @@ class PopChoice:
 
 
 class Chooser:
-    """Chooses messages on one node."""
+    """Chooses messages on one node.
 
-    def __init__(self, replica: Replica) -> None:
+    Args:
+        replica: the node's.
+        moving: returns the offsets in a queue that must not be chosen.
+    """
+
+    def __init__(self, replica: Replica, moving: Callable[[PopKey], Container[int]]) -> None:
         self._replica = replica
+        self._moving = moving
         self._reserved: dict[PopKey, _Reserved] = {}
         self._reserved_count = 0
 
-    def choose(self, key: PopKey, expression: str, invisible_ms: int, now_ms: int, budget: Budget) -> PopChoice:
+    def choose(
+        self, key: PopKey, expression: str, invisible_ms: int, now_ms: int, budget: Budget, origin: str = ""
+    ) -> PopChoice:
         """Choose messages and reserve them; `ended` must be called with the result of the proposal.
+
+        Args:
+            key: the queue.
+            expression: the filter.
+            invisible_ms: for the take.
+            now_ms: lease time.
+            budget: what the consumer may still get; reduced.
+            origin: of the choice.
 
         Raises:
             store.errors.IllegalRequest: the expression is invalid.
@@ -101,10 +128,12 @@ class Chooser:
         low, high = store.min_offset(key.topic, key.queue_id), store.max_offset(key.topic, key.queue_id)
         cursor = low if known is None else known.offset if queue is None else queue.cursor
         begin = max(cursor, low, 0 if reserved is None else reserved.cursor)
-        choice = PopChoice(key, wait_offset=max(begin, high))
+        choice = PopChoice(key, origin, wait_offset=max(begin, high))
         if queue is not None:
-            taken = () if reserved is None else reserved.again
-            free = [each for each in queue.free_offsets(now_ms) if each not in taken and each >= low][: budget.again]
+            taken, moving = () if reserved is None else reserved.again, self._moving(key)
+            free = [
+                each for each in queue.free_offsets(now_ms) if each not in taken and each >= low and each not in moving
+            ][: budget.again]
             budget.again -= len(free)
         else:
             free = []
@@ -155,9 +184,14 @@ class Chooser:
             found = self._replica.store.get(key.topic, key.queue_id, offset, count, budget.size_bytes, expression)
             if found.next_begin_offset <= offset:
                 break
-            for message in found.messages:
-                fresh.append(message.queue_offset)
-                self._give(choice, message, budget)
+            messages = found.messages
+            if choice.origin:
+                messages = [each for each in messages if not _is_of_another_topic(each, choice.origin)]
+            offsets = [each.queue_offset for each in messages]
+            fresh += offsets
+            choice.messages.update(zip(offsets, messages, strict=True))
+            budget.count -= len(messages)
+            budget.size_bytes -= sum([each.size for each in messages])
             choice.skipped += found.skipped
             budget.scan -= found.next_begin_offset - offset
             offset = found.next_begin_offset

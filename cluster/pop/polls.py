@@ -58,7 +58,7 @@ class Polls:
 
     Args:
         store: store of the queues.
-        now_ms: log time.
+        now_ms: lease time.
     """
 
     def __init__(self, store: MessageStore, now_ms: Callable[[], int]) -> None:
@@ -94,7 +94,7 @@ class Polls:
         try:
             for each in choices:
                 waiters.append(  # noqa: PERF401  (those before a failure must be cancelled)
-                    self._store.wait(name.topic, each.key.queue_id, each.wait_offset, poll.wake, expression)
+                    self._store.wait(each.key.topic, each.key.queue_id, each.wait_offset, poll.wake, expression)
                 )
             if deadline_ms is not None:
                 self.deadline(name, deadline_ms)
@@ -112,7 +112,7 @@ class Polls:
                 self._waiting.pop(name, None)
 
     def deadline(self, name: GroupTopic, time_ms: int) -> None:
-        """Wake the consumers of group and topic at a log time, when a lease ends, if not earlier."""
+        """Wake the consumers of group and topic at a lease time, when a lease ends, if not earlier."""
         waiting = self._waiting.get(name)
         if waiting is None or (waiting.timer is not None and waiting.timer_ms <= time_ms):
             return

@@ -3,8 +3,8 @@
 A message is read before it is taken, so nothing is taken that this node cannot read. If a call is cancelled after its
 operation was proposed, its messages stay invisible until their deadline, as after any lost answer.
 
-Dead letters: a message is given again however often it was taken. `Taken.attempts` is known in `PopReceiver._taken`,
-where one that reached its group's maximum can be put elsewhere instead.
+A message that consumers have had as often as its group allows, or that holds the floor for long, is moved instead of
+given (`cluster.pop.moving`). Those in the retry topic of group and topic are received as messages of the topic.
 """
 
 from __future__ import annotations
@@ -16,20 +16,23 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from cluster.pop.choosing import Budget, Chooser, PopChoice
 from cluster.pop.clock import LogClock
-from cluster.pop.handles import Handle, encode_handle
+from cluster.pop.handles import Handle, encode_handle, encode_handles
+from cluster.pop.moving import MoveCounts, Moves, had_before, pop_retry_topic
+from cluster.pop.outage import Outage
 from cluster.pop.polls import GroupTopic, Polls
 from cluster.pop.writing import PopWriter
 from cluster.state.pop.ops import AckOutcome, Done, Extend, Extended, PopOp, PopResult, Take, Taken
 from cluster.state.pop.state import PopKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+    from cluster.pop.moving import Move
     from cluster.replica.port import Replica
     from store.access.skipped_messages import Skip
     from store.model.message import StoredMessage
 
-COUNT_MAX: Final = 32
+COUNT_MAX: Final = 256
 SIZE_BYTES_MAX: Final = 4 << 20
 # Queues from which one call takes, or in which it passes over messages.
 _TAKES_MAX: Final = 64
@@ -62,7 +65,7 @@ class Wanted(NamedTuple):
 
 
 class Given(NamedTuple):
-    """A message for a consumer; `attempt`: the number of times it was taken, this one included."""
+    """A message for a consumer; `attempt`: how often consumers have had it, this time included."""
 
     message: StoredMessage
     handle: str
@@ -79,17 +82,24 @@ class PopAnswer(NamedTuple):
     """
 
     given: Sequence[Given] = ()
-    skipped: Sequence[tuple[int, Skip]] = ()
+    skipped: Sequence[tuple[PopKey, Skip]] = ()
     full_queue: int | None = None
 
 
-class PopCounts(Protocol):
+class PopCounts(MoveCounts, Protocol):
     """Counters: messages that were taken, that had been taken before, acknowledged ones, and stale handles."""
 
     pop_taken: int
     pop_redelivered: int
     pop_acknowledged: int
     pop_stale: int
+
+
+class _Lease(NamedTuple):
+    topic: str
+    queue_id: int
+    epoch: int
+    serial: int
 
 
 class PopReceiver:
@@ -107,13 +117,18 @@ class PopReceiver:
         self._broker = broker
         self._counts = counts
         self._clock = LogClock(wall_ms, time.monotonic, lambda: replica.state.pop.time_ms)
-        self._writer = PopWriter(replica, self._clock)
-        self._chooser = Chooser(replica)
-        self._polls = Polls(replica.store, self._clock.now_ms)
+        self._writer = PopWriter(replica, self._clock, Outage(replica, time.monotonic))
+        self._polls = Polls(replica.store, self._lease_now_ms)
+        self._moves = Moves(replica, counts, lambda group, topic: self._polls.wake(GroupTopic(group, topic)))
+        self._chooser = Chooser(replica, self._moves.moving)
 
     async def stop(self) -> None:
         """Cancel what is being proposed."""
+        await self._moves.stop()
         await self._writer.stop()
+
+    def _lease_now_ms(self) -> int:
+        return self._clock.now_ms() - self._replica.state.pop.pause_ms
 
     # -------------------------------------------------------------------------------------------------------- receive
 
@@ -129,15 +144,16 @@ class PopReceiver:
                 what was taken is given again after its invisible time.
         """
         end_s = time.monotonic() + wanted.wait_s
-        skipped: list[tuple[int, Skip]] = []
+        skipped: list[tuple[PopKey, Skip]] = []
         while True:
             # New messages go to another node if this one no longer leads.
             self._replica.serving_puts()
             check()
+            self._moves.check_room()
             choices = await self._choose(wanted)
             takes = [each for each in choices if each.take is not None]
             given, is_refused = await self._taken(wanted, takes)
-            skipped += [(each.key.queue_id, skip) for each in takes for skip in each.skipped]
+            skipped += [(each.key, skip) for each in takes for skip in each.skipped]
             full = next((each.key.queue_id for each in choices if each.is_full), None)
             left_s = end_s - time.monotonic()
             if given or skipped or is_refused or left_s <= 0:
@@ -150,11 +166,10 @@ class PopReceiver:
         budget = Budget(wanted.count_max, SIZE_BYTES_MAX)
         choices: list[PopChoice] = []
         takes = 0
-        now_ms = self._clock.now_ms()
-        for number, queue_id in enumerate(wanted.queue_ids, 1):
-            key = PopKey(wanted.group, wanted.topic, queue_id)
+        now_ms = self._lease_now_ms()
+        for number, (key, origin) in enumerate(self._keys(wanted), 1):
             try:
-                choice = self._chooser.choose(key, wanted.expression, wanted.invisible_ms, now_ms, budget)
+                choice = self._chooser.choose(key, wanted.expression, wanted.invisible_ms, now_ms, budget, origin)
             except BaseException:
                 self._takes_ended(wanted, [each for each in choices if each.take is not None], None)
                 raise
@@ -166,6 +181,15 @@ class PopReceiver:
                 await asyncio.sleep(0)
         return choices
 
+    def _keys(self, wanted: Wanted) -> Iterator[tuple[PopKey, str]]:
+        """Yield the queues to look at, and for that of the retry topic the topic of its messages."""
+        retry = pop_retry_topic(wanted.group, wanted.topic)
+        known = None if retry is None else self._replica.state.topics.get(retry)
+        if known is not None and known.is_readable:
+            yield PopKey(wanted.group, known.name, 0), wanted.topic
+        for queue_id in wanted.queue_ids:
+            yield PopKey(wanted.group, wanted.topic, queue_id), ""
+
     async def _taken(self, wanted: Wanted, choices: Sequence[PopChoice]) -> tuple[list[Given], bool]:
         """Propose the takes; return the messages that they got, and whether a limit of the state refused some."""
         ops = [each.take for each in choices if each.take is not None]
@@ -173,25 +197,41 @@ class PopReceiver:
             return [], False
         results = await self._writer.submit(ops, partial(self._takes_ended, wanted, choices))
         given: list[Given] = []
+        moves: list[Move] = []
         is_refused = False
         for choice, op, result in zip(choices, ops, results, strict=True):
             assert isinstance(result, Taken), result
             choice.is_full |= result.is_full
             is_refused |= result.is_full
-            for offset, attempt in zip(result.offsets, result.attempts, strict=True):
-                handle = Handle(
-                    result.offsets[0],
-                    result.serial,
-                    wanted.invisible_ms,
-                    op.epoch,
-                    self._broker,
-                    choice.key.queue_id,
-                    offset,
-                )
-                given.append(Given(choice.messages[offset], encode_handle(handle), attempt))
+            self._give(wanted, choice, op.epoch, result, given, moves)
+        if moves:
+            self._moves.begin(moves, wanted.topic)
         self._counts.pop_taken += len(given)
         self._counts.pop_redelivered += sum(each.attempt > 1 for each in given)
         return given, is_refused
+
+    def _give(
+        self, wanted: Wanted, choice: PopChoice, epoch: int, taken: Taken, given: list[Given], moves: list[Move]
+    ) -> None:
+        """Append each message of a take to those that are given, or to those that are moved instead."""
+        if not taken.offsets:
+            return
+        key, is_retry, first = choice.key, bool(choice.origin), taken.offsets[0]
+        lease = Handle(first, taken.serial, wanted.invisible_ms, epoch, is_retry, self._broker, key.queue_id, first)
+        handles = encode_handles(lease, taken.offsets)
+        messages = map(choice.messages.__getitem__, taken.offsets)
+        if not is_retry and max(taken.attempts) == 1:
+            given += map(Given, messages, handles, taken.attempts)
+            return
+        for message, handle, attempts in zip(messages, handles, taken.attempts, strict=True):
+            attempt = attempts
+            if attempts > 1 or is_retry:
+                move = self._moves.move_of(choice, message, taken.serial, attempts)
+                if move is not None:
+                    moves.append(move)
+                    continue
+                attempt += had_before(message)
+            given.append(Given(message, handle, attempt))
 
     def _takes_ended(self, wanted: Wanted, choices: Sequence[PopChoice], results: Sequence[PopResult] | None) -> None:
         name, is_free = GroupTopic(wanted.group, wanted.topic), False
@@ -200,10 +240,10 @@ class PopReceiver:
         if is_free:
             self._polls.wake(name)
         else:
-            self._polls.deadline(name, self._replica.state.pop.time_ms + wanted.invisible_ms)
+            self._polls.deadline(name, self._replica.state.pop.lease_time_ms + wanted.invisible_ms)
 
     def _next_deadline_ms(self, choices: Sequence[PopChoice]) -> int | None:
-        queues, now_ms = self._replica.state.pop.queues, self._clock.now_ms()
+        queues, now_ms = self._replica.state.pop.queues, self._lease_now_ms()
         found = (queues[each.key].next_deadline_ms(now_ms) for each in choices if each.key in queues)
         return min((each for each in found if each is not None), default=None)
 
@@ -232,26 +272,21 @@ class PopReceiver:
             RequestFailed, StoreError, DLedgerError: nothing was acknowledged, unless the error's certainty is unknown;
                 a repeated call has the same effect.
         """
-        leases: dict[tuple[int, int, int], set[int]] = {}
-        currents = {queue_id: self._epoch(group, topic, queue_id) for queue_id in {each.queue_id for each in handles}}
-        places = [(each.queue_id, each.epoch_near(currents[each.queue_id]), each.serial) for each in handles]
-        for place, each in zip(places, handles, strict=True):
-            leases.setdefault(place, set()).add(each.offset)
-        ops = [
-            Done(group, topic, queue_id, epoch, serial, tuple(sorted(offsets)))
-            for (queue_id, epoch, serial), offsets in leases.items()
-        ]
+        # By what handles say of their lease.
+        known = {each[:-1]: each for each in handles}
+        lease_of = {head: self._lease(group, topic, each) for head, each in known.items()}
+        leases: dict[_Lease, list[int]] = {}
+        for each in handles:
+            leases.setdefault(lease_of[each[:-1]], []).append(each.offset)
+        ops = [Done(group, *lease, tuple(sorted(set(offsets)))) for lease, offsets in leases.items()]
         results = await self._writer.submit(ops, partial(self._acks_ended, GroupTopic(group, topic)))
-        outcomes: dict[tuple[tuple[int, int, int], int], AckOutcome] = {}
-        for place, op, result in zip(leases, ops, results, strict=True):
-            assert isinstance(result, tuple), result
-            for offset, outcome in zip(op.offsets, result, strict=True):
-                assert isinstance(outcome, AckOutcome), outcome
-                outcomes[place, offset] = outcome
-        counted = list(outcomes.values())
-        self._counts.pop_acknowledged += counted.count(AckOutcome.ACKNOWLEDGED)
-        self._counts.pop_stale += counted.count(AckOutcome.STALE)
-        return [outcomes[place, each.offset] for place, each in zip(places, handles, strict=True)]
+        outcomes: dict[_Lease, dict[int, AckOutcome]] = {}
+        for lease, op, result in zip(leases, ops, results, strict=True):
+            assert not isinstance(result, Taken | Extended), result
+            outcomes[lease] = dict(zip(op.offsets, result, strict=True))
+            self._counts.pop_acknowledged += result.count(AckOutcome.ACKNOWLEDGED)
+            self._counts.pop_stale += result.count(AckOutcome.STALE)
+        return [outcomes[lease_of[each[:-1]]][each.offset] for each in handles]
 
     def _acks_ended(self, name: GroupTopic, results: Sequence[PopResult] | None) -> None:
         if results is not None:
@@ -265,10 +300,8 @@ class PopReceiver:
         Raises:
             RequestFailed, StoreError, DLedgerError: nothing was changed, unless the error's certainty is unknown.
         """
-        epoch = handle.epoch_near(self._epoch(group, topic, handle.queue_id))
-        op = Extend(
-            group, topic, handle.queue_id, epoch, handle.serial, handle.offset, invisible_ms, is_counted=is_counted
-        )
+        lease = self._lease(group, topic, handle)
+        op = Extend(group, *lease, handle.offset, invisible_ms, is_counted=is_counted)
         name = GroupTopic(group, topic)
         (result,) = await self._writer.submit([op], partial(self._extension_ended, name, invisible_ms))
         assert isinstance(result, Extended), result
@@ -280,11 +313,15 @@ class PopReceiver:
 
     def _extension_ended(self, name: GroupTopic, invisible_ms: int, results: Sequence[PopResult] | None) -> None:
         if results is not None:
-            self._polls.deadline(name, self._replica.state.pop.time_ms + invisible_ms)
+            self._polls.deadline(name, self._replica.state.pop.lease_time_ms + invisible_ms)
 
-    def _epoch(self, group: str, topic: str, queue_id: int) -> int:
-        known = self._replica.state.offset(group, topic, queue_id)
-        return 0 if known is None else known.reset_count
+    def _lease(self, group: str, topic: str, handle: Handle) -> _Lease:
+        """Return the lease that a handle means."""
+        if handle.is_retry:
+            topic = pop_retry_topic(group, topic) or topic
+        known = self._replica.state.offset(group, topic, handle.queue_id)
+        epoch = handle.epoch_near(0 if known is None else known.reset_count)
+        return _Lease(topic, handle.queue_id, epoch, handle.serial)
 
 
 def _nothing_ended(_results: Sequence[PopResult] | None) -> None:

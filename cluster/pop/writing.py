@@ -1,6 +1,7 @@
 """Proposes operations: all that arrive while an entry is being committed are in the next one.
 
-So a group has one round trip for all operations of all its consumers together, whatever their number.
+So a group has one round trip for all operations of all its consumers together, whatever their number. The first entry
+of a new leader gives leases the time without one (`cluster.state.pop.grace`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cluster.protocol.errors import Reason, RequestFailed
+from cluster.state.pop.grace import LeaseGrace
 from cluster.state.pop.ops import OFFSETS_MAX, OPS_MAX, PopOp, PopOps, PopResult, weight_of
 from dledger.errors import DLedgerError
 from store.errors import StoreError
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from cluster.pop.clock import LogClock
+    from cluster.pop.outage import Outage
     from cluster.replica.port import Replica
 
 # Operations that wait for an entry: some 20 entries.
@@ -32,11 +35,20 @@ class _Submitted(NamedTuple):
 
 
 class PopWriter:
-    """Proposes operations on one node."""
+    """Proposes operations on one node.
 
-    def __init__(self, replica: Replica, clock: LogClock) -> None:
+    Args:
+        replica: the node's.
+        clock: log time.
+        outage: how long there was no leader.
+    """
+
+    def __init__(self, replica: Replica, clock: LogClock, outage: Outage) -> None:
         self._replica = replica
         self._clock = clock
+        self._outage = outage
+        # The term in which leases were given the time before it.
+        self._graced_term = -1
         self._waiting: deque[_Submitted] = deque()
         self._waiting_ops = 0
         self._task: asyncio.Task[None] | None = None
@@ -92,7 +104,19 @@ class PopWriter:
             self._waiting_ops -= len(each.ops)
         return batch
 
+    async def _give_grace(self) -> None:
+        term = self._replica.status().term
+        if term == self._graced_term:
+            return
+        grace_ms = self._outage.grace_ms(term)
+        if grace_ms is None:
+            return
+        if grace_ms and self._replica.state.pop.count:
+            await self._replica.change(LeaseGrace(self._clock.now_ms(), grace_ms))
+        self._graced_term = term
+
     async def _propose(self, ops: Sequence[PopOp]) -> Sequence[PopResult]:
+        await self._give_grace()
         applied = await self._replica.change(PopOps(self._clock.now_ms(), tuple(ops)))
         if not applied.is_done:
             raise RequestFailed(Reason[applied.verdict.name], applied.detail)

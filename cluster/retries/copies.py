@@ -8,7 +8,7 @@
 | DLQ_ORIGIN_TOPIC, DLQ_ORIGIN_MESSAGE_ID | the same; in dead letters only |
 | DELAY, REAL_…, TIMER_…, TRAN_MSG, POP_CK, transaction bits, effect | removed: they are about the old record |
 | DELAY, REAL_…; then topic and queue of its level | as of any delayed message (`cluster.delivery.diversion`) |
-| `__EFFECT` | the key, by which the message is not returned twice |
+| `__EFFECT` | the key, by which the message is not returned twice; of a pop group's: that the message is done |
 | TRACE_CONTEXT | removed if the properties are too large with it |
 
 RETRY_TOPIC and ORIGIN_MESSAGE_ID of a message in an ordinary topic are its producer's, and are replaced: a dead letter
@@ -42,6 +42,7 @@ from store.model.topics import REAL_QUEUE_ID, REAL_TOPIC, TIMER_PREFIX, is_retry
 if TYPE_CHECKING:
     from cluster.delivery.diversion import Delivery
     from cluster.retries.rule import Destination
+    from cluster.state.effects import PopMoved
     from commitlog.record.record import Record
 
 _TRACE_CONTEXT: Final = "TRACE_CONTEXT"
@@ -73,20 +74,46 @@ def returned_copy(
     Raises:
         IllegalMessage: the properties are too large for the added ones.
     """
-    kept = _properties_of(record)
-    if destination.is_dead:
-        kept |= {DLQ_ORIGIN_TOPIC: kept[RETRY_TOPIC], DLQ_ORIGIN_MESSAGE_ID: kept[ORIGIN_MESSAGE_ID]}
+    kept = _kept_properties(record, destination)
     queue_id = int.from_bytes(key[:4]) % queues
     when = destination.level if delivery is None else delivery
+    effect = Returned(key, destination.is_dead)
+    return _fitting(record, kept, destination, queue_id, record.reconsume_times + 1, effect, when)
+
+
+def moved_copy(record: Record, effect: PopMoved, destination: Destination, reconsume_times: int) -> Message:
+    """Return the copy of a message in flight, with its effect, for queue 0 of its destination.
+
+    Args:
+        record: the message.
+        effect: that the message is done.
+        destination: where it goes, without delay.
+        reconsume_times: how often consumers have had it.
+
+    Raises:
+        IllegalMessage: the properties are too large for the added ones.
+    """
+    return _fitting(record, _kept_properties(record, destination), destination, 0, reconsume_times, effect, 0)
+
+
+def _fitting(
+    record: Record,
+    kept: dict[str, str],
+    destination: Destination,
+    queue_id: int,
+    reconsume_times: int,
+    effect: Returned | PopMoved,
+    delivery: Delivery,
+) -> Message:
     try:
-        return _copy(record, kept, key, destination, queue_id, when)
+        return _copy(record, kept, destination, queue_id, reconsume_times, effect, delivery)
     except IllegalMessage:
         if kept.pop(_TRACE_CONTEXT, None) is None:
             raise
-        return _copy(record, kept, key, destination, queue_id, when)
+        return _copy(record, kept, destination, queue_id, reconsume_times, effect, delivery)
 
 
-def _properties_of(record: Record) -> dict[str, str]:
+def _kept_properties(record: Record, destination: Destination) -> dict[str, str]:
     found = {
         name: value
         for name, value in record.properties.items()
@@ -96,15 +123,18 @@ def _properties_of(record: Record) -> dict[str, str]:
         found |= {RETRY_TOPIC: record.topic, ORIGIN_MESSAGE_ID: record.message_id}
     found.setdefault(RETRY_TOPIC, record.topic)
     found.setdefault(ORIGIN_MESSAGE_ID, record.message_id)
+    if destination.is_dead:
+        found |= {DLQ_ORIGIN_TOPIC: found[RETRY_TOPIC], DLQ_ORIGIN_MESSAGE_ID: found[ORIGIN_MESSAGE_ID]}
     return found
 
 
 def _copy(
     record: Record,
     properties: dict[str, str],
-    key: bytes,
     destination: Destination,
     queue_id: int,
+    reconsume_times: int,
+    effect: Returned | PopMoved,
     delivery: Delivery,
 ) -> Message:
     message = Message(
@@ -116,12 +146,11 @@ def _copy(
         record.sys_flag & ~TRANSACTION_MASK | CARRIES_EFFECT,
         record.born_timestamp,
         record.born_host,
-        record.reconsume_times + 1,
+        reconsume_times,
     )
     if delivery:
         (message,) = diverted([message], [delivery])
-    effect = encode_effect(Returned(key, destination.is_dead))
-    raw = properties_with_effect(encode_properties(message.properties), effect)
+    raw = properties_with_effect(encode_properties(message.properties), encode_effect(effect))
     if len(raw.raw) > PROPERTIES_SIZE_MAX:
         expected = f"at most {PROPERTIES_SIZE_MAX} bytes, with the origin, of a returned message"
         raise IllegalMessage("properties size", expected, str(len(raw.raw)))

@@ -39,11 +39,12 @@ from cluster.state.commands import (
     check_command,
     decode_command,
 )
-from cluster.state.effects import DelayDelivered, Returned, TimerDone, decode_effect
+from cluster.state.effects import DelayDelivered, PopMoved, Returned, TimerDone, decode_effect
 from cluster.state.features import WITH_EFFECTS
 from cluster.state.offsets import OFFSETS_MAX, CommittedOffsets
 from cluster.state.old.commands import ImportPart, OldCommand, SetDelayLevels, take_over
 from cluster.state.pop.applying import PopRules
+from cluster.state.pop.grace import LeaseGrace
 from cluster.state.pop.ops import PopOps
 from cluster.state.pop.state import PopKey
 from cluster.state.snapshot import Content, decode_snapshot_in_pieces, encode_snapshot
@@ -221,6 +222,8 @@ class BrokerState:
             return self._content.returned.add(effect.key, is_dead=effect.is_dead)
         if isinstance(effect, TimerDone):
             return self.timers.add(effect.unit)
+        if isinstance(effect, PopMoved):
+            return self._pop_rules.moved(effect)
         return self._content.transactions.apply(effect, record)
 
     def apply_command(self, command: Command) -> Applied:
@@ -230,7 +233,8 @@ class BrokerState:
         except IllegalMessage as error:
             return Applied(CommandVerdict.ILLEGAL_REQUEST, str(error))
         self._offsets.sweep(SWEPT_PER_COMMAND)
-        if isinstance(command, AccessCommand | PopOps | CountChecks | OldCommand):
+        self._content.pop.sweep(SWEPT_PER_COMMAND)
+        if isinstance(command, AccessCommand | PopOps | LeaseGrace | CountChecks | OldCommand):
             return self._apply_to_part(command)
         match command:
             case SetTopic():
@@ -257,10 +261,18 @@ class BrokerState:
                 assert_never(command)
         return applied
 
-    def _apply_to_part(self, command: AccessCommand | PopOps | CountChecks | OldCommand) -> Applied:
+    @property
+    def _pop_rules(self) -> PopRules:
+        content = self._content
+        return PopRules(content.pop, self._offsets, content.topics, content.groups)
+
+    def _apply_to_part(self, command: AccessCommand | PopOps | LeaseGrace | CountChecks | OldCommand) -> Applied:
         content = self._content
         if isinstance(command, PopOps):
-            return PopRules(content.pop, self._offsets, content.topics, content.groups).apply(command)
+            content.pop.sweep(len(command.ops))
+            return self._pop_rules.apply(command)
+        if isinstance(command, LeaseGrace):
+            return CHANGED if content.pop.pause(command.time_ms, command.grace_ms) else UNCHANGED
         if isinstance(command, CountChecks):
             return CHANGED if content.transactions.count_checks(command.counts, command.time_ms) else UNCHANGED
         if isinstance(command, SetDelayLevels):

@@ -19,6 +19,7 @@ from cluster.state.access_commands import ACCESS_READERS, ACCESS_WRITERS, Access
 from cluster.state.compact_bytes import Reader, Writer
 from cluster.state.features import FEATURE_LEVEL, check_level
 from cluster.state.old.commands import OLD_READERS, OLD_WRITERS, OldCommand, check_old_command
+from cluster.state.pop.grace import LeaseGrace, check_lease_grace, read_lease_grace, write_lease_grace
 from cluster.state.pop.ops import PopOps, check_pop_ops, read_pop_ops, write_pop_ops
 from cluster.state.waiting_commands import (
     OFFSET_MAX,
@@ -125,6 +126,7 @@ Command = (
     | WaitingCommand
     | PopOps
     | OldCommand
+    | LeaseGrace
     | AccessCommand
 )
 
@@ -163,6 +165,8 @@ def check_command(command: Command) -> None:
             check_level(level)
         case PopOps():
             check_pop_ops(command)
+        case LeaseGrace():
+            check_lease_grace(command)
 
 
 def _check_offsets(offsets: tuple[QueueOffset, ...]) -> None:
@@ -324,6 +328,7 @@ _WRITERS: Final[dict[type[Any], tuple[int, Callable[[Writer, Any], None]]]] = {
     **WAITING_WRITERS,
     PopOps: (20, write_pop_ops),
     **OLD_WRITERS,
+    LeaseGrace: (21, write_lease_grace),
 }
 _READERS: Final[dict[int, Callable[[Reader], Command]]] = {
     1: _read_set_topic,
@@ -338,4 +343,5 @@ _READERS: Final[dict[int, Callable[[Reader], Command]]] = {
     **WAITING_READERS,
     20: read_pop_ops,
     **OLD_READERS,
+    21: read_lease_grace,
 }

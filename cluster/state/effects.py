@@ -11,6 +11,7 @@
 | `Ended` | `e:<half>:<c, r or g>,…` | these transactions ended (`cluster.state.transactions`) |
 | `GivenUp` | `g:<half>` | the record is the copy of a half message whose transaction no producer decided |
 | `Renewed` | `n:<half>` | the record replaces a half message, because the log will delete that record |
+| `PopMoved` | `p:<group>:<topic>:<queue>:<offset>:<serial>` | the record is the copy of a message in flight, now done |
 
 A message cannot be refused when it is applied. So the leader decides what it writes from the applied state and from
 what it has proposed since; an effect that does not fit the state changes nothing, and is counted as a defect.
@@ -141,10 +142,28 @@ class Renewed(NamedTuple):
     half: int
 
 
-Effect = DelayDelivered | Returned | TimerDone | Prepared | Ended | GivenUp | Renewed
+class PopMoved(NamedTuple):
+    """The record is the copy of a message that a pop consumer was to get: a dead letter, or in a retry topic.
+
+    Attributes:
+        group: consumer group.
+        topic: topic of the message that is done now.
+        queue_id: its queue.
+        offset: its offset there.
+        serial: of the leader's own lease of it.
+    """
+
+    group: str
+    topic: str
+    queue_id: int
+    offset: int
+    serial: int
 
 
-def encode_effect(effect: Effect) -> str:
+Effect = DelayDelivered | Returned | TimerDone | Prepared | Ended | GivenUp | Renewed | PopMoved
+
+
+def encode_effect(effect: Effect) -> str:  # noqa: PLR0911  (one for each kind)
     """Return the text of an effect."""
     match effect:
         case DelayDelivered(level, unit):
@@ -159,6 +178,8 @@ def encode_effect(effect: Effect) -> str:
             return "e:" + ",".join(f"{half}:{ending}" for half, ending in ends)
         case GivenUp(half) | Renewed(half):
             return f"{'g' if isinstance(effect, GivenUp) else 'n'}:{half}"
+        case PopMoved(group, topic, queue_id, offset, serial):
+            return f"p:{group}:{topic}:{queue_id}:{offset}:{serial}"
 
 
 def decode_effect(text: str) -> Effect:
@@ -225,6 +246,13 @@ def _renewed(text: str) -> Renewed | None:
     return Renewed(*numbers) if numbers else None
 
 
+def _pop_moved(text: str) -> PopMoved | None:
+    group, _, rest = text.partition(":")
+    topic, _, rest = rest.partition(":")
+    numbers = _numbers(rest.split(":"), 3)
+    return PopMoved(group, topic, *numbers) if numbers and group and topic else None
+
+
 _READERS: Final[dict[str, Callable[[str], Effect | None]]] = {
     "d": _delay_delivered,
     "b": partial(_returned, is_dead=False),
@@ -234,4 +262,5 @@ _READERS: Final[dict[str, Callable[[str], Effect | None]]] = {
     "e": _ended,
     "g": _given_up,
     "n": _renewed,
+    "p": _pop_moved,
 }

@@ -9,8 +9,8 @@ entry that raised the level.
 | ----: | --- |
 | 0 | commands 1 to 15 |
 | 1 | command 16; records with effects (`cluster.state.effects`); delayed messages |
-| 2 | commands 17, 19, 20, 25, 26; effects of retries (`b`, `x`), timers (`t`, `r`, `c`), |
-| | transactions (`h`, `e`, `g`, `n`); |
+| 2 | commands 17, 19, 20, 21, 25, 26; effects of retries (`b`, `x`), timers (`t`, `r`, `c`), |
+| | transactions (`h`, `e`, `g`, `n`), pop consumption (`p`); |
 | | the journal of a standalone broker (`cluster.replica.journal`) |
 """
 

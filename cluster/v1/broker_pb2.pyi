@@ -2666,7 +2666,7 @@ class ReceiveRequest(_message.Message):
     group: _builtins.str
     topic: _builtins.str
     max_messages: _builtins.int
-    """0 = 32, which is also the most; larger values are reduced to it. An answer has 4 MiB of records, or one more."""
+    """0 = 32; at most 256, larger values are reduced to it. An answer has 4 MiB of records, or one more."""
     invisible_ms: _builtins.int
     """1 s to 12 h."""
     wait_ms: _builtins.int

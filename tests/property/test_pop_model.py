@@ -2,7 +2,8 @@
 
 Invariants: what was acknowledged is not given again (P1); no message is given while a lease of it is valid (P2); the
 floor is the first message that is not done (P4); attempts never fall (P6); replicas are equal byte for byte (P7); a
-snapshot and the later commands give the same state as all commands (P8).
+snapshot and the later commands give the same state as all commands (P8). A message that was moved is not given again,
+and a grace gives each valid lease the same time, and no other one.
 """
 
 from __future__ import annotations
@@ -30,9 +31,11 @@ from cluster.state.commands import (
     decode_command,
     encode_command,
 )
+from cluster.state.effects import PopMoved, encode_effect
 from cluster.state.features import FEATURE_LEVEL
 from cluster.state.pop import applying
 from cluster.state.pop import queue as pop_queue
+from cluster.state.pop.grace import LeaseGrace
 from cluster.state.pop.ops import AckOutcome, Done, Extend, Extended, PopOps, Take, Taken
 
 if TYPE_CHECKING:
@@ -77,7 +80,7 @@ class Pops(RuleBasedStateMachine):
         self.patch.setattr(pop_queue, "_REMOVED_MIN", 2)
         self.states = [BrokerState(), BrokerState()]
         self.model: dict[tuple[str, str, int], ModelQueue] = {}
-        self.time_ms, self.log_time_ms = 1_000, 0
+        self.time_ms, self.log_time_ms, self.pause_ms = 1_000, 0, 0
         # Of the current epoch of a queue: what was acknowledged, and the attempts of each message.
         self.acknowledged: dict[tuple[str, str, int], set[int]] = {}
         self.attempts: dict[tuple[str, str, int], dict[int, int]] = {}
@@ -100,6 +103,10 @@ class Pops(RuleBasedStateMachine):
     def pop(self, *ops) -> list:
         self.log_time_ms = max(self.log_time_ms, self.time_ms)
         return list(self.apply(PopOps(self.time_ms, ops)).pops)
+
+    @property
+    def lease_time_ms(self) -> int:
+        return self.log_time_ms - self.pause_ms
 
     def forget(self, place) -> None:
         self.acknowledged.pop(place, None)
@@ -153,7 +160,7 @@ class Pops(RuleBasedStateMachine):
 
     def model_take(self, place, op: Take, serial: int) -> list[tuple[int, int]]:
         queue = self.model.setdefault(place, ModelQueue(op.begin, 0))
-        now = self.log_time_ms
+        now = self.lease_time_ms
         for offset in [each for each in queue.open_ if each < op.low]:
             del queue.open_[offset]
         queue.cursor = max(queue.cursor, op.low)
@@ -229,8 +236,46 @@ class Pops(RuleBasedStateMachine):
         else:
             assert found.outcome is AckOutcome.ACKNOWLEDGED
             assert found.serial > lease.serial, "the old handle is stale"
-            lease.serial, lease.deadline_ms = found.serial, self.log_time_ms + invisible_ms
+            lease.serial, lease.deadline_ms = found.serial, self.lease_time_ms + invisible_ms
             lease.is_counted = lease.is_counted and is_counted
+
+    @rule(place=PLACES, choice=st.randoms(use_true_random=False), offset=st.integers(0, 25), is_right=st.booleans())
+    def move(self, place, choice, offset, is_right):
+        """The record of a dead letter, or of a message for the retry topic, is applied."""
+        queue = self.model.get(place, ModelQueue(0, 0))
+        if is_right and queue.open_:
+            offset = choice.choice(sorted(queue.open_))
+        lease = queue.open_.get(offset)
+        serial = lease.serial if lease is not None and is_right else 997
+        before = self.states[0].unfit_effects_count
+        for state in self.states:
+            state.apply_effect(encode_effect(PopMoved(*place, offset, serial)), b"")
+        is_defect = self.states[0].unfit_effects_count > before
+        assert is_defect == (lease is not None and lease.serial != serial)
+        if lease is not None and not is_defect:
+            del queue.open_[offset]
+            self.acknowledged.setdefault(place, set()).add(offset)
+
+    @rule(grace_ms=st.sampled_from([0, 5, 40, 2_000]))
+    def grace(self, grace_ms):
+        valid = {
+            (place, offset)
+            for place, queue in self.model.items()
+            for offset, lease in queue.open_.items()
+            if lease.deadline_ms > self.lease_time_ms
+        }
+        left = {each: self.left_ms(each) for each in valid}
+        before = self.log_time_ms
+        self.apply(LeaseGrace(self.time_ms, grace_ms))
+        self.log_time_ms = max(before, self.time_ms)
+        passed_ms = self.log_time_ms - before
+        self.pause_ms += min(grace_ms, passed_ms)
+        for each in valid:
+            assert self.left_ms(each) == left[each] - max(passed_ms - grace_ms, 0)
+
+    def left_ms(self, message):
+        place, offset = message
+        return self.model[place].open_[offset].deadline_ms - self.lease_time_ms
 
     # ----------------------------------------------------------------------------------------------- everything else
 
@@ -295,7 +340,7 @@ class Pops(RuleBasedStateMachine):
             rows = {} if found is None else {each[0] + i: each[2:4] for each in found.runs() for i in range(each[1])}
             assert rows == {each: (lease.serial, lease.deadline_ms) for each, lease in queue.open_.items()}
             if found is not None:
-                now = self.log_time_ms
+                now = self.lease_time_ms
                 free = [each for each, lease in sorted(queue.open_.items()) if lease.deadline_ms <= now]
                 assert list(found.free_offsets(now)) == free
                 assert found.leased_count(now) == len(rows) - len(free)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from cluster.api.answers import DONE, report_skipped
 from cluster.api.message_columns import fill_columns, records_of
-from cluster.pop.handles import decode_handle
+from cluster.pop.handles import decode_handles
 from cluster.pop.receiving import COUNT_MAX, PopAnswer, PopReceiver, Wanted
 from cluster.process.cooperative import run_cooperatively
 from cluster.protocol.errors import Reason, RequestFailed
@@ -43,7 +43,7 @@ from store.errors import IllegalRequest
 from store.model.read_filter import parse_filter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from cluster.broker.core import BrokerCore
     from cluster.pop.handles import Handle
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from store.steps import Steps
 
 INVISIBLE_MS_MIN: Final = 1_000
+_COUNT_DEFAULT: Final = 32
 _WAIT_MS_MAX: Final = 30_000
 # The wait for messages of some queues of a topic with very many, of which others may have some.
 _WAIT_MS_OF_PART: Final = 1_000
@@ -95,12 +96,13 @@ class PopCalls:
         if request.is_from_end and not await run_cooperatively(self._has_offsets(request.group, topic)):
             await self._receiver.begin_at_end(request.group, topic.name, range(topic.read_queues))
         name, share = holder(), len(wanted.queue_ids) if wanted.wait_s else 0
-        if not self._readers.take(name, share):
+        if share and not self._readers.take(name, share):
             raise Overloaded(name, f"the {self._readers.size} waiting readers", self._retries.next_s())
         try:
             received = await self._receiver.receive(wanted, lambda: self._check(wanted))
         finally:
-            self._readers.give_back(name, share)
+            if share:
+                self._readers.give_back(name, share)
         return self._response(request, received)
 
     def _wanted(self, request: pb.ReceiveRequest, topic: TopicConfig) -> Wanted:
@@ -117,7 +119,7 @@ class PopCalls:
                 self._core.check_queue(topic, queue_id, topic.read_queues)
         else:
             queue_ids = self._next_queues(topic.read_queues)
-        count_max = min(request.max_messages or COUNT_MAX, COUNT_MAX)
+        count_max = min(request.max_messages or _COUNT_DEFAULT, COUNT_MAX)
         is_partial = len(queue_ids) < topic.read_queues and not request.queue_ids
         wait_s = min(request.wait_ms, _WAIT_MS_OF_PART if is_partial else _WAIT_MS_MAX) / _MS_PER_S
         return Wanted(request.group, topic.name, queue_ids, expression, count_max, request.invisible_ms, wait_s)
@@ -159,8 +161,8 @@ class PopCalls:
             handles=[each.handle for each in received.given],
             attempts=[each.attempt for each in received.given],
         )
-        for queue_id, skip in received.skipped:
-            response.skipped.extend(report_skipped(self._core, request.topic, queue_id, (skip,)))
+        for key, skip in received.skipped:
+            response.skipped.extend(report_skipped(self._core, key.topic, key.queue_id, (skip,)))
         messages = [each.message for each in received.given]
         if request.form == pb.MESSAGE_FORM_RECORDS:
             response.records = records_of(messages)
@@ -179,7 +181,7 @@ class PopCalls:
         if not 1 <= len(request.handles) <= HANDLES_MAX:
             raise IllegalRequest("handles", f"1 to {HANDLES_MAX}", str(len(request.handles)))
         await self._core.check_current()
-        handles = [self._handle(request.topic, each) for each in request.handles]
+        handles = self._handles(request.topic, request.handles)
         outcomes = await self._receiver.acknowledge(request.group, request.topic, handles)
         return pb.AcknowledgeResponse(answer=DONE, outcomes=cast("list[pb.AckOutcome.ValueType]", outcomes))
 
@@ -192,24 +194,26 @@ class PopCalls:
         if not 0 <= request.invisible_ms <= INVISIBLE_MS_MAX:
             raise IllegalRequest("invisible_ms", f"0 to {INVISIBLE_MS_MAX}", str(request.invisible_ms))
         await self._core.check_current()
-        handle = self._handle(request.topic, request.handle)
+        (handle,) = self._handles(request.topic, [request.handle])
         outcome, changed = await self._receiver.change_invisible(
             request.group, request.topic, handle, request.invisible_ms, is_counted=not request.is_uncounted
         )
         return pb.ChangeInvisibleResponse(answer=DONE, outcome=cast("pb.AckOutcome.ValueType", outcome), handle=changed)
 
-    def _handle(self, topic: str, text: str) -> Handle:
-        """Return a handle of this broker.
+    def _handles(self, topic: str, texts: Iterable[str]) -> list[Handle]:
+        """Return the handles of texts, all of this broker.
 
         Raises:
-            IllegalRequest: it is none.
+            IllegalRequest: one is none.
             RequestFailed: UNKNOWN_TOPIC, UNKNOWN_QUEUE, UNSUPPORTED.
         """
         self._core.check_feature(WITH_POP, _WHAT)
-        handle = decode_handle(text)
+        handles = decode_handles(texts)
         broker = self._core.options.broker
-        if handle.broker != broker:
-            raise IllegalRequest("handle", f"one of broker {broker}", repr(handle.broker[:80]))
+        others = {each.broker for each in handles} - {broker}
+        if others:
+            raise IllegalRequest("handle", f"one of broker {broker}", repr(min(others)[:80]))
         known = self._core.known_topic(topic)
-        self._core.check_queue(known, handle.queue_id, max(known.read_queues, known.write_queues))
-        return handle
+        for queue_id in {each.queue_id for each in handles}:
+            self._core.check_queue(known, queue_id, max(known.read_queues, known.write_queues))
+        return handles

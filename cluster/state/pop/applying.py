@@ -3,12 +3,14 @@
 | operation | holds if |
 | --- | --- |
 | any | group and topic exist; its epoch is the reset count of the group's offset in the queue |
-| take, again and passed | the message is in flight, and its lease has ended by log time |
+| take, again and passed | the message is in flight, and its lease has ended by lease time |
 | take, fresh | it is at or after the cursor, and nothing between the cursor and `begin` would be left out |
 | done, extend | the message's lease has that serial: also after its deadline, until another consumer takes it |
+| a record that moves a message | its row has the serial in the record's effect (`PopMoved`) |
 
-So leases end without a command: the time of a later take decides. The group's committed offset is always the floor,
-the first message that is not done; so all tools that show offsets and lag show the progress of pop consumption, too.
+So leases end without a command: the time of a later take decides, on the clock of `cluster.state.pop.grace`. The
+group's committed offset is always the floor, the first message that is not done; so all tools that show offsets and lag
+show the progress of pop consumption, too.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from cluster.state.verdicts import Applied, CommandVerdict
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from cluster.state.effects import PopMoved
     from cluster.state.offsets import CommittedOffsets
     from cluster.state.pop.queue import PopQueue
 
@@ -94,17 +97,18 @@ class PopRules(NamedTuple):
         pop.lost_count += queue.remove_before(op.low)
         queue.cursor = max(queue.cursor, op.low)
         serial = max(pop.time_ms, queue.last_serial + 1)
-        deadline_ms = pop.time_ms + op.invisible_ms
+        now_ms = pop.lease_time_ms
+        deadline_ms = now_ms + op.invisible_ms
         offsets: list[int] = []
         attempts: list[int] = []
         for offset in op.again:
             row = queue.row_of(offset)
-            if row >= 0 and queue.is_free(row, pop.time_ms):
+            if row >= 0 and queue.is_free(row, now_ms):
                 offsets.append(offset)
                 attempts.append(queue.take(row, serial, deadline_ms))
         for offset in op.passed:
             row = queue.row_of(offset)
-            if row >= 0 and queue.is_free(row, pop.time_ms):
+            if row >= 0 and queue.is_free(row, now_ms):
                 queue.remove(row)
         is_full = False
         if op.begin <= queue.cursor < op.end:
@@ -129,7 +133,11 @@ class PopRules(NamedTuple):
         queue = self.pop.own(key)
         if queue is None:
             return tuple([_outcome_without_row(offset, known.offset) for offset in op.offsets])
-        before, outcomes = len(queue), []
+        before = len(queue)
+        if op.offsets and op.serial and queue.remove_lease(op.offsets, op.serial):
+            self._keep(key, queue, before, known)
+            return (AckOutcome.ACKNOWLEDGED,) * len(op.offsets)
+        outcomes: list[AckOutcome] = []
         for offset in op.offsets:
             row = queue.row_of(offset)
             if row < 0:
@@ -152,8 +160,29 @@ class PopRules(NamedTuple):
         if queue.serial_of(row) != op.serial:
             return Extended(AckOutcome.STALE)
         serial = queue.last_serial = max(self.pop.time_ms, queue.last_serial + 1)
-        queue.extend(row, serial, self.pop.time_ms + op.invisible_ms, is_counted=op.is_counted)
+        queue.extend(row, serial, self.pop.lease_time_ms + op.invisible_ms, is_counted=op.is_counted)
+        self.pop.settle(key, queue, len(queue))
         return Extended(AckOutcome.ACKNOWLEDGED, serial)
+
+    # --------------------------------------------------------------------------------------------------------- moves
+
+    def moved(self, effect: PopMoved) -> bool:
+        """Finish a message whose copy was put; return False if another consumer has it: a defect.
+
+        If it is not in flight any more, because its topic or group was deleted, or the offset of the group was changed,
+        nothing is left to do.
+        """
+        key = PopKey(effect.group, effect.topic, effect.queue_id)
+        queue, known = self.pop.own(key), self.offsets.get(*key)
+        row = -1 if queue is None else queue.row_of(effect.offset)
+        if queue is None or known is None or row < 0:
+            return True
+        if queue.serial_of(row) != effect.serial:
+            return False
+        before = len(queue)
+        queue.remove(row)
+        self._keep(key, queue, before, known)
+        return True
 
 
 def _outcome_without_row(offset: int, cursor: int) -> AckOutcome:

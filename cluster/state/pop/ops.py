@@ -6,7 +6,7 @@
 | pairs of group and topic, in the order of their first operation | a count; two texts each |
 | operations | a count; kind, number of the pair, queue, epoch, then by kind |
 | … 1 take | low, begin - low, end - begin, invisible ms; again; passed; runs of fresh: a count; gap, length |
-| … 2 done | serial; offsets |
+| … 2 done | serial; runs of offsets, as in a take |
 | … 3 extend | serial, offset, invisible ms, whether it counts |
 | offsets | a count; the first, then the differences |
 
@@ -20,7 +20,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from itertools import pairwise
+from itertools import islice
+from operator import lt
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cluster.protocol.topic_config import QUEUES_MAX
@@ -28,7 +29,7 @@ from store.errors import IllegalMessage
 from store.model.topics import check_group, is_storable_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from cluster.state.compact_bytes import Reader, Writer
 
@@ -205,7 +206,7 @@ def _check(name: str, low: int, value: int, high: int) -> None:
 def _check_offsets(offsets: Sequence[int], begin: int, end: int) -> None:
     if not offsets:
         return
-    is_ascending = all(first < second for first, second in pairwise(offsets))
+    is_ascending = all(map(lt, offsets, islice(offsets, 1, None)))
     if not is_ascending or offsets[0] < begin or offsets[-1] >= end:
         raise IllegalMessage("offsets", f"ascending, from {begin}, before {end}", repr(list(offsets[:20])))
 
@@ -235,7 +236,7 @@ def write_pop_ops(writer: Writer, command: PopOps) -> None:
                 _write_runs(writer, op.begin, op.fresh)
             case Done():
                 number(op.serial)
-                _write_offsets(writer, op.offsets)
+                _write_runs(writer, 0, op.offsets)
             case Extend():
                 for value in (op.serial, op.offset, op.invisible_ms, op.is_counted):
                     number(value)
@@ -261,7 +262,7 @@ def _read_op(reader: Reader, pairs: Sequence[tuple[str, str]]) -> PopOp:
     group, topic = pairs[reader.number_up_to(len(pairs) - 1, "number of a pair")]
     queue_id, epoch = number(), number()
     if kind == _KINDS[Done]:
-        return Done(group, topic, queue_id, epoch, number(), _read_offsets(reader))
+        return Done(group, topic, queue_id, epoch, number(), _read_runs(reader, 0, _NUMBER_MAX))
     if kind == _KINDS[Extend]:
         return Extend(group, topic, queue_id, epoch, number(), number(), number(), bool(number()))
     low = number()
@@ -300,7 +301,7 @@ def _write_runs(writer: Writer, begin: int, offsets: Sequence[int]) -> None:
         last = first + length
 
 
-def _read_runs(reader: Reader, begin: int, end: int) -> Sequence[int]:
+def _read_runs(reader: Reader, begin: int, end: int) -> tuple[int, ...]:
     offsets: list[int] = []
     last = begin
     for _ in range(reader.count()):
@@ -313,8 +314,10 @@ def _read_runs(reader: Reader, begin: int, end: int) -> Sequence[int]:
     return tuple(offsets)
 
 
-def runs_of(offsets: Iterable[int]) -> list[tuple[int, int]]:
+def runs_of(offsets: Sequence[int]) -> list[tuple[int, int]]:
     """Return the runs of consecutive offsets: the first offset and the length of each; `offsets` are ascending."""
+    if offsets and offsets[-1] - offsets[0] == len(offsets) - 1:
+        return [(offsets[0], len(offsets))]
     runs: list[tuple[int, int]] = []
     first = end = -1
     for offset in offsets:

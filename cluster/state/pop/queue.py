@@ -4,7 +4,7 @@
 | --- | ---: | --- |
 | offsets | 8 | of the messages, ascending |
 | serials | 8 | of the lease that the message is in; `_REMOVED`: the row is removed |
-| deadlines | 8 | log time from which the message may be taken again, in milliseconds |
+| deadlines | 8 | lease time (`cluster.state.pop.grace`) from which the message may be taken again, in milliseconds |
 | attempts | 2 | number of takes; the highest bit: the next take does not count |
 
 Offsets before the cursor that have no row are done. So the ranges of what is done need no memory of their own, and the
@@ -199,11 +199,33 @@ class PopQueue:
         self._serials[row] = _REMOVED
         self._removed += 1
         if row == self._head:
-            serials, end = self._serials, len(self._serials)
+            self._advance(row + 1)
+
+    def remove_lease(self, offsets: Sequence[int], serial: int) -> bool:
+        """Remove the rows of ascending offsets, if they are neighbours and all have a serial.
+
+        The ordinary acknowledgement of what one take gave: some microseconds, whatever the number.
+
+        Returns:
+            False: they are not, and nothing is removed.
+        """
+        count = len(offsets)
+        row = bisect_left(self._offsets, offsets[0], self._head)
+        end = row + count
+        if self._offsets[row:end] != array("q", offsets) or self._serials[row:end].count(serial) != count:
+            return False
+        self._serials[row:end] = array("q", (_REMOVED,)) * count
+        self._removed += count
+        if row == self._head:
+            self._advance(end)
+        return True
+
+    def _advance(self, row: int) -> None:
+        """Let the head be the first row from `row` on that is not removed."""
+        serials, end = self._serials, len(self._serials)
+        while row < end and serials[row] == _REMOVED:
             row += 1
-            while row < end and serials[row] == _REMOVED:
-                row += 1
-            self._head = row
+        self._head = row
 
     def remove_before(self, offset: int) -> int:
         """Remove all rows before an offset; return their number."""

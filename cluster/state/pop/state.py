@@ -4,6 +4,7 @@
 | --- | --- |
 | log time | a number: milliseconds since 1970 |
 | serial floor | a number |
+| pause | a number: the graces so far, milliseconds (`cluster.state.pop.grace`) |
 | queues, in order of group, topic and number | a count; names and number, cursor, last serial, runs of rows |
 | runs | a count; gap before, length, serial, deadline, attempts of each |
 
@@ -12,14 +13,18 @@ A queue without messages in flight has no state of its own: its floor and its cu
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from cluster.state.pop.queue import PopQueue
+from cluster.state.pop.queues import PopKey, PopQueues
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from cluster.state.compact_bytes import Reader, Writer
+    from cluster.state.pop.queues import Removed
+
+__all__ = ["IN_FLIGHT_MAX", "IN_FLIGHT_OF_QUEUE_MAX", "QUEUES_MAX", "FrozenPop", "PopKey", "PopState"]
 
 # Messages in flight of one group in one queue, and of all; and the number of queues that have some.
 IN_FLIGHT_OF_QUEUE_MAX: Final = 10_000
@@ -33,28 +38,22 @@ _RUNS_READ_PER_STEP: Final = 200
 _ATTEMPTS_END: Final = 1 << 16
 
 
-class PopKey(NamedTuple):
-    """A queue of a topic, as consumed by a group."""
-
-    group: str
-    topic: str
-    queue_id: int
-
-
 class FrozenPop:
     """All queues at one moment; may be read in any thread."""
 
-    __slots__ = ("_queues", "_serial_floor", "_time_ms")
+    __slots__ = ("_pause_ms", "_queues", "_serial_floor", "_time_ms")
 
-    def __init__(self, time_ms: int, serial_floor: int, queues: Mapping[PopKey, PopQueue]) -> None:
+    def __init__(self, time_ms: int, serial_floor: int, pause_ms: int, queues: Mapping[PopKey, PopQueue]) -> None:
         self._time_ms = time_ms
         self._serial_floor = serial_floor
+        self._pause_ms = pause_ms
         self._queues = queues
 
     def write(self, writer: Writer) -> Iterator[None]:
         """Write the content in steps of a few milliseconds."""
         writer.number(self._time_ms)
         writer.number(self._serial_floor)
+        writer.number(self._pause_ms)
         writer.number(len(self._queues))
         for key, queue in sorted(self._queues.items()):
             writer.text(key.group)
@@ -78,16 +77,18 @@ class PopState:
     Attributes:
         count: messages in flight.
         time_ms: the latest time of a command: log time, which never decreases.
+        pause_ms: by how much lease time, in which deadlines are, is less than log time; it only grows.
         lost_count: messages in flight that the log no longer had, since this process began.
     """
 
     def __init__(self) -> None:
         self.count = 0
         self.time_ms = 0
+        self.pause_ms = 0
         self.lost_count = 0
         # Serials of queues whose state was dropped are not larger.
         self._serial_floor = 0
-        self._queues: dict[PopKey, PopQueue] = {}
+        self._queues = PopQueues()
         # The number of copies that `frozen` has returned; a queue of an older version is shared with one.
         self._version = 0
 
@@ -101,11 +102,29 @@ class PopState:
         """All queues with messages in flight; only to read."""
         return self._queues
 
+    @property
+    def lease_time_ms(self) -> int:
+        """The time of the latest command on the clock of deadlines."""
+        return self.time_ms - self.pause_ms
+
+    def pause(self, time_ms: int, grace_ms: int) -> bool:
+        """Pause the clock of deadlines for some time before `time_ms`; return whether anything changed.
+
+        Args:
+            time_ms: the time of the command.
+            grace_ms: for how long; at most since the last command.
+        """
+        before = self.time_ms
+        self.time_ms = max(before, time_ms)
+        self.pause_ms += min(grace_ms, self.time_ms - before)
+        return self.time_ms > before
+
     def own(self, key: PopKey) -> PopQueue | None:
         """Return a queue that may be changed; None: it has no message in flight."""
         queue = self._queues.get(key)
         if queue is not None and queue.version != self._version:
-            queue = self._queues[key] = queue.copy(self._version)
+            queue = queue.copy(self._version)
+            self._queues.put(key, queue, 0)
         return queue
 
     def new(self, cursor: int) -> PopQueue:
@@ -123,29 +142,34 @@ class PopState:
         self.count += len(queue) - count_before
         if len(queue):
             queue.tidy()
-            self._queues[key] = queue
+            self._queues.put(key, queue, len(queue) - count_before)
         else:
             self._serial_floor = max(self._serial_floor, queue.last_serial)
-            self._queues.pop(key, None)
+            self._queues.remove(key, count_before)
 
     def forget(self, key: PopKey) -> None:
         """Forget the messages in flight of one queue."""
-        queue = self._queues.pop(key, None)
+        queue = self._queues.get(key)
         if queue is not None:
             self.count -= len(queue)
             self._serial_floor = max(self._serial_floor, queue.last_serial)
+            self._queues.remove(key, len(queue))
 
     def forget_group(self, group: str) -> None:
         """Forget the messages in flight of a group."""
-        self._forget_if(lambda key: key.group == group)
+        self._forgotten(self._queues.remove_group(group))
 
     def forget_topic(self, topic: str) -> None:
         """Forget the messages in flight of a topic."""
-        self._forget_if(lambda key: key.topic == topic)
+        self._forgotten(self._queues.remove_topic(topic))
 
-    def _forget_if(self, is_meant: Callable[[PopKey], bool]) -> None:
-        for key in [key for key in self._queues if is_meant(key)]:
-            self.forget(key)
+    def _forgotten(self, removed: Removed) -> None:
+        self.count -= removed.in_flight
+        self._serial_floor = max(self._serial_floor, removed.last_serial)
+
+    def sweep(self, work_max: int) -> None:
+        """Free the memory of at most `work_max` forgotten queues."""
+        self._queues.sweep(work_max)
 
     def raise_floor(self, key: PopKey, offset: int) -> int:
         """Take everything before an offset as done; return the new floor, at or after it."""
@@ -164,7 +188,7 @@ class PopState:
     def frozen(self) -> FrozenPop:
         """Return a copy that later changes do not affect; it copies a reference for each queue."""
         self._version += 1
-        return FrozenPop(self.time_ms, self._serial_floor, dict(self._queues))
+        return FrozenPop(self.time_ms, self._serial_floor, self.pause_ms, self._queues.frozen())
 
     def pieces(self) -> Iterator[FrozenPop]:
         """Yield the queues in pieces for a command each."""
@@ -174,20 +198,22 @@ class PopState:
             piece[key] = queue
             count += len(queue)
             if count >= _PIECE_MESSAGES or len(piece) >= _PIECE_QUEUES:
-                yield FrozenPop(self.time_ms, self._serial_floor, piece)
+                yield FrozenPop(self.time_ms, self._serial_floor, self.pause_ms, piece)
                 piece, count = {}, 0
         if piece or self.time_ms or self._serial_floor:
-            yield FrozenPop(self.time_ms, self._serial_floor, piece)
+            yield FrozenPop(self.time_ms, self._serial_floor, self.pause_ms, piece)
 
     def take_over(self, piece: PopState) -> bool:
         """Add queues of a standalone broker in which nothing is in flight here; return whether anything is new."""
-        before = self.count, self.time_ms, self._serial_floor
+        before = self.count, self.time_ms, self._serial_floor, self.pause_ms
         self.time_ms = max(self.time_ms, piece.time_ms)
+        # Deadlines of both are by a clock with its own pauses: with the longer ones no lease ends too early.
+        self.pause_ms = max(self.pause_ms, piece.pause_ms)
         self._serial_floor = max(self._serial_floor, piece._serial_floor)
         for key, queue in piece._queues.items():
             if key not in self._queues:
                 self.settle(key, queue.copy(self._version), 0)
-        return before != (self.count, self.time_ms, self._serial_floor)
+        return before != (self.count, self.time_ms, self._serial_floor, self.pause_ms)
 
     def loading(self, reader: Reader) -> Iterator[None]:
         """Load what `FrozenPop.write` wrote, in steps of a few milliseconds.
@@ -196,7 +222,7 @@ class PopState:
             cluster.state.compact_bytes.Unreadable: it is invalid; the part must not be used.
         """
         number = reader.number
-        self.time_ms, self._serial_floor = number(), number()
+        self.time_ms, self._serial_floor, self.pause_ms = number(), number(), number()
         for _ in range(reader.count()):
             key = PopKey(reader.text(), reader.text(), number())
             queue = PopQueue(number(), number(), self._version)

@@ -1,14 +1,20 @@
 """Planted bugs of pop consumption: what gives messages twice, too early or never, or forgets what is done."""
 
+from cluster.pop import choosing, moving
 from cluster.pop.clock import LogClock
+from cluster.pop.moving import Moves
 from cluster.pop.polls import Polls
+from cluster.pop.writing import PopWriter
 from cluster.state.pop.applying import PopRules
 from cluster.state.pop.queue import PopQueue
+from cluster.state.pop.queues import PopQueues
 from cluster.state.pop.state import PopState
 from tests.mutants.mutant import Mutant, Tests
 
 CALLS = "tests/integration/cluster/api/waiting/test_pop.py::"
+MOVES = "tests/integration/cluster/api/waiting/test_pop_moves.py::"
 STATE = "tests/unit/cluster/state/test_pop_state.py::"
+GRACE = "tests/unit/cluster/pop/test_outage.py::"
 
 
 class _AnySerial(int):
@@ -73,7 +79,105 @@ def end_of_a_lease_wakes_no_consumer(patch):
     patch.setattr(Polls, "deadline", lambda _self, _name, _time_ms: None)
 
 
+def message_that_is_moved_is_not_done(patch):
+    patch.setattr(PopRules, "moved", lambda _self, _effect: True)
+
+
+def message_that_another_consumer_has_is_finished_by_a_move(patch):
+    patch.setattr(PopRules, "moved", _moved_whatever_the_lease)
+
+
+def _moved_whatever_the_lease(rules, effect):
+    rules.pop.raise_floor((effect.group, effect.topic, effect.queue_id), effect.offset + 1)
+    return True
+
+
+def dead_letter_comes_one_attempt_early(patch):
+    found = moving.destination_of
+    patch.setattr(moving, "destination_of", lambda group, had, **rest: found(group, had + 1, **rest))
+
+
+def message_is_chosen_while_its_copy_may_still_be_put(patch):
+    patch.setattr(Moves, "moving", lambda _self, _key: ())
+
+
+def unknown_outcome_of_a_move_is_taken_for_a_failure(patch):
+    async def decided(_self, _term):
+        return None
+
+    patch.setattr(Moves, "_decided", decided)
+
+
+def retry_topic_gives_messages_of_another_group(patch):
+    patch.setattr(choosing, "_is_of_another_topic", lambda _message, _topic: False)
+
+
+def grace_gives_ended_leases_a_second_life(patch):
+    def pause(self, time_ms, grace_ms):
+        self.time_ms = max(self.time_ms, time_ms)
+        self.pause_ms += grace_ms
+        return True
+
+    patch.setattr(PopState, "pause", pause)
+
+
+def new_leader_gives_no_grace(patch):
+    async def give_none(_self):
+        return None
+
+    patch.setattr(PopWriter, "_give_grace", give_none)
+
+
+def memory_of_deleted_queues_is_kept(patch):
+    patch.setattr(PopQueues, "sweep", lambda _self, _work_max: None)
+
+
 MUTANTS = [
+    Mutant(
+        message_that_is_moved_is_not_done,
+        "one dead letter",
+        Tests(STATE + "test_record_that_moves_a_message_finishes_it_and_raises_the_floor"),
+    ),
+    Mutant(
+        message_that_another_consumer_has_is_finished_by_a_move,
+        "what is not done comes again",
+        Tests(STATE + "test_record_that_moves_a_message_of_another_lease_changes_nothing_and_is_a_defect"),
+    ),
+    Mutant(
+        dead_letter_comes_one_attempt_early,
+        "attempts are exact",
+        Tests(MOVES + "test_message_that_fails_17_times_is_one_dead_letter_with_its_origin"),
+    ),
+    Mutant(
+        message_is_chosen_while_its_copy_may_still_be_put,
+        "one dead letter",
+        Tests(MOVES + "test_message_is_not_taken_again_while_its_copy_may_still_be_put"),
+    ),
+    Mutant(
+        unknown_outcome_of_a_move_is_taken_for_a_failure,
+        "one dead letter",
+        Tests(MOVES + "test_each_dead_letter_is_put_once_whatever_becomes_of_the_puts"),
+    ),
+    Mutant(
+        retry_topic_gives_messages_of_another_group,
+        "one consumer at a time",
+        Tests(MOVES + "test_two_groups_whose_retry_topics_have_one_name_get_their_own_messages"),
+    ),
+    Mutant(
+        grace_gives_ended_leases_a_second_life,
+        "what is not done comes again",
+        Tests(STATE + "test_grace_is_no_longer_than_the_time_since_the_last_command"),
+    ),
+    Mutant(
+        new_leader_gives_no_grace,
+        "one consumer at a time",
+        Tests(GRACE + "test_first_entry_of_a_leader_is_the_grace_and_there_is_one_in_a_term"),
+    ),
+    Mutant(
+        memory_of_deleted_queues_is_kept,
+        "bounded memory",
+        Tests(STATE + "test_deleting_a_topic_takes_one_step_for_each_group_and_its_memory_is_freed_in_portions"),
+    ),
     Mutant(
         handle_of_an_earlier_lease_is_accepted,
         "one consumer at a time",

@@ -7,9 +7,10 @@ import tracemalloc
 import pytest
 
 from cluster.protocol.topic_config import GroupConfig, TopicConfig
-from cluster.state.broker_state import BrokerState
+from cluster.state.broker_state import SWEPT_PER_COMMAND, BrokerState
 from cluster.state.commands import (
     CommitOffsets,
+    DeleteGroup,
     DeleteTopic,
     QueueOffset,
     ResetOffsets,
@@ -20,8 +21,10 @@ from cluster.state.commands import (
     encode_command,
 )
 from cluster.state.compact_bytes import Unreadable
+from cluster.state.effects import PopMoved, decode_effect, encode_effect
 from cluster.state.features import FEATURE_LEVEL
 from cluster.state.pop import applying
+from cluster.state.pop.grace import GRACE_MS_MAX, LeaseGrace
 from cluster.state.pop.ops import INVISIBLE_MS_MAX, AckOutcome, Done, Extend, Extended, PopOps, Take, Taken
 from cluster.state.pop.state import IN_FLIGHT_MAX, IN_FLIGHT_OF_QUEUE_MAX
 from store.errors import IllegalMessage
@@ -217,6 +220,114 @@ def test_acknowledgements_in_any_order_free_the_memory() -> None:
     for each in sorted(range(1_000), key=lambda number: number * 7_919 % 1_000):
         assert done(state, 1_001, serials[each], each) == (OK,)
     assert (state.pop.count, floor(state)) == (0, 1_000)
+
+
+def moved(state: BrokerState, serial: int, offset: int) -> bool:
+    """Apply the record that moves a message; return whether it changed the state."""
+    before = state.unfit_effects_count
+    state.apply_effect(encode_effect(PopMoved(*PLACE, offset, serial)), b"")
+    assert state.unfit_effects_count in (before, before + 1)
+    return state.unfit_effects_count == before
+
+
+def test_record_that_moves_a_message_finishes_it_and_raises_the_floor() -> None:
+    state = new_state()
+    lease = take(state, 1_000, 0, 3)
+    assert moved(state, lease.serial, 0)
+    assert (floor(state), state.pop.count) == (1, 2)
+    assert done(state, 1_001, lease.serial, 0, 1) == (ALREADY, OK)
+    assert moved(state, lease.serial, 2)
+    assert (floor(state), state.pop.count, len(state.pop.queues)) == (3, 0, 0)
+
+
+def test_record_that_moves_a_message_of_another_lease_changes_nothing_and_is_a_defect() -> None:
+    state = new_state()
+    lease = take(state, 1_000, 0, 1)
+    take(state, 1_100, 1, 1, (0,))
+    assert not moved(state, lease.serial, 0)
+    assert (floor(state), state.pop.count) == (0, 1)
+
+
+def test_record_that_moves_a_forgotten_message_is_no_defect() -> None:
+    for forget in (
+        DeleteTopic("orders"),
+        DeleteGroup("billing"),
+        ResetOffsets("billing", (QueueOffset("orders", 0, 0, 0),)),
+        CommitOffsets("billing", (QueueOffset("orders", 0, 2, 0),)),
+    ):
+        state = new_state()
+        lease = take(state, 1_000, 0, 2)
+        assert state.apply_command(forget).is_done
+        before = b"".join(state.snapshot_save())
+        assert moved(state, lease.serial, 1)
+        assert b"".join(state.snapshot_save()) == before
+
+
+@pytest.mark.parametrize("text", ["p:", "p:g:t:1:2", "p:g:t:1:2:3:4", "p::t:1:2:3", "p:g::1:2:3", "p:g:t:01:2:3"])
+def test_texts_that_are_no_move_stop_the_node(text) -> None:
+    assert decode_effect("p:%g-|:%RETRY%a_b:1:2:3") == PopMoved("%g-|", "%RETRY%a_b", 1, 2, 3)
+    with pytest.raises(Unreadable):
+        decode_effect(text)
+
+
+def test_leases_end_later_by_the_time_without_a_leader_and_what_had_ended_stays_ended() -> None:
+    state = new_state()
+    take(state, 1_000, 0, 1)
+    take(state, 1_090, 1, 2)
+    take(state, 1_120, 2, 3)
+    # Message 0 had ended; the leader was lost at 1,120, and the next one leads at 1,620.
+    assert state.apply_command(LeaseGrace(1_620, 500)).is_done
+    assert take(state, 1_620, 3, 3, (0, 1, 2)).offsets == [0]
+    assert take(state, 1_689, 3, 3, (1, 2)).offsets == []
+    assert take(state, 1_690, 3, 3, (1, 2)).offsets == [1]
+    assert take(state, 1_720, 3, 3, (0, 2)).offsets == [0, 2], "a lease of after that ends as always"
+
+
+def test_grace_is_no_longer_than_the_time_since_the_last_command() -> None:
+    state = new_state()
+    take(state, 1_000, 0, 1)
+    state.apply_command(LeaseGrace(1_050, GRACE_MS_MAX))
+    state.apply_command(LeaseGrace(1_050, GRACE_MS_MAX))
+    state.apply_command(LeaseGrace(900, GRACE_MS_MAX))
+    assert (state.pop.time_ms, state.pop.pause_ms) == (1_050, 50)
+    assert take(state, 1_149, 1, 1, (0,)).offsets == []
+    assert take(state, 1_150, 1, 1, (0,)).offsets == [0]
+
+
+def test_grace_is_in_a_snapshot_and_in_the_encoding_of_its_command() -> None:
+    state, loaded = new_state(), BrokerState()
+    take(state, 1_000, 0, 1)
+    command = LeaseGrace(1_080, 60)
+    assert decode_command(encode_command(command)) == command
+    state.apply_command(command)
+    loaded.snapshot_load(b"".join(state.snapshot_save()))
+    for each in (state, loaded):
+        assert take(each, 1_159, 1, 1, (0,)).offsets == []
+        assert take(each, 1_160, 1, 1, (0,)).offsets == [0]
+    for wrong in (LeaseGrace(-1, 0), LeaseGrace(0, -1), LeaseGrace(0, GRACE_MS_MAX + 1)):
+        with pytest.raises(IllegalMessage):
+            encode_command(wrong)
+
+
+def test_deleting_a_topic_takes_one_step_for_each_group_and_its_memory_is_freed_in_portions() -> None:
+    state, count = new_state(), 1_000
+    for group in ("billing", "other"):
+        for begin in range(0, count, 500):
+            ops = [Take(group, "orders", each, 0, 0, 0, 2, 100, (), (), (0, 1)) for each in range(begin, begin + 500)]
+            state.apply_command(PopOps(1_000, tuple(ops)))
+    queues = state.pop.queues
+    assert (len(queues), state.pop.count) == (2 * count, 4 * count)
+    state.apply_command(DeleteGroup("other"))
+    assert (len(queues), state.pop.count) == (count, 2 * count)
+    assert {key.group for key in queues} == {"billing"}
+    state.apply_command(DeleteTopic("orders"))
+    assert (len(queues), state.pop.count, list(queues)) == (0, 0, [])
+    kept = [sum(map(len, queues._removed))]
+    while kept[-1]:
+        state.apply_command(SetGroup(GroupConfig("any")))
+        kept.append(sum(map(len, queues._removed)))
+        assert 0 < kept[-2] - kept[-1] <= SWEPT_PER_COMMAND, "in portions"
+    assert kept[0] > count, "not at once"
 
 
 @pytest.mark.parametrize(

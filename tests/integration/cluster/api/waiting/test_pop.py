@@ -347,9 +347,10 @@ def test_invalid_handles_are_refused_with_their_reason(shop, handle, reason):
 def test_more_messages_than_the_maximum_are_reduced_to_it(shop):
     async def scenario():
         async with shop.open():
-            await shop.put(*(b"%d" % number for number in range(40)))
-            assert len(await bodies(shop, max_messages=33)) == 32
+            await shop.put(*(b"%d" % number for number in range(300)))
+            assert len(await bodies(shop, max_messages=257)) == 256
             assert len(await bodies(shop, max_messages=3)) == 3
+            assert len(await bodies(shop)) == 32, "without a number"
 
     run(scenario)
 
@@ -360,6 +361,15 @@ def test_group_below_the_feature_level_refuses(shop):
             await shop.put(b"a")
             shop.replica.state._content.feature_level = WITH_POP - 1
             assert (await receive(shop)).answer.reason == Reason.UNSUPPORTED
+
+    run(scenario)
+
+
+def test_consumers_that_do_not_wait_need_no_share_of_readers(shop):
+    async def scenario():
+        async with shop.open():
+            answers = await asyncio.gather(*(receive(shop) for _ in range(40)))
+            assert {each.answer.code for each in answers} == {0}
 
     run(scenario)
 
