@@ -35,6 +35,7 @@ from cluster.broker.rocketmq_facts import taken_facts
 from cluster.broker.rocketmq_metrics import RocketMQMetrics
 from cluster.config.audit_settings import AuditSettings
 from cluster.config.port_tls import ProcessTls
+from cluster.delivery.compaction import TopicCompaction
 from cluster.delivery.delay_levels import DelayDelivery
 from cluster.delivery.timers import TimerDelivery
 from cluster.delivery.transactions.checks import TransactionChecks
@@ -168,6 +169,7 @@ class Broker:
         replica, metrics, clock_ms = self._replica, self._metrics, self._clock_ms
         self._timers = TimerDelivery(replica, clock_ms, metrics.count_delayed, metrics.count_not_delivered)
         self._ends = TransactionEnds(replica, clock_ms, metrics.count_transaction_end)
+        self._compaction = TopicCompaction(replica, clock_ms, self.core.options.compaction)
         checks, count = self.core.options.checks, metrics.count_transaction_checks
         self._checks = TransactionChecks(replica, self._ends, checks, clock_ms, count)
         frame_address = "" if self._frames is None else str(self._frames.address)
@@ -209,7 +211,8 @@ class Broker:
             delivery = DelayDelivery(
                 self._replica, self._clock_ms, self._metrics.count_delayed, self._metrics.count_not_delivered
             )
-            tasks = [asyncio.create_task(each.run()) for each in (delivery, self._timers, self._ends, self._checks)]
+            running = (delivery, self._timers, self._ends, self._checks, self._compaction)
+            tasks = [asyncio.create_task(each.run()) for each in running]
             stack.push_async_callback(end_tasks, tasks)
             stack.push_async_callback(self._service.pops.stop)
             services = [self._service.served(), self._access_service.served(), *self._beside]

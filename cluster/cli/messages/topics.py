@@ -11,6 +11,7 @@ from cluster.cli.each_broker import Choice, change_chosen, change_each, chosen_b
 from cluster.cli.message_common import Broker, BrokerNames, Cluster, Topic
 from cluster.cli.messages.quota_options import Quotas, rates_of_options, set_rates
 from cluster.cli.messages.topic_views import PERMISSIONS, describe_topic, list_topics, route_topic
+from cluster.protocol.compacted_topics import CLEANUP_POLICY, COMPACTION
 from cluster.protocol.topic_types import MESSAGE_TYPE, TopicType
 
 if TYPE_CHECKING:
@@ -53,6 +54,9 @@ def create_topic(
     permission: Permission = "",
     *,
     kind: Type = "",
+    compacted: Annotated[
+        bool, typer.Option("--compacted", help="Keep the latest message of each key; messages must have keys.")
+    ] = False,
     quota: Quotas = None,
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="Succeed without a change if the topic exists already.")
@@ -66,6 +70,7 @@ def create_topic(
     Examples:
         dledger topic create orders --queues 4
         dledger topic create orders --type fifo
+        dledger topic create prices --compacted
         dledger topic create orders --quota put.bytes=1000000
         dledger topic create orders --if-not-exists
         dledger topic create orders --name-servers 10.0.0.5:9876,10.0.0.6:9876
@@ -91,6 +96,8 @@ def create_topic(
             wanted = pb.Topic(name=topic, read_queues=_NEW_QUEUES, write_queues=_NEW_QUEUES, permission=bits or _RW)
             _set(wanted, queues, bits, message_type)
             set_rates(wanted.attributes, rates)
+            if compacted:
+                wanted.attributes[CLEANUP_POLICY] = COMPACTION
             # The broker decides: another caller or a put may have created the topic since it was read.
             try:
                 answer = calls.ask(lambda stub: stub.SetTopic, pb.SetTopicRequest(topic=wanted, is_new=True))
