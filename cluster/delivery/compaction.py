@@ -2,7 +2,7 @@
 
 One task on each node. In each turn, once a second:
 
-1. read what is durable in the log and was not read yet, at most a third of the time of the event loop;
+1. read what is dispatched and was not read yet, at most a third of the time of the event loop;
 2. merge the new rows into the indexes, in another thread, when they are many or the interval is over;
 3. on the leader, directly after a merge that has everything: append copies of records that the log would delete soon.
 
@@ -49,7 +49,7 @@ _BATCH_BYTES_MAX: Final = 1 << 20
 _CHUNK_ROWS: Final = 16_384
 # A record is copied when it has this part of the time for which the log keeps it.
 _KEPT_PART: Final = 0.75
-# If the disk is so full that old files are deleted early: the part of the log whose records are copied.
+# If the disk is so full that files are deleted however young: the part of the log whose records are copied.
 _SHORT_PART: Final = 0.25
 _MS_PER_S: Final = 1_000
 
@@ -117,7 +117,7 @@ class TopicCompaction:
         compaction.follow(topics, self._first_place)
         if not self._check_end():
             return _TURN_S
-        end = store.derived.durable_offset
+        end = store.derived.dispatcher.offset
         await self._scan(end)
         if self._is_merge_due() and await self._merge() and compaction.has_read(end):
             await self._copy_old()
@@ -186,7 +186,7 @@ class TopicCompaction:
         log, rules = self._replica.store.log, self._replica.store.config.retention_rules
         keep_ms = int(rules.reserved_s * _MS_PER_S * _KEPT_PART)
         target = log.offset_at_timestamp(max(self._task.now_ms() - keep_ms, 0))
-        if self._replica.disk_used_ratio() > rules.expire_ratio:
+        if rules.force_ratio is not None and self._replica.disk_used_ratio() > rules.force_ratio:
             target = max(target, log.begin_offset + int((log.end_offset - log.begin_offset) * _SHORT_PART))
         return target
 

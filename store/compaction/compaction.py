@@ -183,7 +183,7 @@ class Compaction:
 
         Args:
             log: of the store.
-            end: the offset up to which the log is durable, and dispatched; the end of a dispatched part.
+            end: the end of the dispatched part of the log. What of it a crash may take is found by `position`.
         """
         self._next = max(self._next, log.begin_offset)
         if self.position == NO_POSITION:

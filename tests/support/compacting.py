@@ -36,7 +36,7 @@ def compact(store, *topics, keep_tombstones_ms=DAY_MS):
     messages = store.messages
     compaction = messages.compaction
     compaction.follow(frozenset(topics or ("C",)), first_place_of(messages))
-    while compaction.scan_step(messages.log, messages.derived.durable_offset):
+    while compaction.scan_step(messages.log, messages.derived.dispatcher.offset):
         continue
     job = compaction.begin_merge(messages.log.begin_offset, keep_tombstones_ms)
     try:
