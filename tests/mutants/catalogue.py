@@ -20,6 +20,7 @@ from tests.mutants.bugs.shell import directories, general, snapshots
 from tests.mutants.bugs.store import (
     broker_journal,
     changed_bits,
+    compaction,
     delays,
     kinds,
     message_store,
@@ -52,6 +53,7 @@ GROUPS = (
     traces,
     kinds,
     timers,
+    compaction,
     transactions,
     broker_journal,
     identity,

@@ -4,9 +4,12 @@ import shutil
 
 import pytest
 
+from commitlog.offline.directory import find_store
+from commitlog.offline.verify import StoreParts, Verification
 from store.compaction import compaction as compaction_module
 from store.compaction.compaction import NO_FLOOR
 from store.errors import StorageFailed
+from store.fs.read_only_files import ReadOnlyFiles
 from store.model.message import Message
 from store.model.read_filter import Sql92
 from store.model.sys_flag import TRANSACTION_PREPARED_TYPE
@@ -203,6 +206,29 @@ def test_lost_or_damaged_files_are_built_again_from_the_log(opened, tmp_path, da
     assert damage.startswith("no ") != (store.messages.compaction.needed_from == 0) or damage == "no index"
     compact(store)
     assert (read_all(store.messages), rows_of(store)) == (expected, rows)
+
+
+def test_verify_finds_damage_of_the_files_and_accepts_copies(opened, tmp_path):
+    store = opened()
+    filled(store)
+    compact(store)
+    copy_all(store, store.log.end_offset)
+    store.close()
+    root = tmp_path / "store"
+
+    def findings():
+        files = ReadOnlyFiles()
+        return [each.path for each in Verification(StoreParts(files, find_store(files, str(root)))).findings()]
+
+    assert findings() == []
+    (index,) = (root / "compacted" / "C" / "0").iterdir()
+    for path in (index, root / "compacted" / "manifest"):
+        content = path.read_bytes()
+        path.write_bytes(content[:20] + bytes([content[20] ^ 1]) + content[21:])
+        assert findings() == [str(path)]
+        path.write_bytes(content)
+    index.unlink()
+    assert findings() == [str(index)]
 
 
 def test_remains_of_an_unfinished_merge_are_removed(opened, tmp_path):
