@@ -75,7 +75,6 @@ def test_node_that_joins_after_the_log_deleted_old_files_has_the_latest_message_
             await until(lambda: all(read_all(each.store) == expected for each in group.open.values()))
             leader = await group.level()
             away = next(name for name in group.open if group.open[name] is not leader)
-            await group.stop(away)
             for disk in disks.values():
                 disk.used_ratio = 0.87
 
@@ -90,10 +89,12 @@ def test_node_that_joins_after_the_log_deleted_old_files_has_the_latest_message_
             assert sum(task.copied_count for task in tasks.values()) >= KEYS
             for disk in disks.values():
                 disk.used_ratio = 0.5
+            await group.stop(away)
             shutil.rmtree(tmp_path / away)
             await group.start(away)
             late = group.open[away]
             await group.level()
+            assert late.parts.log.begin_offset > FILE_SIZE
             await until(lambda: read_all(late.store) == expected)
             async with group.steady_leader(away):
                 pass
