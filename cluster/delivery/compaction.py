@@ -96,9 +96,16 @@ class TopicCompaction:
         # The end of the log after the last copies: they must be in the index before others are chosen.
         self._copied_end = 0
         self.copied_count = 0
+        # Indexes that were built from nothing are complete with this offset of the log; None: it is not known.
+        self._complete_at: int | None = None
+        self._compaction.is_compacted = self._is_compacted
         if replica.status().role == STANDALONE:
             # Before new messages get offsets of lost ones.
             self._check_end()
+
+    def _is_compacted(self, name: str) -> bool:
+        topic = self._replica.state.topics.get(name)
+        return topic is not None and is_compacted(topic.attributes)
 
     async def run(self) -> None:
         """Compact until cancelled."""
@@ -117,6 +124,10 @@ class TopicCompaction:
         compaction.follow(topics, self._first_place)
         if not self._check_end():
             return _TURN_S
+        if compaction.is_complete:
+            self._complete_at = None
+        elif self._complete_at is None and self._is_caught_up():
+            self._complete_at = store.log.end_offset
         end = store.derived.dispatcher.offset
         await self._scan(end)
         if self._is_merge_due() and await self._merge() and compaction.has_read(end):
@@ -128,10 +139,14 @@ class TopicCompaction:
         if self._replica.store.log.end_offset >= self._compaction.position:
             return True
         # The end of a replicated log is that of its committed part, which is not known at the start.
-        if self._replica.status().role == STANDALONE or self._replica.has_applied_term:
+        if self._is_caught_up():
             self._compaction.discard()
             return True
         return False
+
+    def _is_caught_up(self) -> bool:
+        """Return whether the log has everything that was acknowledged in earlier terms."""
+        return self._replica.status().role == STANDALONE or self._replica.has_applied_term
 
     def _first_place(self, topic: str) -> int | None:
         """Return the place of the first message that the queues of a topic have; None without one."""
@@ -156,12 +171,20 @@ class TopicCompaction:
             return False
         # The log may delete what was copied as soon as the copies are in the indexes.
         has_read_copies = compaction.position < self._copied_end and compaction.has_read(self._copied_end)
-        return compaction.is_full or compaction.is_changed or has_read_copies or now_s >= self._next_merge_s
+        complete_at = self._complete_at
+        has_completed = not compaction.is_complete and complete_at is not None and compaction.has_read(complete_at)
+        return (
+            has_completed
+            or compaction.is_full
+            or compaction.is_changed
+            or has_read_copies
+            or now_s >= self._next_merge_s
+        )
 
     async def _merge(self) -> bool:
         """Merge what was read, in another thread; return whether that succeeded."""
         begin = self._replica.store.log.begin_offset
-        job = self._compaction.begin_merge(begin, int(self._settings.keep_tombstones_s * _MS_PER_S))
+        job = self._compaction.begin_merge(begin, int(self._settings.keep_tombstones_s * _MS_PER_S), self._complete_at)
         running = asyncio.ensure_future(asyncio.to_thread(job.run))
         self._next_merge_s = monotonic() + self._settings.interval_s
         try:

@@ -25,7 +25,15 @@ from store.access.message_query import FOREVER_MS, MessageQuery, QueryResult
 from store.compaction.compaction import Compaction
 from store.dispatch.derived_data import DerivedData, DerivedTicket
 from store.dispatch.long_polls import MessageWaiters, Waiter
-from store.errors import Certainty, DiskFull, IllegalMessage, IllegalRequest, StorageFailed, StoreStopped
+from store.errors import (
+    Certainty,
+    DiskFull,
+    IllegalMessage,
+    IllegalRequest,
+    NotCompactedYet,
+    StorageFailed,
+    StoreStopped,
+)
 from store.model.commit_log import CommitLog, PendingPut, PutOutcome, PutStatus
 from store.model.message import Message, QueueKey, StoredMessage
 from store.model.message_columns import MessageColumns
@@ -228,10 +236,15 @@ class MessageStore:
 
         Raises:
             IllegalRequest: a negative queue or offset, or an invalid expression.
+            NotCompactedYet: the topic is compacted, and its index is being built.
         """
         request = GetRequest(offset, count_max, size_bytes_max, parse_filter(tags))
         key = _queue_key(topic, queue_id)
         queue, index = self._derived.queues.get(key), self._compaction.get(key)
+        if queue is not None and not self._compaction.is_complete and self._compaction.is_compacted(topic):
+            if request.offset < queue.min_offset:
+                raise NotCompactedYet(topic)
+            index = None
         return self._reader.get(queue, request) if index is None else self._compacted_reader.get(queue, index, request)
 
     def wait(
@@ -265,7 +278,11 @@ class MessageStore:
     def min_offset(self, topic: str, queue_id: int) -> int:
         """Return the offset of the first retained message of a queue; 0 if there is none, or it is compacted."""
         queue = self._derived.queues.get(_queue_key(topic, queue_id))
-        return 0 if queue is None or self._compaction.get(queue.key) is not None else queue.min_offset
+        return 0 if queue is None or self._has_index(queue.key) else queue.min_offset
+
+    def _has_index(self, key: QueueKey) -> bool:
+        """Return whether a queue is compacted, although its index may not be built yet."""
+        return self._compaction.get(key) is not None or self._compaction.is_compacted(key.topic)
 
     def max_offset(self, topic: str, queue_id: int) -> int:
         """Return the offset after the last readable message of a queue; 0 when there is no such queue."""
@@ -286,7 +303,7 @@ class MessageStore:
         timestamps = self._store_timestamps_of(queue)
         found = offset_by_time(queue, timestamp, boundary, timestamps, self._log.begin_offset)
         # Older messages of a compacted queue are in no unit; their copies have later store timestamps.
-        is_first = self._compaction.get(queue.key) is not None and found <= queue.min_offset
+        is_first = self._has_index(queue.key) and found <= queue.min_offset
         return FIRST_OFFSET if is_first else found
 
     def earliest_message_time(self, topic: str, queue_id: int) -> int:

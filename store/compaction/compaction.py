@@ -60,6 +60,9 @@ class Compaction:
     Attributes:
         topics: the compacted topics.
         position: the log before this offset is in the index; NO_POSITION: nothing is.
+        is_complete: whether the indexes, with what comes after `position`, have all latest messages. If not, they are
+            being built from the log's start, and older messages cannot be read.
+        is_compacted: returns whether a topic is compacted, by the newest state.
         pending_count: rows that were read from the log and are not merged yet.
         merges_count: since the store was opened.
     """
@@ -72,6 +75,8 @@ class Compaction:
         self._serial = manifest.serial
         self.topics = frozenset(manifest.topics)
         self.position = manifest.position
+        self.is_complete = manifest.is_complete
+        self.is_compacted: Callable[[str], bool] = lambda _: False
         self._next = manifest.position
         self._pending: dict[QueueKey, list[Rows]] = {}
         self.pending_count = self.merges_count = 0
@@ -174,6 +179,7 @@ class Compaction:
             index.close()
         self._queues = {}
         self.position = self._next = NO_POSITION
+        self.is_complete = False
 
     def _drop_pending(self) -> None:
         self._pending, self.pending_count = {}, 0
@@ -185,6 +191,9 @@ class Compaction:
             log: of the store.
             end: the end of the dispatched part of the log. What of it a crash may take is found by `position`.
         """
+        if NO_POSITION < self._next < log.begin_offset:
+            # The log was replaced by one that begins later; the copies in it are still to be read.
+            self.is_complete = False
         self._next = max(self._next, log.begin_offset)
         if self.position == NO_POSITION:
             self.position = self._next
@@ -227,7 +236,7 @@ class Compaction:
 
     # ---------------------------------------------------------------------------------------------------- merging
 
-    def begin_merge(self, log_begin: int, keep_tombstones_ms: int) -> MergeJob:
+    def begin_merge(self, log_begin: int, keep_tombstones_ms: int, complete_at: int | None = None) -> MergeJob:
         """Return the job that merges the pending rows; its `run`, in any thread, must be followed by `end_merge`.
 
         The age of a tombstone is measured by the time of the last message that was read, not by a clock: a copy of an
@@ -236,6 +245,8 @@ class Compaction:
         Args:
             log_begin: where the log begins.
             keep_tombstones_ms: tombstones older than this are removed, in milliseconds.
+            complete_at: indexes that were built from nothing are complete when the log before this offset is in them;
+                None: that is not known yet.
         """
         assert self._job is None
         self._serial += 1
@@ -245,7 +256,12 @@ class Compaction:
         self._job = MergeJob(
             self._files,
             self._root,
-            Manifest(self._serial, self._next, tuple(sorted(self.topics))),
+            Manifest(
+                self._serial,
+                self._next,
+                tuple(sorted(self.topics)),
+                self.is_complete or (complete_at is not None and self._next >= complete_at),
+            ),
             kept,
             new,
             log_begin,
@@ -264,6 +280,7 @@ class Compaction:
         self._queues, self._manifest = job.result, job.manifest
         # Topics that became compacted meanwhile may have moved `_next` to an older part.
         self.position = min(job.manifest.position, self._next)
+        self.is_complete = job.manifest.is_complete
         self.merges_count += 1
         for index in replaced:
             index.close(is_removed=True)

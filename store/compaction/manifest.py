@@ -32,12 +32,14 @@ class Manifest:
         serial: grows with each manifest; the names of new files are made of it.
         position: the part of the log before this offset is in the files; NO_POSITION: nothing is.
         topics: that were compacted when it was written, ascending.
+        is_complete: False: the files were being built from nothing, and the log has more that belongs to them.
         files: name of each queue's file.
     """
 
     serial: int = 0
     position: int = NO_POSITION
     topics: tuple[str, ...] = ()
+    is_complete: bool = False
     files: Mapping[QueueKey, str] = field(default_factory=dict)
 
     def encode(self) -> bytes:
@@ -48,6 +50,7 @@ class Manifest:
                 "serial": self.serial,
                 "position": self.position,
                 "topics": self.topics,
+                "is_complete": self.is_complete,
                 "files": [[*key, name] for key, name in self.files.items()],
             }
         )
@@ -67,6 +70,7 @@ def decode_manifest(raw: bytes) -> Manifest:
         content["serial"],
         content["position"],
         tuple(content["topics"]),
+        content["is_complete"],
         {QueueKey(topic, queue_id): name for topic, queue_id, name in files},
     )
 

@@ -38,7 +38,7 @@ def compact(store, *topics, keep_tombstones_ms=DAY_MS):
     compaction.follow(frozenset(topics or ("C",)), first_place_of(messages))
     while compaction.scan_step(messages.log, messages.derived.dispatcher.offset):
         continue
-    job = compaction.begin_merge(messages.log.begin_offset, keep_tombstones_ms)
+    job = compaction.begin_merge(messages.log.begin_offset, keep_tombstones_ms, messages.log.end_offset)
     try:
         job.run()
     finally:

@@ -8,7 +8,7 @@ from commitlog.offline.directory import find_store
 from commitlog.offline.verify import StoreParts, Verification
 from store.compaction import compaction as compaction_module
 from store.compaction.compaction import NO_FLOOR
-from store.errors import StorageFailed
+from store.errors import NotCompactedYet, StorageFailed
 from store.fs.read_only_files import ReadOnlyFiles
 from store.model.message import Message
 from store.model.read_filter import Sql92
@@ -120,6 +120,12 @@ def test_log_keeps_what_is_compacted_until_it_is_copied_and_then_reads_give_the_
     store.close()
     shutil.rmtree(tmp_path / "store" / "compacted")
     store = opened(FILES_OF_4K)
+    # Until then a reader would miss the messages before the log's start.
+    store.messages.compaction.is_compacted = lambda topic: topic == "C"
+    assert store.messages.min_offset("C", 0) == 0
+    with pytest.raises(NotCompactedYet):
+        store.messages.get("C", 0, 11)
+    assert [message.body for message in store.messages.get("C", 0, 15).messages] == [b"a9"]
     compact(store)
     assert (read_all(store.messages), rows_of(store)) == (after, rows)
     assert 10 not in after
