@@ -173,13 +173,8 @@ class TopicCompaction:
         has_read_copies = compaction.position < self._copied_end and compaction.has_read(self._copied_end)
         complete_at = self._complete_at
         has_completed = not compaction.is_complete and complete_at is not None and compaction.has_read(complete_at)
-        return (
-            has_completed
-            or compaction.is_full
-            or compaction.is_changed
-            or has_read_copies
-            or now_s >= self._next_merge_s
-        )
+        is_pressing = compaction.is_full or compaction.is_changed or has_read_copies or has_completed
+        return is_pressing or now_s >= self._next_merge_s
 
     async def _merge(self) -> bool:
         """Merge what was read, in another thread; return whether that succeeded."""

@@ -14,6 +14,7 @@ from tests.integration.cluster.api.conftest import TOPIC, run
 from tests.support.waiting import until
 
 PRICES = "prices"
+HOUR_MS = 3_600_000
 SOON = CompactionSettings(interval_s=0.05)
 
 
@@ -59,6 +60,28 @@ def test_readers_get_the_latest_message_of_each_key_also_after_a_restart(shop):
             await put(shop, "b", b"b5")
             # It is in the log, and not in the index yet.
             assert await read(shop) == {**expected, 5: b"b5"}
+
+    run(scenario)
+
+
+def test_old_records_are_copied_before_the_log_deletes_them_and_readers_see_nothing_of_it(shop):
+    async def scenario():
+        async with shop.open(compaction=SOON):
+            assert (await set_policy(shop, "COMPACTION")).code == 0
+            for key, body in (("a", b"a0"), ("b", b"b1"), ("a", b"a2")):
+                await put(shop, key, body)
+            compaction, task = shop.replica.store.compaction, shop.broker._compaction
+            await until(lambda: compaction.merges_count and compaction.min_place > 0)
+            assert task.copied_count == 0
+            end = shop.replica.store.log.end_offset
+            shop.clock_ahead_ms = 60 * HOUR_MS
+            await until(lambda: task.copied_count >= 2)
+            shop.clock_ahead_ms = 0
+            await until(lambda: shop.replica.store.needed_from >= end)
+            assert await read(shop) == {1: b"b1", 2: b"a2"}
+            request = pb.ReceiveRequest(topic=PRICES, group="g", max_messages=8, invisible_ms=60_000)
+            popped = await shop.stub.Receive(request)
+            assert list(popped.columns.bodies) == [b"b1", b"a2"], popped
 
     run(scenario)
 

@@ -67,7 +67,16 @@ def blank_keys_are_keys(patch):
     patch.setattr(compacted_messages, "decode_properties", lambda _: {"KEYS": "k"})
 
 
+def node_without_its_index_misses_old_messages(patch):
+    patch.setattr(Compaction, "is_complete", property(lambda _: True, lambda *_: None), raising=False)
+
+
 MUTANTS = [
+    Mutant(
+        node_without_its_index_misses_old_messages,
+        "no message is lost",
+        Tests(STORE + "test_log_keeps_what_is_compacted_until_it_is_copied_and_then_reads_give_the_same"),
+    ),
     Mutant(
         row_that_is_read_later_is_kept,
         "the latest message of a key",
