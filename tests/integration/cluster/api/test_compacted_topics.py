@@ -77,7 +77,7 @@ def test_old_records_are_copied_before_the_log_deletes_them_and_readers_see_noth
             shop.clock_ahead_ms = 60 * HOUR_MS
             await until(lambda: task.copied_count >= 2)
             shop.clock_ahead_ms = 0
-            await until(lambda: shop.replica.store.needed_from >= end)
+            await until(lambda: compaction.min_place >= end)
             assert await read(shop) == {1: b"b1", 2: b"a2"}
             request = pb.ReceiveRequest(topic=PRICES, group="g", max_messages=8, invisible_ms=60_000)
             popped = await shop.stub.Receive(request)
