@@ -26,7 +26,7 @@ from store.compaction.index_file import NO_PLACE, QueueIndex, write_index
 from store.compaction.manifest import (
     MANIFEST,
     NO_POSITION,
-    Manifest,
+    IndexManifest,
     decode_manifest,
     file_name,
     file_path,
@@ -67,7 +67,7 @@ class Compaction:
         merges_count: since the store was opened.
     """
 
-    def __init__(self, files: Files, root: str, manifest: Manifest, queues: dict[QueueKey, QueueIndex]) -> None:
+    def __init__(self, files: Files, root: str, manifest: IndexManifest, queues: dict[QueueKey, QueueIndex]) -> None:
         self._files = files
         self._root = root
         self._manifest = manifest
@@ -94,7 +94,7 @@ class Compaction:
             store.errors.StorageFailed: a file cannot be opened or removed.
         """
         raw = files.read_bytes(f"{folder_of(root)}/{MANIFEST}")
-        manifest, queues, is_unknown = Manifest(), dict[QueueKey, QueueIndex](), False
+        manifest, queues, is_unknown = IndexManifest(), dict[QueueKey, QueueIndex](), False
         if raw is not None:
             try:
                 manifest = decode_manifest(raw)
@@ -103,7 +103,7 @@ class Compaction:
                 }
             except (ValueError, KeyError, StoreError) as error:
                 logger.warning("compacted_files_damaged error=%r: they are built again from the log", str(error))
-                manifest, queues, is_unknown = Manifest(manifest.serial, NO_POSITION, manifest.topics), {}, True
+                manifest, queues, is_unknown = IndexManifest(manifest.serial, NO_POSITION, manifest.topics), {}, True
         opened = cls(files, root, manifest, queues)
         opened._is_unknown = is_unknown
         opened._remove_remains()
@@ -256,7 +256,7 @@ class Compaction:
         self._job = MergeJob(
             self._files,
             self._root,
-            Manifest(
+            IndexManifest(
                 self._serial,
                 self._next,
                 tuple(sorted(self.topics)),
@@ -307,7 +307,7 @@ class MergeJob:
         self,
         files: Files,
         root: str,
-        manifest: Manifest,
+        manifest: IndexManifest,
         kept: Mapping[QueueKey, QueueIndex],
         new: Mapping[QueueKey, Rows],
         log_begin: int,

@@ -25,7 +25,7 @@ NO_POSITION: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class IndexManifest:
     """The content of the manifest.
 
     Attributes:
@@ -56,7 +56,7 @@ class Manifest:
         )
 
 
-def decode_manifest(raw: bytes) -> Manifest:
+def decode_manifest(raw: bytes) -> IndexManifest:
     """Return the manifest in a file.
 
     Raises:
@@ -66,7 +66,7 @@ def decode_manifest(raw: bytes) -> Manifest:
     if content.get("format") != _FORMAT:
         raise ValueError(f"expected format {_FORMAT}, found {content.get('format')!r}")
     files: list[Any] = content["files"]
-    return Manifest(
+    return IndexManifest(
         content["serial"],
         content["position"],
         tuple(content["topics"]),

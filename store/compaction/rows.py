@@ -123,7 +123,7 @@ def _latest_of(rows: Rows) -> Rows:
 
 
 def _beats(rows: Rows, newest: Rows, keys: NDArray[Any], is_kept: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return which rows stay beside newer ones with the same keys; mark in `is_kept` the newer ones that do not."""
+    """Return a mask of the rows that no new row replaces; clear `is_kept` of the new rows that an old one replaces."""
     if not len(newest):
         return np.ones(len(rows), np.bool_)
     at = np.minimum(np.searchsorted(keys, rows["key"]), len(newest) - 1)

@@ -37,6 +37,12 @@ Type = Annotated[
         show_default="unspecified",
     ),
 ]
+Compacted = Annotated[
+    bool, typer.Option("--compacted", help="Keep the latest message of each key; messages must have keys.")
+]
+IfNotExists = Annotated[
+    bool, typer.Option("--if-not-exists", help="Succeed without a change if the topic exists already.")
+]
 
 topic_app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Create, change, list, describe and delete topics."
@@ -54,13 +60,9 @@ def create_topic(
     permission: Permission = "",
     *,
     kind: Type = "",
-    compacted: Annotated[
-        bool, typer.Option("--compacted", help="Keep the latest message of each key; messages must have keys.")
-    ] = False,
+    compacted: Compacted = False,
     quota: Quotas = None,
-    if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="Succeed without a change if the topic exists already.")
-    ] = False,
+    if_not_exists: IfNotExists = False,
 ) -> None:
     """Create a topic. It is an error if the topic exists; `topic alter` changes it.
 
@@ -94,10 +96,8 @@ def create_topic(
 
         def change(calls: BrokerCalls) -> str:
             wanted = pb.Topic(name=topic, read_queues=_NEW_QUEUES, write_queues=_NEW_QUEUES, permission=bits or _RW)
-            _set(wanted, queues, bits, message_type)
+            _set(wanted, queues, bits, message_type, is_compacted=compacted)
             set_rates(wanted.attributes, rates)
-            if compacted:
-                wanted.attributes[CLEANUP_POLICY] = COMPACTION
             # The broker decides: another caller or a put may have created the topic since it was read.
             try:
                 answer = calls.ask(lambda stub: stub.SetTopic, pb.SetTopicRequest(topic=wanted, is_new=True))
@@ -169,7 +169,16 @@ def _type_of(text: str) -> TopicType | None:
     return TopicType.__members__.get(name)
 
 
-def _set(topic: pb.Topic, queues: int | None, bits: int | None, message_type: TopicType | None) -> None:
+def _set(
+    topic: pb.Topic,
+    queues: int | None,
+    bits: int | None,
+    message_type: TopicType | None,
+    *,
+    is_compacted: bool = False,
+) -> None:
+    if is_compacted:
+        topic.attributes[CLEANUP_POLICY] = COMPACTION
     if queues is not None:
         topic.read_queues = topic.write_queues = queues
     if bits is not None:

@@ -14,8 +14,8 @@ from cluster.state.features import FEATURE_LEVEL
 from store.compaction.compaction import NO_FLOOR
 from store.errors import NotCompactedYet
 from store.model.message import Message
+from tests.support.brokers.compacting import read_all
 from tests.support.brokers.replicated import FILE_SIZE, configs_in, running_group
-from tests.support.compacting import read_all
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.waiting import run, until
 

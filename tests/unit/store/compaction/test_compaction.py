@@ -13,7 +13,7 @@ from store.fs.read_only_files import ReadOnlyFiles
 from store.model.message import Message
 from store.model.read_filter import Sql92
 from store.model.sys_flag import TRANSACTION_PREPARED_TYPE
-from tests.support.compacting import compact, copy_all, keyed, put, read_all
+from tests.support.brokers.compacting import compact, copy_all, keyed, put, read_all
 from tests.support.message_stores import SMALL, numbered, with_log
 
 FILES_OF_4K = with_log(SMALL, mapped_file_size=4096)

@@ -13,7 +13,7 @@ from dledger.testing.faults import FaultCounts
 from store.model.config import MessageStoreConfig
 from tests.crashpoints.crashes import IS_LONG, Crashes
 from tests.crashpoints.workload import files_on
-from tests.support.compacting import compact, copy_all, keyed, put, read_all
+from tests.support.brokers.compacting import compact, copy_all, keyed, put, read_all
 from tests.support.message_stores import Clock
 
 ROOT = "/s"
