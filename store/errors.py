@@ -193,6 +193,17 @@ class TooManyWaiters(StoreError):
         self.waiters_max = waiters_max
 
 
+class NotCompactedYet(StoreError):
+    """The index of a compacted topic is being built, and older messages are only found by it. Try again later."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(
+            f"this node still builds the index of the compacted topic {topic!r} from its log; retry later, or ask "
+            "another node"
+        )
+        self.topic = topic
+
+
 class StoreStopped(StoreError):
     """The store has stopped: it was closed, or a write or a sync failed.
 

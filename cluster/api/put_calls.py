@@ -11,6 +11,7 @@ Answers to invalid input (`cluster.protocol.errors` has the code and the certain
 | a time that is no number, or too far away | ILLEGAL_MESSAGE | delivery.put_options |
 | DELAY, a time or TRAN_MSG, below the feature level that has them | UNSUPPORTED | broker_core |
 | of another kind than the type of its topic                | MESSAGE_TYPE_CONFLICT | delivery.message_kinds |
+| without keys, for a compacted topic                       | ILLEGAL_MESSAGE | delivery.compacted_messages |
 | too many messages wait for a time | OVERLOADED | found here |
 | TRAN_MSG with 1,000,000 open transactions | TOO_MUCH_STATE | found here |
 | node does not lead, or is not ready (checked first) | NOT_LEADER, LEADER_NOT_READY | replica |
@@ -34,11 +35,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypedDict
 from cluster.api.answers import DONE, refusal
 from cluster.api.message_columns import encode_host, messages_of
 from cluster.broker.core import BrokerCore, wall_clock_ms
+from cluster.delivery.compacted_messages import check_keys
 from cluster.delivery.diversion import DeliverAt, Delivery, diverted, in_table
 from cluster.delivery.message_kinds import check_kinds
 from cluster.delivery.put_options import TimeLimits, requested_deliveries
 from cluster.delivery.timer_records import TIMER_QUEUE
 from cluster.delivery.transactions.half_messages import half_rows, with_halves
+from cluster.protocol.compacted_topics import is_compacted
 from cluster.protocol.errors import Reason, RequestFailed, failure_of, reason_of_put
 from cluster.protocol.recall_handle import RecallHandle, encode_recall_handle
 from cluster.protocol.request_bounds import BROKER_BOUNDS
@@ -196,6 +199,8 @@ class PutCalls:
         core, properties = self._core, list(request.properties)
         if topic.attributes:
             check_kinds(topic, properties, request.sys_flags)
+            if is_compacted(topic.attributes):
+                check_keys(topic.name, properties)
         limits = TimeLimits(core.clock_ms(), core.options.timer_max_delay_sec)
         deliveries = requested_deliveries(properties, request.sys_flags, limits)
         halves = half_rows(properties)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from cluster.api.answers import DONE, leader_hint
 from cluster.nameserver.registration import TopicChange
 from cluster.process.cooperative import run_cooperatively
+from cluster.protocol.compacted_topics import check_cleanup_policy, is_compacted
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.flow_attributes import QUOTAS_OF_GROUP, QUOTAS_OF_TOPIC, check_quotas
 from cluster.protocol.retry_policy import POLICY_ATTRIBUTE, parse_policy
@@ -22,6 +23,7 @@ from cluster.protocol.topic_config import (
 from cluster.protocol.topic_types import check_topic_type
 from cluster.protocol.wire.routes import route_response
 from cluster.state.commands import DeleteGroup, DeleteTopic, SetGroup, SetTopic
+from cluster.state.features import WITH_COMPACTION
 from cluster.state.verdicts import CommandVerdict
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1 import nameserver_pb2
@@ -58,6 +60,9 @@ class TopicCalls:
             raise IllegalRequest("read_queues, write_queues", "at least one queue", "0 and 0")
         check_topic_type(topic.attributes)
         check_quotas(topic.attributes, QUOTAS_OF_TOPIC)
+        check_cleanup_policy(topic, None if request.is_new else self._core.replica.state.topics.get(topic.name))
+        if is_compacted(topic.attributes):
+            self._core.check_feature(WITH_COMPACTION, "compacted topics")
         applied = await self._core.change(SetTopic(topic, request.is_new))
         await self._core.announced()
         return pb.ChangeResponse(answer=DONE, is_changed=applied.verdict is CommandVerdict.CHANGED)

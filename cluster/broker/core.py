@@ -14,6 +14,7 @@ from cluster.broker.damage_log import DamageLog
 from cluster.broker.flow_quotas import FlowQuotas
 from cluster.broker.traffic import Traffic
 from cluster.config.quotas import BrokerLimits, QuotaSettings
+from cluster.delivery.compaction import CompactionSettings
 from cluster.delivery.transactions.checks import CheckSettings
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.topic_config import DEFAULT_TOPIC_QUEUES, GroupConfig, TopicConfig
@@ -64,6 +65,7 @@ class BrokerOptions:
         timer_max_delay_sec: longest time until the delivery of a message, in seconds.
         timers_max: messages that may wait for a time of their own.
         checks: when producers are asked about their transactions.
+        compaction: when topics are compacted.
     """
 
     broker: str
@@ -81,6 +83,7 @@ class BrokerOptions:
     timer_max_delay_sec: int = TIMER_MAX_DELAY_SEC
     timers_max: int = 10_000_000
     checks: CheckSettings = field(default_factory=CheckSettings)
+    compaction: CompactionSettings = field(default_factory=CompactionSettings)
     metrics_names: MetricsNames = "dledger"
     trace_topic_enable: bool = False
 

@@ -123,8 +123,8 @@ def open_replica(
     def queue_ends() -> QueueEnds:
         return messages.derived.queue_ends()
 
-    def needed_from() -> int:  # by queues and index, or by a peer's state
-        return min(messages.derived.durable_offset, machine.retention_offset(node.snapshot))
+    def needed_from() -> int:  # by queues, index and compacted topics, or by a peer's state
+        return min(messages.needed_from, machine.retention_offset(node.snapshot))
 
     machine = ReplicatedState(state, queue_ends=queue_ends, applied_index=lambda: node.applied_index)
     with ExitStack() as on_failure:

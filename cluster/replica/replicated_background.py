@@ -95,10 +95,10 @@ class ReplicatedLogTasks:
 
     def _bring_snapshot_forward(self, _now_ms: int) -> None:
         """Request a snapshot if a missing one is the only reason to keep files; otherwise it may come late or never."""
-        retention, derived = self._retention, self._store.derived
+        retention = self._retention
         if retention.is_held_back or self._node.is_retention_held_back:
             kept = self._machine.retention_offset(self._node.snapshot)
-            if kept < retention.archive.lowered(derived.durable_offset, self._log.begin_offset):
+            if kept < retention.archive.lowered(self._store.needed_from, self._log.begin_offset):
                 # Also if it covers the same entries: queues may not have reached them at the last one, and retention
                 # uses the second newest snapshot.
                 self._node.request_snapshot(is_forced=True)

@@ -35,6 +35,7 @@ from cluster.broker.rocketmq_facts import taken_facts
 from cluster.broker.rocketmq_metrics import RocketMQMetrics
 from cluster.config.audit_settings import AuditSettings
 from cluster.config.port_tls import ProcessTls
+from cluster.delivery.compaction import TopicCompaction
 from cluster.delivery.delay_levels import DelayDelivery
 from cluster.delivery.timers import TimerDelivery
 from cluster.delivery.transactions.checks import TransactionChecks
@@ -169,6 +170,7 @@ class Broker:
         self._delays = DelayDelivery(replica, clock_ms, metrics.count_delayed, metrics.count_not_delivered)
         self._timers = TimerDelivery(replica, clock_ms, metrics.count_delayed, metrics.count_not_delivered)
         self._ends = TransactionEnds(replica, clock_ms, metrics.count_transaction_end)
+        self._compaction = TopicCompaction(replica, clock_ms, self.core.options.compaction)
         checks, count = self.core.options.checks, metrics.count_transaction_checks
         self._checks = TransactionChecks(replica, self._ends, checks, clock_ms, count)
         frame_address = "" if self._frames is None else str(self._frames.address)
@@ -207,7 +209,7 @@ class Broker:
             if self.core.options.trace_topic_enable:
                 creating_topic = asyncio.create_task(create_trace_topic(self.core))
                 stack.push_async_callback(end_tasks, [creating_topic])
-            parts = (self._delays, self._timers, self._ends, self._checks)
+            parts = (self._delays, self._timers, self._ends, self._checks, self._compaction)
             tasks = [asyncio.create_task(each.run()) for each in parts]
             stack.push_async_callback(end_tasks, tasks)
             stack.push_async_callback(self._service.pops.stop)

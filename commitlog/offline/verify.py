@@ -1,4 +1,4 @@
-"""Checks a whole store: every record of the log, and queues, index and checkpoint against it. Read-only.
+"""Checks a whole store: every record of the log; queues, index and checkpoint against it; compacted topics. Read-only.
 
 One pass over the log: each range of records is compared with its units and its items, so memory use does not
 grow with the log.
@@ -19,6 +19,7 @@ from commitlog.offline.directory import LogFileInfo, StoreDirectory, StoreMode
 from commitlog.offline.durable_part import RESTORE, DurablePart
 from commitlog.offline.log_walk import LogWalk, WalkedBatch
 from commitlog.plain.accepted_damage import AcceptedPlace, load_accepted
+from store.check.compacted_files import check_compacted
 from store.check.index_against_log import IndexChecker
 from store.check.index_file import check_structure
 from store.check.index_view import NAME_DIGITS, IndexView, find_slot_count
@@ -238,6 +239,8 @@ class Verification:
             return
         yield from parts.findings
         yield from self._check_structures()
+        if not parts.is_live:
+            yield from check_compacted(parts.files, directory.root)
         walk, queues, index = parts.walk(), parts.queue_checker(), parts.index_checker()
         checkpoint = CheckpointCheck(
             parts.files, directory.checkpoint_path, is_unfinished=parts.is_unfinished, durable_part=parts.durable_part

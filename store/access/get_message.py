@@ -54,7 +54,7 @@ _COUNT_MAX = 32_767
 _AHEAD_MAX = 32
 _AHEAD_BYTES_MAX = 256 << 10
 # Of a filter in one read, in units of about a microsecond: usual expressions take one or two for a message.
-_WORK_MAX = 20_000
+WORK_MAX = 20_000
 
 
 class GetStatus(StrEnum):
@@ -335,7 +335,7 @@ class _Found:
             self.messages.append(message)
             self.size += size
         self.work += read_filter.work(message)
-        return self.work >= _WORK_MAX
+        return self.work >= WORK_MAX
 
 
 def _outside(offset: int, low: int, high: int) -> GetResult | None:

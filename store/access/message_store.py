@@ -18,12 +18,22 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
+from store.access.compacted_reads import FIRST_OFFSET, CompactedReader
 from store.access.dedupe import DedupeWindow
 from store.access.get_message import LIGHT_QUEUE_PREFIX, GetRequest, GetResult, MessageReader
 from store.access.message_query import FOREVER_MS, MessageQuery, QueryResult
+from store.compaction.compaction import Compaction
 from store.dispatch.derived_data import DerivedData, DerivedTicket
 from store.dispatch.long_polls import MessageWaiters, Waiter
-from store.errors import Certainty, DiskFull, IllegalMessage, IllegalRequest, StorageFailed, StoreStopped
+from store.errors import (
+    Certainty,
+    DiskFull,
+    IllegalMessage,
+    IllegalRequest,
+    NotCompactedYet,
+    StorageFailed,
+    StoreStopped,
+)
 from store.model.commit_log import CommitLog, PendingPut, PutOutcome, PutStatus
 from store.model.message import Message, QueueKey, StoredMessage
 from store.model.message_columns import MessageColumns
@@ -52,13 +62,20 @@ class MessageStore:
     """Messages of one log. Construct it by `open`."""
 
     def __init__(
-        self, log: CommitLog, derived: DerivedData, waiters: MessageWaiters, config: MessageStoreConfig
+        self,
+        log: CommitLog,
+        derived: DerivedData,
+        compaction: Compaction,
+        waiters: MessageWaiters,
+        config: MessageStoreConfig,
     ) -> None:
         self._log = log
         self._derived = derived
+        self._compaction = compaction
         self._waiters = waiters
         self._offsets = QueueOffsets(self._max_offset_of)
         self._reader = MessageReader(log, config, _memory_bytes())
+        self._compacted_reader = CompactedReader(log, config, self._reader)
         self._query = MessageQuery(log, derived.index, config.max_msgs_num_batch)
         self._dedupe: DedupeWindow | None = None
         if config.dedupe_window_count:
@@ -101,7 +118,13 @@ class MessageStore:
             store.errors.StorageFailed: a file cannot be opened, written or synced.
         """
         waiters = MessageWaiters(config.waiters_max)
-        return cls(log, DerivedData.open(files, root, log, config, waiters, last, on_progress), waiters, config)
+        derived = DerivedData.open(files, root, log, config, waiters, last, on_progress)
+        try:
+            compaction = Compaction.open(files, root)
+        except BaseException:
+            derived.close()
+            raise
+        return cls(log, derived, compaction, waiters, config)
 
     # ---------------------------------------------------------------------------------------------------- putting
 
@@ -213,9 +236,16 @@ class MessageStore:
 
         Raises:
             IllegalRequest: a negative queue or offset, or an invalid expression.
+            NotCompactedYet: the topic is compacted, and its index is being built.
         """
         request = GetRequest(offset, count_max, size_bytes_max, parse_filter(tags))
-        return self._reader.get(self._derived.queues.get(_queue_key(topic, queue_id)), request)
+        key = _queue_key(topic, queue_id)
+        queue, index = self._derived.queues.get(key), self._compaction.get(key)
+        if queue is not None and not self._compaction.is_complete and self._compaction.is_compacted(topic):
+            if request.offset < queue.min_offset:
+                raise NotCompactedYet(topic)
+            index = None
+        return self._reader.get(queue, request) if index is None else self._compacted_reader.get(queue, index, request)
 
     def wait(
         self, topic: str, queue_id: int, offset: int, notify: Callable[[], None], tags: str | None = "*"
@@ -246,9 +276,13 @@ class MessageStore:
         self._awaited_listener = listener
 
     def min_offset(self, topic: str, queue_id: int) -> int:
-        """Return the offset of the first retained message of a queue; 0 if there is no such queue."""
+        """Return the offset of the first retained message of a queue; 0 if there is none, or it is compacted."""
         queue = self._derived.queues.get(_queue_key(topic, queue_id))
-        return 0 if queue is None else queue.min_offset
+        return 0 if queue is None or self._has_index(queue.key) else queue.min_offset
+
+    def _has_index(self, key: QueueKey) -> bool:
+        """Return whether a queue is compacted, although its index may not be built yet."""
+        return self._compaction.get(key) is not None or self._compaction.is_compacted(key.topic)
 
     def max_offset(self, topic: str, queue_id: int) -> int:
         """Return the offset after the last readable message of a queue; 0 when there is no such queue."""
@@ -267,7 +301,10 @@ class MessageStore:
         if queue is None:
             return 0
         timestamps = self._store_timestamps_of(queue)
-        return offset_by_time(queue, timestamp, boundary, timestamps, self._log.begin_offset)
+        found = offset_by_time(queue, timestamp, boundary, timestamps, self._log.begin_offset)
+        # Older messages of a compacted queue are in no unit; their copies have later store timestamps.
+        is_first = self._has_index(queue.key) and found <= queue.min_offset
+        return FIRST_OFFSET if is_first else found
 
     def earliest_message_time(self, topic: str, queue_id: int) -> int:
         """Return the store timestamp of the first readable message of a queue; -1 when there is none."""
@@ -354,6 +391,16 @@ class MessageStore:
         return self._derived
 
     @property
+    def compaction(self) -> Compaction:
+        """The compacted queues."""
+        return self._compaction
+
+    @property
+    def needed_from(self) -> int:
+        """The log from here on must be kept: it is not durable in queues and index, or compacted topics need it."""
+        return min(self._derived.durable_offset, self._compaction.needed_from)
+
+    @property
     def waiters_count(self) -> int:
         """The number of waiting readers."""
         return len(self._waiters)
@@ -422,6 +469,7 @@ class MessageStore:
         """Close queues and index without a flush; the owner closes the log. Flush first, for a fast next opening."""
         self.stop("it was closed")
         self._derived.close()
+        self._compaction.close()
 
 
 def _no_listener() -> None:

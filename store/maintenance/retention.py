@@ -1,8 +1,8 @@
 """Retention of a message store: old files of the log are deleted, then the part of queues and index before its start.
 
 The rules are those of `store.fs.retention_rules`, with RocketMQ's numbers (`MessageStoreConfig.retention_rules`).
-Messages that are not durable in queues and index are never deleted, so that no queue loses its end offset. While the
-disk is too full, puts are refused.
+Messages that are not durable in queues and index are never deleted, so that no queue loses its end offset; nor those
+that compacted topics need. While the disk is too full, puts are refused.
 
 Source: RocketMQ `CleanCommitLogService`, `CleanConsumeQueueService`; RocketMQ deletes ten files in a forced round; here
 the disk is checked again after each file.
@@ -102,7 +102,7 @@ class StoreRetention:
         directory: a path on the disk to check.
         config: the numbers.
         clocks: of the machine; tests may pass others.
-        floor: returns the first offset that is needed; None: the durable end of queues and index is used.
+        floor: returns the first offset that is needed; None: `MessageStore.needed_from` is used.
         expire: deletes the part of queues and index before the log's start; None: it is deleted at once.
 
     Attributes:
@@ -123,7 +123,7 @@ class StoreRetention:
     ) -> None:
         self._store = store
         self._log = log
-        self._floor = floor or (lambda: store.derived.durable_offset)
+        self._floor = floor or (lambda: store.needed_from)
         self._expire = expire or store.expire
         self._batch_max = config.delete_file_batch_max
         self._clocks = clocks

@@ -23,6 +23,8 @@ DLQ_ORIGIN_TOPIC = "DLQ_ORIGIN_TOPIC"
 DLQ_ORIGIN_MESSAGE_ID = "DLQ_ORIGIN_MESSAGE_ID"
 # The message group of a FIFO message.
 SHARDING_KEY = "__SHARDINGKEY"
+# Of the copy of a compacted topic's message (`store.compaction`): the queue offset of the message, which it keeps.
+COMPACTED_OFFSET = "__COMPACTED_OFFSET"
 # Of half messages: what makes a message one, its producer group, and how long its producer is not asked.
 TRANSACTION = "TRAN_MSG"
 PRODUCER_GROUP = "PGROUP"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from store.model.message import Message, QueueKey
+from store.model.message import COMPACTED_OFFSET, Message, QueueKey
 from store.model.message_columns import MessageColumns
 from store.model.sys_flag import has_queue_offset
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from store.model.message_columns import Numbers
 
-# Stored in a prepared or rolled-back message, which is in no queue.
+# Stored in a prepared or rolled-back message, which is in no queue. Only copies of messages of compacted topics, which
+# brokers alone can put, have the offset of the original.
 NO_QUEUE_OFFSET = 0
 
 
@@ -54,7 +55,7 @@ class QueueOffsets:
         table = self._next
         for message in messages:
             if not has_queue_offset(message.sys_flag):
-                offsets.append(NO_QUEUE_OFFSET)
+                offsets.append(int(message.properties.get(COMPACTED_OFFSET, NO_QUEUE_OFFSET)))
                 continue
             key = (message.topic, message.queue_id)
             offset = table.get(key)

@@ -20,6 +20,7 @@ from tests.mutants.bugs.shell import directories, general, snapshots
 from tests.mutants.bugs.store import (
     broker_journal,
     changed_bits,
+    compaction,
     delays,
     kinds,
     message_store,
@@ -54,6 +55,7 @@ GROUPS = (
     kinds,
     timers,
     old_stores,
+    compaction,
     transactions,
     broker_journal,
     identity,

@@ -11,6 +11,7 @@ from cluster.cli.each_broker import Choice, change_chosen, change_each, chosen_b
 from cluster.cli.message_common import Broker, BrokerNames, Cluster, Topic
 from cluster.cli.messages.quota_options import Quotas, rates_of_options, set_rates
 from cluster.cli.messages.topic_views import PERMISSIONS, describe_topic, list_topics, route_topic
+from cluster.protocol.compacted_topics import CLEANUP_POLICY, COMPACTION
 from cluster.protocol.topic_types import MESSAGE_TYPE, TopicType
 
 if TYPE_CHECKING:
@@ -36,6 +37,12 @@ Type = Annotated[
         show_default="unspecified",
     ),
 ]
+Compacted = Annotated[
+    bool, typer.Option("--compacted", help="Keep the latest message of each key; messages must have keys.")
+]
+IfNotExists = Annotated[
+    bool, typer.Option("--if-not-exists", help="Succeed without a change if the topic exists already.")
+]
 
 topic_app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Create, change, list, describe and delete topics."
@@ -53,10 +60,9 @@ def create_topic(
     permission: Permission = "",
     *,
     kind: Type = "",
+    compacted: Compacted = False,
     quota: Quotas = None,
-    if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="Succeed without a change if the topic exists already.")
-    ] = False,
+    if_not_exists: IfNotExists = False,
 ) -> None:
     """Create a topic. It is an error if the topic exists; `topic alter` changes it.
 
@@ -66,6 +72,7 @@ def create_topic(
     Examples:
         dledger topic create orders --queues 4
         dledger topic create orders --type fifo
+        dledger topic create prices --compacted
         dledger topic create orders --quota put.bytes=1000000
         dledger topic create orders --if-not-exists
         dledger topic create orders --name-servers 10.0.0.5:9876,10.0.0.6:9876
@@ -89,7 +96,7 @@ def create_topic(
 
         def change(calls: BrokerCalls) -> str:
             wanted = pb.Topic(name=topic, read_queues=_NEW_QUEUES, write_queues=_NEW_QUEUES, permission=bits or _RW)
-            _set(wanted, queues, bits, message_type)
+            _set(wanted, queues, bits, message_type, is_compacted=compacted)
             set_rates(wanted.attributes, rates)
             # The broker decides: another caller or a put may have created the topic since it was read.
             try:
@@ -162,7 +169,16 @@ def _type_of(text: str) -> TopicType | None:
     return TopicType.__members__.get(name)
 
 
-def _set(topic: pb.Topic, queues: int | None, bits: int | None, message_type: TopicType | None) -> None:
+def _set(
+    topic: pb.Topic,
+    queues: int | None,
+    bits: int | None,
+    message_type: TopicType | None,
+    *,
+    is_compacted: bool = False,
+) -> None:
+    if is_compacted:
+        topic.attributes[CLEANUP_POLICY] = COMPACTION
     if queues is not None:
         topic.read_queues = topic.write_queues = queues
     if bits is not None:

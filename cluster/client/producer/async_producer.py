@@ -25,7 +25,7 @@ from cluster.client.producer.outgoing import OutgoingEncoder, OutgoingMessage, q
 from cluster.client.producer.send_traces import SendTraces
 from cluster.client.producer.sender import PutSender, SenderHooks, SendRules
 from cluster.client.routing.connection import BrokerConnection, Endpoints
-from cluster.client.routing.queue_choice import BrokerQueue, RoundRobin, queue_of_key, writable_queues
+from cluster.client.routing.queue_choice import BrokerQueue, RoundRobin, fixed_queues, queue_of_key, writable_queues
 from cluster.process.tasks import end_tasks
 from cluster.protocol.errors import Reason, RequestFailed
 from dledger.client.retry import Backoff
@@ -56,6 +56,7 @@ class AsyncProducer(ProducerCalls):
         self._round_robin = RoundRobin()
         self._senders: dict[str, PutSender] = {}
         self._queues: dict[str, tuple[Routes, tuple[BrokerQueue, ...]]] = {}
+        self._fixed_queues = {topic: fixed_queues(topic, text) for topic, text in options.ordered_topics.items()}
         self._hooks = SenderHooks(self._moved, self._observed, self._ended)
         self._pending: set[SendItem] = set()
         self._pending_messages = 0
@@ -262,7 +263,7 @@ class AsyncProducer(ProducerCalls):
         """Choose a queue and pass the item to its broker's sender.
 
         Raises:
-            RequestFailed: UNKNOWN_TOPIC, TOPIC_NOT_WRITABLE, UNKNOWN_QUEUE.
+            RequestFailed: UNKNOWN_TOPIC, TOPIC_NOT_WRITABLE, UNKNOWN_QUEUE, ROUTES_INCOMPLETE.
         """
         queues = self._writable(item.topic, routes)
         if queue_id is not None:
@@ -270,7 +271,12 @@ class AsyncProducer(ProducerCalls):
             if not queues:
                 raise RequestFailed(Reason.UNKNOWN_QUEUE, f"no broker has a writable queue {queue_id} of {item.topic}")
         elif queue_key is not None:
-            self._put(item, queue_of_key(queues, queue_key))
+            fixed = self._fixed_queues.get(item.topic)
+            queue = queue_of_key(queues if fixed is None else fixed, queue_key)
+            if fixed is not None and queue not in queues:
+                text = f"queue {queue.queue_id} of broker {queue.broker}, in the fixed list of topic {item.topic!r}"
+                raise RequestFailed(Reason.ROUTES_INCOMPLETE, f"{text}, is not registered or accepts no messages now")
+            self._put(item, queue)
             return
         item.is_movable = queue_id is None
         self._put(item, self._round_robin.choose(queues, self._is_available))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TypedDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypedDict
 
 from cluster.client.producer.body_compression import COMPRESS_ABOVE_BYTES, CompressionKind
+from cluster.client.routing.queue_choice import fixed_queues
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class ProducerSettings(TypedDict, total=False):
@@ -24,6 +28,7 @@ class ProducerSettings(TypedDict, total=False):
     is_unknown_retried: bool
     may_use_frames: bool
     trace: bool
+    ordered_topics: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,9 @@ class ProducerOptions:
             to gRPC.
         trace: whether the outcome of each message is recorded in the topic RMQ_SYS_TRACE_TOPIC, which the broker must
             have (`trace_topic_enable`). It is written in the background; records that cannot be are dropped.
+        ordered_topics: topics with a fixed list of queues, of which a key selects one, whichever brokers are there:
+            `{"orders": "broker-a:4;broker-b:4"}`. A message for a broker that is away waits until its deadline. All
+            producers of a topic need the same list.
     """
 
     deadline_s: float = 10.0
@@ -64,6 +72,7 @@ class ProducerOptions:
     is_unknown_retried: bool = False
     may_use_frames: bool = True
     trace: bool = False
+    ordered_topics: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check the values and their relations.
@@ -85,3 +94,5 @@ class ProducerOptions:
             raise ValueError("expected bounds of at least 1")
         if self.compression not in (None, "zlib", "lz4", "zstd"):
             raise ValueError(f"compression: expected zlib, lz4, zstd or None, found {self.compression!r}")
+        for topic, text in self.ordered_topics.items():
+            fixed_queues(topic, text)

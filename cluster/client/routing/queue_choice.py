@@ -1,7 +1,8 @@
 """Chooses the queue of the next message: round robin, or by its key. Pure.
 
 Round robin avoids brokers that are slow or have just failed, if there are others. A key always selects the same queue:
-messages of one key stay in order, as long as the number of queues does not change.
+messages of one key stay in order, as long as the number of queues does not change. A topic with a fixed list of queues
+(`fixed_queues`) keeps them also while a broker is away.
 
 Source: RocketMQ `MQFaultStrategy.selectOneMessageQueue`, `TopicPublishInfo`, `SelectMessageQueueByHash`.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from cluster.protocol.topic_config import PERMISSION_READ, PERMISSION_WRITE
+from cluster.protocol.topic_config import PERMISSION_READ, PERMISSION_WRITE, QUEUES_MAX
 from store.model.java_hash import java_hash, positive_hash
 
 if TYPE_CHECKING:
@@ -51,6 +52,29 @@ def _queues(counts: Iterable[tuple[BrokerRoute, int]]) -> tuple[BrokerQueue, ...
             for route, count in counts
             for queue_id in range(count)
         )
+    )
+
+
+def fixed_queues(topic: str, text: str) -> tuple[BrokerQueue, ...]:
+    """Return the fixed list of queues of an ordered topic, in the order that all clients share.
+
+    Args:
+        topic: the topic's name.
+        text: brokers and the number of queues of each: `broker-a:4;broker-b:4`.
+
+    Raises:
+        ValueError: the text has another form. Source: RocketMQ `orderTopicConf`, `MQClientInstance`.
+    """
+    counts: dict[str, int] = {}
+    for part in filter(None, text.split(";")):
+        broker, _, count = part.rpartition(":")
+        if not broker or set(broker) & set(":,") or broker in counts or not count.isascii() or not count.isdecimal():
+            raise ValueError(f"ordered topic {topic}: expected broker:queues;…, each broker once, found {text[:200]!r}")
+        counts[broker] = int(count)
+    if not 1 <= sum(counts.values()) <= QUEUES_MAX:
+        raise ValueError(f"ordered topic {topic}: expected 1 to {QUEUES_MAX} queues, found {sum(counts.values())}")
+    return tuple(
+        sorted(BrokerQueue(broker, topic, queue_id) for broker, count in counts.items() for queue_id in range(count))
     )
 
 

@@ -292,6 +292,30 @@ def test_message_with_a_queue_key_stays_with_its_queue(make_broker: MakeBroker) 
     assert first[1:3] == second[1:3]
 
 
+def test_key_of_an_ordered_topic_keeps_its_queue_while_its_broker_is_away_and_is_not_sent_elsewhere(
+    make_broker: MakeBroker,
+) -> None:
+    brokers = {"b0": make_broker(name="b0"), "b1": make_broker(name="b1")}
+    ordered = {"orders": "b0:1;b1:1"}
+
+    async def sent(*names: str, deadline_s: float = PATIENCE_S) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        endpoints = ",".join(brokers[name].address for name in names)
+        async with Producer(endpoints, ordered_topics=ordered, deadline_s=deadline_s) as producer:
+            for key in "abcd":
+                try:
+                    found[key] = (await producer.send("orders", b"x", queue_key=key)).broker
+                except MessageNotAppended as error:
+                    found[key] = error.reason
+        return found
+
+    with_both = run(sent("b0", "b1"))
+    with_one = run(sent("b0", deadline_s=0.3))
+
+    assert set(with_both.values()) == {"b0", "b1"}
+    assert with_one == {key: "b0" if name == "b0" else Reason.ROUTES_INCOMPLETE for key, name in with_both.items()}
+
+
 def test_name_server_that_is_down_does_not_stop_a_producer_that_has_routes(
     make_broker: MakeBroker, make_name_server: Callable[..., Any]
 ) -> None:
@@ -317,6 +341,8 @@ def test_invalid_settings_are_reported_when_the_producer_is_created() -> None:
         Producer("nowhere")
     with pytest.raises(ValueError, match="batch_messages_max"):
         Producer("127.0.0.1:1", batch_messages_max=0)
+    with pytest.raises(ValueError, match="ordered topic orders"):
+        Producer("127.0.0.1:1", ordered_topics={"orders": "b0"})
 
 
 def test_invalid_arguments_cause_no_request(send: Callable[..., list[Any]], make_broker: MakeBroker) -> None:

@@ -9,7 +9,14 @@ from itertools import pairwise
 import pytest
 
 from cluster.client.producer.fault_avoidance import FAILED_LATENCY_MS, FaultAvoidance, avoidance_ms
-from cluster.client.routing.queue_choice import BrokerQueue, RoundRobin, queue_of_key, readable_queues, writable_queues
+from cluster.client.routing.queue_choice import (
+    BrokerQueue,
+    RoundRobin,
+    fixed_queues,
+    queue_of_key,
+    readable_queues,
+    writable_queues,
+)
 from cluster.protocol.route_table import BrokerRoute, Registration, TopicQueues
 from store.model.java_hash import java_hash
 
@@ -128,3 +135,13 @@ def test_the_number_of_recorded_brokers_is_bounded() -> None:
 
     assert avoidance.is_available("b0", 0)
     assert not avoidance.is_available("b1", 0)
+
+
+def test_fixed_list_of_an_ordered_topic_has_the_queues_in_the_order_of_routes() -> None:
+    assert fixed_queues("orders", "b1:4;b0:4;") == QUEUES
+
+
+@pytest.mark.parametrize("text", ["", "b0", "b0:", ":4", "b0:-1", "b0:x", "b0:1;b0:2", "b0:0", "b0:65537", "b0:1,b1:2"])
+def test_wrong_fixed_list_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="ordered topic orders"):
+        fixed_queues("orders", text)
