@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 from cluster.client.producer.body_compression import COMPRESS_ABOVE_BYTES, CompressionKind
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
 
 
 class ProducerSettings(TypedDict, total=False):
@@ -24,6 +27,7 @@ class ProducerSettings(TypedDict, total=False):
     is_unknown_retried: bool
     may_use_frames: bool
     trace: bool
+    tracer_provider: TracerProvider | Literal["global"] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,8 @@ class ProducerOptions:
             to gRPC.
         trace: whether the outcome of each message is recorded in the topic RMQ_SYS_TRACE_TOPIC, which the broker must
             have (`trace_topic_enable`). It is written in the background; records that cannot be are dropped.
+        tracer_provider: makes a span of OpenTelemetry for each send, whose context travels with the messages: a
+            provider, or `global`: that of the program. None: no spans. Needs the package opentelemetry-api.
     """
 
     deadline_s: float = 10.0
@@ -64,6 +70,7 @@ class ProducerOptions:
     is_unknown_retried: bool = False
     may_use_frames: bool = True
     trace: bool = False
+    tracer_provider: TracerProvider | Literal["global"] | None = None
 
     def __post_init__(self) -> None:
         """Check the values and their relations.
