@@ -26,7 +26,7 @@ OURS = ("store", "dledger", "commitlog", "cluster")
 ROOTS = ("dledger.client", "cluster.client")
 
 # The distribution of an imported package, if the names differ.
-_DISTRIBUTIONS = {"grpc": "grpcio", "google": "protobuf"}
+_DISTRIBUTIONS = {"grpc": "grpcio", "google": "protobuf", "opentelemetry": "opentelemetry-api"}
 _IMPORT = re.compile(rf"^(\s*from )((?:{'|'.join(OURS)})(?:\.[\w.]+)? import )", re.MULTILINE)
 _MODULE_NAME = re.compile(rf"""(["'])((?:{"|".join(OURS)})\.(?:client|protocol|v1)(?:\.\w+)*)(?=["'])""")
 
@@ -133,8 +133,10 @@ def _project(others: set[str]) -> str:
     """Return the wheel's pyproject.toml, with version, Python version and dependency ranges of the project."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     wanted = {_DISTRIBUTIONS.get(name, name) for name in others}
-    ranges = [each for each in project["dependencies"] if re.split(r"[<>=;~! ]", each)[0] in wanted]
-    listed = "".join(f"    {each!r},\n" for each in ranges)
+
+    def listed(ranges: list[str]) -> str:
+        return "".join(f"    {each!r},\n" for each in ranges if re.split(r"[<>=;~! ]", each)[0] in wanted)
+
     return f"""[build-system]
 requires = ["hatchling"]
 build-backend = "hatchling.build"
@@ -148,7 +150,11 @@ license-files = ["LICENSE"]
 requires-python = "{project["requires-python"]}"
 classifiers = ["Private :: Do Not Upload", "Typing :: Typed"]
 dependencies = [
-{listed}]
+{listed(project["dependencies"])}]
+
+[project.optional-dependencies]
+otel = [
+{listed(project["optional-dependencies"]["otel"])}]
 
 [tool.hatch.build.targets.wheel]
 packages = ["{NAME}"]

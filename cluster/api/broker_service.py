@@ -120,7 +120,8 @@ class BrokerService(broker_pb2_grpc.BrokerServiceServicer):
 
     async def Put(self, request: pb.PutRequest, context: Context) -> pb.PutResponse:
         """Put all messages of the request."""
-        return await self._puts.put(request, host_of(context.peer()))
+        metadata = () if self._core.put_spans is None else context.invocation_metadata() or ()
+        return await self._puts.put(request, host_of(context.peer()), metadata)
 
     async def PutStream(
         self, request_iterator: AsyncIterator[pb.PutRequest], context: Context

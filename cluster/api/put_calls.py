@@ -60,7 +60,7 @@ from store.model.commit_log import Places, PutOutcome, PutStatus
 from store.model.message import UNIQUE_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
     from cluster.protocol.topic_config import TopicConfig
     from store.model.commit_log import Place
@@ -113,9 +113,11 @@ class PutCalls:
         method = pb.DESCRIPTOR.services_by_name["BrokerService"].methods_by_name["PutStream"]
         self._check_bounds = BoundsCheck(method, BROKER_BOUNDS)
 
-    async def put(self, request: pb.PutRequest, born_host: Host) -> pb.PutResponse:
-        """Put all messages of the request; answer when the outcome is known."""
-        return self._response(request.request_id, await self._begin(born_host, request))
+    async def put(
+        self, request: pb.PutRequest, born_host: Host, metadata: Iterable[tuple[str, str | bytes]] = ()
+    ) -> pb.PutResponse:
+        """Put all messages of the request; answer when the outcome is known. `metadata`: of the call."""
+        return self._response(request.request_id, await self._begin(born_host, request, metadata))
 
     async def put_stream(
         self, requests: AsyncIterator[pb.PutRequest], born_host: Host
@@ -136,7 +138,20 @@ class PutCalls:
         """Return the answer to a request that exceeds a bound; None: it was too large to be decoded."""
         return self._response(0 if request is None else request.request_id, _Put(None, _illegal(error)))
 
-    def _begin(self, born_host: Host, request: pb.PutRequest) -> asyncio.Future[_Put]:
+    def _begin(
+        self, born_host: Host, request: pb.PutRequest, metadata: Iterable[tuple[str, str | bytes]] = ()
+    ) -> asyncio.Future[_Put]:
+        """Begin one put, with its spans if puts are traced."""
+        spans = self._core.put_spans
+        if spans is None:
+            return self._begin_put(born_host, request)
+        followed = spans.begin(request.topic, request.properties, request.queue_ids, metadata)
+        ended = self._begin_put(born_host, request)
+        if followed:
+            ended.add_done_callback(lambda done: spans.end(followed, _cause_of(done)))
+        return ended
+
+    def _begin_put(self, born_host: Host, request: pb.PutRequest) -> asyncio.Future[_Put]:
         """Begin one put, in this iteration of the loop unless its topic must be created first."""
         core = self._core
         ended: asyncio.Future[_Put] = asyncio.get_running_loop().create_future()
@@ -293,7 +308,7 @@ class PutCalls:
                     leader=failure.leader,
                 ),
             )
-        return await self._begin(born_host, request)
+        return await self._begin_put(born_host, request)
 
     def _check(self, topic: TopicConfig, request: pb.PutRequest) -> None:
         self._core.check_writable(topic)
@@ -329,6 +344,17 @@ class PutCalls:
         assert error is not None
         answer = refusal(self._core, error)
         return pb.PutResponse(request_id=request_id, answer=answer, status=_STATUS_TO_WIRE[status])
+
+
+def _cause_of(done: asyncio.Future[_Put]) -> str:
+    """Return why a put failed, or its outcome is unknown; empty: it is stored."""
+    if done.cancelled():
+        return "cancelled"
+    outcome, error, _ = done.result()
+    if error is not None:
+        return failure_of(error).name
+    assert outcome is not None
+    return "" if outcome.certainty is Certainty.APPENDED else outcome.status.name
 
 
 def _recall_handle(broker: str, topic: str, stored: Message, delivery: Delivery) -> str:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from cluster.broker.metrics import BrokerMetrics
+    from cluster.broker.put_spans import PutSpans
     from cluster.config.broker_options import MetricsNames
     from cluster.state.verdicts import Applied
 
@@ -110,6 +111,7 @@ class BrokerCore:
         clock_ms: the wall clock by which messages are due, milliseconds since 1970.
         life_digests: returns the digests by which name servers recognise registrations of this process.
         traffic: counts for metrics under RocketMQ's names; None: there are none.
+        put_spans: makes the spans of puts; None: nothing is traced.
     """
 
     def __init__(self, replica: Replica, options: BrokerOptions, metrics: BrokerMetrics) -> None:
@@ -125,6 +127,7 @@ class BrokerCore:
         self.clock_ms: Callable[[], int] = wall_clock_ms
         self.life_digests: tuple[bytes, ...] = ()
         self.traffic = Traffic(lambda name: name in replica.state.groups) if options.has_rocketmq_names else None
+        self.put_spans: PutSpans | None = None
 
     # ---------------------------------------------------------------------------------------------------- changes
 

@@ -142,6 +142,12 @@ TABLE: Final = (
         MetricKind.COUNTER,
         "Effects of records that did not fit the broker state and changed nothing; each is a defect.",
     ),
+    Row(
+        "dledger_broker_spans",
+        MetricKind.COUNTER,
+        "Spans of OpenTelemetry, by outcome: exported, failed, dropped (too many wait), left_out (of one request).",
+        "outcome",
+    ),
     Row("dledger_broker_long_polls", MetricKind.GAUGE, "Readers waiting for a message."),
     Row("dledger_broker_subscribe_streams", MetricKind.GAUGE, "Open Subscribe streams."),
     Row("dledger_broker_group_members", MetricKind.GAUGE, "Consumers that are members of a group."),
@@ -200,6 +206,7 @@ class BrokerGauges:
     transaction_producers: float = 0
     pop_in_flight: float = 0
     pop_lost: float = 0
+    spans: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field
 from cluster.config.options import NodeOptions
 from cluster.config.quotas import BrokerLimits
 from cluster.config.security_options import SecurityOptions
-from cluster.config.values import parse_addresses, parse_broker, parse_group
+from cluster.config.values import parse_addresses, parse_broker, parse_collector, parse_group
 from cluster.protocol.topic_config import DEFAULT_TOPIC_QUEUES, QUEUES_MAX
 from store.model.config import MessageStoreConfig
 
@@ -246,6 +246,12 @@ class ServerOptions(SecurityOptions, NodeOptions):
         default=False,
         description="true: the leader creates the topic RMQ_SYS_TRACE_TOPIC, with one queue, to which clients with "
         "message trace write what happened to each message.",
+    )
+    otlp_endpoint: Annotated[str, BeforeValidator(parse_collector)] = Field(
+        default="",
+        description="URL of a collector of OpenTelemetry, such as http://127.0.0.1:4318, to which spans of puts are "
+        "exported by OTLP over HTTP; needs the extra `otel`. Only traces that callers record are continued. Empty: "
+        "nothing is traced.",
     )
     metrics_names: MetricsNames = Field(
         default="dledger",

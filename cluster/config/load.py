@@ -117,6 +117,7 @@ class BrokerSettings:
         first_user_file: file with the first user; empty: none.
         access_lag_max_s: seconds without a leader after which a node refuses calls of users; 0: never.
         metrics_names, trace_topic_enable: see `cluster.broker.core.BrokerOptions`.
+        otlp_endpoint: URL of a collector of OpenTelemetry to which spans are exported; empty: none.
         timer_max_delay_sec: longest time until the delivery of a message, in seconds.
         transaction_timeout_ms, transaction_check_interval_ms, transaction_check_max: when producers are asked about
             their transactions (`cluster.delivery.transactions.checks.CheckSettings`).
@@ -136,6 +137,7 @@ class BrokerSettings:
     access_lag_max_s: float
     metrics_names: MetricsNames
     trace_topic_enable: bool
+    otlp_endpoint: str
     timer_max_delay_sec: int
     transaction_timeout_ms: int
     transaction_check_interval_ms: int

@@ -6,6 +6,7 @@ Not here: the table of options (`cluster.config.options`).
 from __future__ import annotations
 
 import re
+from urllib.parse import urlsplit
 
 from dledger.config import Address, Peer, check_id
 
@@ -139,3 +140,25 @@ def parse_hours(value: object) -> tuple[int, ...]:
     if not parts or not all(part.isascii() and part.isdigit() and int(part) < 24 for part in parts):
         raise ValueError(f"expected hours of the day from 00 to 23, separated by semicolons, found {value!r}")
     return tuple(sorted({int(part) for part in parts}))
+
+
+def parse_collector(value: object) -> str:
+    """Parse the URL of a collector, `http://host:port` or https, perhaps with a path; or nothing.
+
+    Raises:
+        ValueError: it is no such URL, or has a password, which belongs into OTEL_EXPORTER_OTLP_HEADERS.
+    """
+    text = _text(value, "http://host:port")
+    if not text:
+        return ""
+    # The URL itself is not in the message: it may have a password.
+    expected = "expected http://host:port or https://host:port, without user, query or fragment"
+    try:
+        url = urlsplit(text)
+        is_plain = url.username is None and url.password is None and not url.query and not url.fragment
+        is_valid = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:
+        is_plain = is_valid = False
+    if not (is_plain and is_valid and text.isprintable() and " " not in text):
+        raise ValueError(expected)
+    return text

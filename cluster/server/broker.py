@@ -49,6 +49,7 @@ from cluster.replica.standalone import StandaloneConfig, StandaloneReplica
 from cluster.server.data_modes import warn_of_readers
 from cluster.server.first_user import create_first_user, first_user_of
 from cluster.server.gates import opened_audit
+from cluster.server.opened_spans import opened_spans
 from cluster.server.security import log_exposed_ports, standalone_security
 from cluster.server.store_host import resolve_store_host
 from cluster.server.trace_topic import create_trace_topic
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
     from cluster.config.exposure import ExposedPort
     from cluster.protocol.route_table import Registration
     from cluster.replica.port import Replica
+    from cluster.server.span_export import SpanExport
     from dledger.config import Address
     from dledger.security.server_port import PortSecurity
     from dledger.security.settings import Security
@@ -101,6 +103,7 @@ class Broker:
         audit: takes records of calls; open until the broker has ended. None: nothing is recorded.
         revoked: returns the certificates of callers that are refused now.
         frames: the frame port of the same services, not started; None: there is none.
+        spans: exports spans of puts; open until the broker has ended. None: nothing is traced.
         clock_ms: the wall clock, by which delayed messages are due; milliseconds since 1970.
     """
 
@@ -119,10 +122,11 @@ class Broker:
         audit: AuditLog | None = None,
         revoked: CurrentRevoked = nothing_revoked,
         frames: FramePort | None = None,
+        spans: SpanExport | None = None,
         clock_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
         self._replica, self._clock_ms = replica, clock_ms
-        self._audit, self._frames = audit, frames
+        self._audit, self._frames, self._spans = audit, frames, spans
         self._address, self._beside, self._security = address, beside, security
         self._metrics = BrokerMetrics(registry if options.has_own_names else None, options.broker, options.self_id)
         self._rocketmq_metrics: RocketMQMetrics | None = None
@@ -166,6 +170,7 @@ class Broker:
 
     def _create_services(self) -> None:
         """Create the tasks of the leader, and the service that uses them."""
+        self.core.put_spans = None if self._spans is None else self._spans.puts
         replica, metrics, clock_ms = self._replica, self._metrics, self._clock_ms
         self._delays = DelayDelivery(replica, clock_ms, metrics.count_delayed, metrics.count_not_delivered)
         self._timers = TimerDelivery(replica, clock_ms, metrics.count_delayed, metrics.count_not_delivered)
@@ -279,6 +284,7 @@ class Broker:
             transactions_open=state.transactions.open_count,
             transaction_producers=len(self._checks.producers),
             audit_oldest_record_age_seconds={} if self._audit is None else self._audit.ages_s(),
+            spans={} if self._spans is None else self._spans.outcomes(),
         )
 
 
@@ -301,6 +307,7 @@ class BrokerConfig:
         revoked_file: certificates that are refused; empty: none.
         frame_address: of the frame port; None: there is none.
         exposed_ports: unsecured ports that other machines can reach; `--insecure` allows them.
+        otlp_endpoint: URL of a collector of OpenTelemetry to which spans are exported; empty: none.
         is_debuggable: other processes of the same user may read the memory of the process.
     """
 
@@ -315,6 +322,7 @@ class BrokerConfig:
     revoked_file: str = ""
     frame_address: Address | None = None
     exposed_ports: tuple[ExposedPort, ...] = ()
+    otlp_endpoint: str = ""
     is_debuggable: bool = False
 
 
@@ -355,6 +363,7 @@ async def _serve(config: BrokerConfig, stopped: asyncio.Future[signal.Signals]) 
             audit=audit,
             revoked=security.revoked,
             frames=frame_port(config.frame_address, security.clients, registry, group=name, self_id=name),
+            spans=opened_spans(config.otlp_endpoint, config.options, stack),
         )
         await stack.enter_async_context(broker)
         warn_of_readers(config.store.path, "commitlog", "consumequeue", "config")

@@ -173,6 +173,7 @@ async def _serve_messages(
     from cluster.replica.replicated import ReplicatedReplica  # noqa: PLC0415
     from cluster.server.broker import Broker  # noqa: PLC0415
     from cluster.server.first_user import first_user_of  # noqa: PLC0415
+    from cluster.server.opened_spans import opened_spans  # noqa: PLC0415
 
     node_config = config.node
     replica = ReplicatedReplica.open(OsFiles(), config, metrics, trace=trace)
@@ -198,6 +199,7 @@ async def _serve_messages(
         security=security.clients,
         audit=opened_audit(server.audit, node_config.store_base_dir, node_config.self_id, stack),
         revoked=security.revoked,
+        spans=opened_spans(settings.otlp_endpoint, options, stack),
     )
     await stack.enter_async_context(broker)
     return replica.failure

@@ -67,9 +67,17 @@ NATIVE: Final = (
     # The raw field: `bornTimestamp` is null if a client's time is out of range for microseconds.
     Column("bornTimestampMs", *_LONG, is_optional=True),
 )
+# Computed from other columns, and never stored (`pipeline.columns.waiting`); only on request, and not in `*`.
+DERIVED: Final = (
+    Column("waitKind", *_TEXT, is_optional=True),
+    Column("realTopic", *_TEXT, is_optional=True),
+    Column("realQueueId", *_INT, is_optional=True),
+    Column("deliverAt", *_TIME, is_optional=True),
+)
+DERIVED_NAMES: Final = tuple(column.name for column in DERIVED)
 DEFAULT_NAMES: Final = tuple(column.name for column in NATIVE if not column.is_optional)
 ALL_NAMES: Final = tuple(column.name for column in NATIVE)
-_BY_NAME: Final = {column.name: column for column in NATIVE}
+_BY_NAME: Final = {column.name: column for column in (*NATIVE, *DERIVED)}
 
 
 def chosen(names: Sequence[str]) -> list[Column]:
@@ -80,7 +88,7 @@ def chosen(names: Sequence[str]) -> list[Column]:
     """
     for name in names:
         if name not in _BY_NAME:
-            raise UnknownColumn(name, ALL_NAMES)
+            raise UnknownColumn(name, (*ALL_NAMES, *DERIVED_NAMES))
     return [_BY_NAME[name] for name in names]
 
 

@@ -18,6 +18,7 @@
 | `minPartitions`, `maxRecordsPerPartition` | least number of tasks; most messages per task | |
 | `failOnDataLoss` | `false`: continue after lost messages (true) | |
 | `columns` | names, separated by commas | |
+| `brokerTopics` | `true`: topics of the broker count as others do; `false`: they are left out | |
 | `tags` | `A || B` | |
 | `sql` | an SQL92 expression over properties: `amount > 100 AND region = 'eu'` | |
 | `verifyCrc` | `true`: check the body of each message against its checksum (false) | |
@@ -37,6 +38,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pipeline.columns.schema import ALL_NAMES, DEFAULT_NAMES, chosen
+from pipeline.columns.waiting import is_broker_topic
 from pipeline.common import option_values as values
 from pipeline.common.errors import BadOption
 from pipeline.reading.corrupt_policy import FAIL, CorruptPolicy, PolicyKind
@@ -67,6 +69,7 @@ OPTION_NAMES: Final = (
     "maxRecordsPerPartition",
     "failOnDataLoss",
     "columns",
+    "brokerTopics",
     "tags",
     "sql",
     "verifyCrc",
@@ -96,6 +99,7 @@ class SourceOptions:
         paths: of stores; empty if endpoints are read.
         endpoints: separated by commas; empty if files are read.
         local_paths: paths on the task's host that are read first.
+        broker_topics: whether topics of the broker are read that no option names; None: only with the whole log.
         given: the names of the given options.
     """
 
@@ -118,6 +122,7 @@ class SourceOptions:
     max_records: int | None = None
     fail_on_data_loss: bool = True
     columns: tuple[str, ...] | None = None
+    broker_topics: bool | None = None
     tags: str | None = None
     sql: str | None = None
     verify_crc: bool = False
@@ -133,9 +138,11 @@ class SourceOptions:
         """Return whether the query selects messages of this topic, in any queue."""
         if self.subscribe is not None:
             return topic in self.subscribe
-        if self.subscribe_pattern is not None:
-            return re.fullmatch(self.subscribe_pattern, topic) is not None
-        return self.assign is None or any(topic == each for each, _ in self.assign)
+        if self.assign is not None:
+            return any(topic == each for each, _ in self.assign)
+        if not self.broker_topics and is_broker_topic(topic):
+            return False
+        return self.subscribe_pattern is None or re.fullmatch(self.subscribe_pattern, topic) is not None
 
     def wants_queue(self, topic: str, queue_id: int) -> bool:
         """Return whether the query selects messages of this queue."""
@@ -209,6 +216,7 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
         max_records=_count(given, "maxRecordsPerPartition"),
         fail_on_data_loss=values.parse_flag("failOnDataLoss", text("failOnDataLoss", "true")),
         columns=_columns(given["columns"]) if "columns" in given else None,
+        broker_topics=values.parse_flag("brokerTopics", given["brokerTopics"]) if "brokerTopics" in given else None,
         tags=text("tags"),
         sql=text("sql"),
         verify_crc=values.parse_flag("verifyCrc", text("verifyCrc", "false")),
@@ -224,6 +232,7 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
     )
     _check_place(parsed)
     _check_choice_of_messages(parsed)
+    _check_broker_topics(parsed)
     _check_range(parsed)
     _check_rest(parsed)
     return parsed
@@ -251,6 +260,13 @@ def _check_choice_of_messages(options: SourceOptions) -> None:
                 raise BadOption(
                     name, "queues that the query reads", f"queue {queue_id} of topic {topic!r}", "Leave it out"
                 )
+
+
+def _check_broker_topics(options: SourceOptions) -> None:
+    if options.broker_topics is not None and (options.subscribe is not None or options.assign is not None):
+        found = "subscribe" if options.subscribe is not None else "assign"
+        remedy = "These topics are named, so they are read: leave brokerTopics out"
+        raise BadOption("brokerTopics", "subscribePattern beside it, or no choice of topics", found, remedy)
 
 
 def _check_range(options: SourceOptions) -> None:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from pipeline.columns.plain_bodies import plain_bodies
+from pipeline.columns.schema import DERIVED_NAMES
+from pipeline.columns.waiting import sources_of, with_waiting
 from pipeline.log.slice import Slice
 from pipeline.reading.corrupt_policy import FAIL, CorruptPolicy
 from pipeline.reading.read_slice import read_slice, reading_of
@@ -68,6 +70,9 @@ class ReadSettings:
         Raises:
             pipeline.common.errors.PipelineError: see `read_slice`, and `pipeline.source.chunk_client.BrokerLog.read`.
         """
+        if not frozenset(DERIVED_NAMES).isdisjoint(self.columns):
+            stored = replace(self, columns=sources_of(self.columns))
+            return (with_waiting(batch, self.columns) for batch in stored.read(part))
         if self.is_decompressing and "body" in self.columns:
             plain = replace(self, columns=tuple(dict.fromkeys((*self.columns, "sysFlag"))), is_decompressing=False)
             return (plain_bodies(batch).select(self.columns) for batch in plain.read(part))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -78,7 +79,8 @@ def batch_selection(options: SourceOptions, view: SourceView) -> Selection:
     Raises: UnknownTopic: as in `wanted_spans`. BadOption: a starting offset is after the end.
     """
     spans = wanted_spans(options, view)
-    is_all = options.subscribe is None and options.subscribe_pattern is None and options.assign is None
+    is_chosen = options.subscribe is not None or options.subscribe_pattern is not None or options.assign is not None
+    is_all = not is_chosen and options.broker_topics is not False
     rest = Selection(begin_ms=options.starting_ms, end_ms=options.ending_ms, tags=options.tags, sql=options.sql)
     if not _has_offsets(options) and is_all:
         return rest
@@ -159,8 +161,19 @@ def _has_offsets(options: SourceOptions) -> bool:
     return any(isinstance(bound, Mapping) for bound in (options.starting_offsets, options.ending_offsets))
 
 
+def _check_pattern(options: SourceOptions, topics: set[str]) -> None:
+    """Refuse a pattern for topics of the broker that would read none of them."""
+    pattern = options.subscribe_pattern
+    if pattern is None or options.broker_topics is not None or any(options.wants_topic(topic) for topic in topics):
+        return
+    if own := sorted(topic for topic in topics if re.fullmatch(pattern, topic)):
+        remedy = "Set brokerTopics=true to read them"
+        raise BadOption("subscribePattern", "a pattern that matches a topic of clients", f"only {own[0]!r}", remedy)
+
+
 def _check_names(options: SourceOptions, view: SourceView) -> None:
     topics, spans = set(view.topics), view.spans
+    _check_pattern(options, topics)
     for topic in options.named_topics:
         if topic not in topics:
             raise UnknownTopic(topic, topics)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from pipeline.columns.waiting import is_broker_topic
 from pipeline.common.errors import DataLost, ForeignCheckpoint, LostRange
 from pipeline.log.selection import Selection
 from pipeline.source.offsets import EARLIEST, LATEST
@@ -196,7 +197,10 @@ class StreamPlan:
                 begin = least
             ready[key] = (begin, max(begin, most))
         for key, begin in start.offsets.items():
-            if key not in there:
+            if is_broker_topic(key.topic) and not self._options.wants_queue(*key):
+                # Of a checkpoint from before `brokerTopics`, or without that option now: nothing of it is read.
+                ready[key] = (begin, begin)
+            elif key not in there:
                 lost.append(LostRange(f"topic {key.topic}, queue {key.queue_id}", begin, begin, "it was deleted"))
             elif key not in spans:
                 ready[key] = (begin, begin)

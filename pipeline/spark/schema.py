@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.columns.schema import NATIVE, spark_ddl
+from pipeline.columns.schema import DERIVED, NATIVE, spark_ddl
 from pipeline.common.errors import BadSchema
 from pipeline.source import kafka_style
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pipeline.source.options import SourceOptions
 
-_NATIVE_TYPES: Final = {column.name: column.ddl for column in NATIVE}
+_NATIVE_TYPES: Final = {column.name: column.ddl for column in (*NATIVE, *DERIVED)}
 _KAFKA_TYPES: Final = {name: ddl for name, (ddl, _, _) in kafka_style.COLUMNS.items()}
 
 

@@ -61,6 +61,7 @@ BATCHES = [
     ("maxRecordsPerPartition", "40", {}, COUNT + 1),
     ("failOnDataLoss", "false", {"endingOffsets": '{"a": {"0": 500}}', "assign": '{"a": [0]}'}, 60),
     ("columns", "topic,queueOffset", {}, COUNT + 1),
+    ("brokerTopics", "false", {}, COUNT + 1),
     ("tags", "red || blue", {"subscribe": "b"}, 1),
     ("verifyCrc", "true", {}, COUNT + 1),
     ("onCorrupt", "skip", {}, COUNT + 1),

@@ -24,15 +24,15 @@ from cluster.config.audit_settings import AuditSettings
 from cluster.config.broker_options import DEDUPE_COUNT, TRANSFER_BYTES, TRANSFER_COUNT, MetricsNames
 from cluster.config.exposure import ExposedPort
 from cluster.config.port_tls import process_tls
-from cluster.config.values import parse_address
+from cluster.config.values import parse_address, parse_collector
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from cluster.broker.core import BrokerOptions
     from cluster.config.port_tls import ProcessTls
+    from cluster.replica.standalone import StandaloneConfig
     from cluster.server.broker import BrokerConfig
-    from commitlog.plain.store import PlainStoreConfig
     from dledger.config import Address
 
 Config = TypeVar("Config", bound=Any)
@@ -81,6 +81,10 @@ _TraceTopic = Annotated[
 _Names = Annotated[
     MetricsNames,
     typer.Option("--metrics-names", help="Names of the broker's metrics: dledger_broker_*, rocketmq_*, or both."),
+]
+_Otlp = Annotated[
+    str,
+    typer.Option("--otlp-endpoint", metavar="URL", help="A collector of OpenTelemetry, to which spans are exported."),
 ]
 _Audit = Annotated[
     Literal["off", "admin", "all"],
@@ -131,6 +135,7 @@ def broker(
     audit_dir: _AuditDir = "",
     auto_create_topics: _AutoCreateTopics = False,
     trace_topic: _TraceTopic = False,
+    otlp_endpoint: _Otlp = "",
     metrics_names: _Names = "dledger",
     skip_damaged: _SkipDamaged = False,
     insecure: Insecure = False,
@@ -142,20 +147,18 @@ def broker(
 
     Examples:
         dledger broker --standalone /tmp/store --auto-create-topics
-        echo hello | dledger produce orders
-        dledger consume orders --from begin
+        echo hello | dledger produce orders && dledger consume orders --from begin
         dledger broker --standalone store --listen 10.0.0.5:10911 --name-servers 10.0.0.9:9876 --insecure
     """
     modes = _modes_of(client_tls, metrics_tls, name_server_tls, metrics, tls_revoked_file)
     ports = _ports_of(listen, frames, metrics, modes, first_user, is_insecure=insecure)
     tls = _tls_of(modes, tls_certificate_file, tls_key_file, tls_authority_file, has_name_servers=bool(name_servers))
     print_starting(f"broker {name} on {ports.clients}, store {standalone}")
-    from cluster.replica.standalone import StandaloneConfig  # here: gRPC and the store are slow to load
-    from cluster.server.broker import BrokerConfig, run_broker
+    from cluster.server.broker import BrokerConfig, run_broker  # here: gRPC and the store are slow to load
 
-    plain, bounds = _configs(set_options or [], name, flush, is_skipping=skip_damaged)
+    store, bounds = _configs(set_options or [], standalone, name, ports.clients, flush, is_skipping=skip_damaged)
     config: BrokerConfig = BrokerConfig(
-        store=StandaloneConfig(str(standalone), name, str(ports.clients), plain),
+        store=store,
         options=_options_of(name, bounds, metrics_names, auto_create=auto_create_topics, trace_topic=trace_topic),
         address=ports.clients,
         metrics_address=ports.metrics,
@@ -166,6 +169,7 @@ def broker(
         revoked_file=tls_revoked_file,
         frame_address=ports.frames,
         exposed_ports=ports.exposed,
+        otlp_endpoint=_collector(otlp_endpoint),
         is_debuggable=debuggable,
     )
     raise typer.Exit(run_broker(config))
@@ -194,6 +198,13 @@ def _address(option: str, text: str) -> Address:
         return parse_address(text)
     except ValueError as error:
         fail(f"{option}: {error}", EXIT_USAGE)
+
+
+def _collector(text: str) -> str:
+    try:
+        return parse_collector(text)
+    except ValueError as error:
+        fail(f"--otlp-endpoint: {error}", EXIT_USAGE)
 
 
 class _Modes(NamedTuple):
@@ -232,10 +243,13 @@ def _tls_of(modes: _Modes, certificate: str, key: str, authority: str, *, has_na
     return process_tls(*modes, files)
 
 
-def _configs(texts: list[str], name: str, flush: str, *, is_skipping: bool) -> tuple[PlainStoreConfig, dict[str, Any]]:
+def _configs(
+    texts: list[str], place: Path, name: str, address: Address, flush: str, *, is_skipping: bool
+) -> tuple[StandaloneConfig, dict[str, Any]]:
     if flush not in ("sync", "async"):
         fail(f"--flush {flush}: expected sync or async", EXIT_USAGE)
     from cluster.config.quotas import BrokerLimits, QuotaSettings
+    from cluster.replica.standalone import StandaloneConfig
     from commitlog.plain.commit_log import CommitLogConfig
     from commitlog.plain.store import PlainStoreConfig
     from store.model.config import MessageStoreConfig
@@ -260,7 +274,8 @@ def _configs(texts: list[str], name: str, flush: str, *, is_skipping: bool) -> t
         return dataclasses.replace(config, **changes)
 
     bounds = {"quotas": changed(quotas), "limits": changed(limits)}
-    return PlainStoreConfig(changed(log), changed(store), is_corruption_skipped=is_skipping), bounds
+    plain = PlainStoreConfig(changed(log), changed(store), is_corruption_skipped=is_skipping)
+    return StandaloneConfig(str(place), name, str(address), plain), bounds
 
 
 def _options_of(

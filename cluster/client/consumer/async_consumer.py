@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
-from cluster.client.consumer.delivery_traces import DeliveryTraces
+from cluster.client.consumer.followers import Followers, followers_of
 from cluster.client.consumer.message_returns import MessageReturns
 from cluster.client.consumer.rebalance import SILENCE_S, Rebalancer
 from cluster.client.consumer.received import ReceivedMessage
@@ -28,6 +28,7 @@ from dledger.security.settings import PLAIN
 from store.model.topics import RETRY_PREFIX
 
 if TYPE_CHECKING:
+    from cluster.client.consumer.delivery_spans import DeliverySpans
     from cluster.client.consumer.options import ConsumerOptions
     from cluster.client.consumer.queue_reader import QueueReader
     from cluster.client.routing.queue_choice import BrokerQueue
@@ -91,13 +92,18 @@ class AsyncConsumer:
         self._lock = asyncio.Lock()
         self._is_closed = False
         self._group = group
-        self._traces: DeliveryTraces | None = None
+        self._traces: Followers | None = None
+        self._spans: DeliverySpans | None = None
+        if options.tracer_provider is not None:
+            # Imported here, because only this needs the packages of OpenTelemetry.
+            from cluster.client.consumer.delivery_spans import DeliverySpans  # noqa: PLC0415
+
+            self._spans = DeliverySpans(options.tracer_provider, group, self.client_id)
 
     async def __aenter__(self) -> Self:
         """Open; queues are acquired in the background."""
         await self._connection.__aenter__()
-        if self._options.trace:
-            self._traces = DeliveryTraces(self._connection, self._group)
+        self._traces = followers_of(self._options, self._connection, self._group, self._spans)
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._keep_balanced()), loop.create_task(self._run_background())]
         for task in self._tasks:
@@ -219,6 +225,8 @@ class AsyncConsumer:
         if self._options.mode == "broadcast":
             raise RequestFailed(Reason.UNSUPPORTED, "messages are not returned in broadcast mode: no group has them")
         topic = await self._returns.send(message, delay_level)
+        if self._spans is not None:
+            self._spans.returned(message)
         self.acknowledge(message)
         if self._options.has_retries and not any(queue.topic == topic for queue in self._rebalancer.readers):
             self._rebalancer.wanted.set()
@@ -233,9 +241,10 @@ class AsyncConsumer:
         Raises:
             RequestFailed: see `poll` and `nack`.
         """
+        spans = self._spans
         async for message in self:
             try:
-                await handler(message)
+                await (handler(message) if spans is None else spans.handle(handler, message))
             except Exception:
                 logger.exception("message_failed message=%r attempts=%d", message, message.attempts)
                 await self.nack(message)

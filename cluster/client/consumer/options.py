@@ -10,6 +10,8 @@ from cluster.client.consumer.allocation import ALLOCATIONS, AllocationName
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from opentelemetry.trace import TracerProvider
+
     from cluster.protocol.skipped_messages import SkippedMessages
 
 Start = Literal["first", "last"] | int
@@ -34,6 +36,7 @@ class ConsumerSettings(TypedDict, total=False):
     no_route_limit_s: float
     on_skipped: Callable[[SkippedMessages], None] | None
     trace: bool
+    tracer_provider: TracerProvider | Literal["global"] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,8 @@ class ConsumerOptions:
             of that queue ends, and `poll` raises the exception. Without it skipped messages are logged.
         trace: whether deliveries and acknowledgements are recorded in the topic RMQ_SYS_TRACE_TOPIC, which the broker
             must have (`trace_topic_enable`). They are written in the background; records that cannot be are dropped.
+        tracer_provider: makes a span of OpenTelemetry for each message, from its delivery until it is acknowledged or
+            returned: a provider, or `global`: that of the program. None: no spans. Needs the package opentelemetry-api.
     """
 
     mode: Mode = "cluster"
@@ -86,6 +91,7 @@ class ConsumerOptions:
     no_route_limit_s: float = 60.0
     on_skipped: Callable[[SkippedMessages], None] | None = None
     trace: bool = False
+    tracer_provider: TracerProvider | Literal["global"] | None = None
 
     def __post_init__(self) -> None:
         """Check the values and their relations.

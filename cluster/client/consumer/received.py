@@ -12,6 +12,8 @@ from store.model.message import KEYS, RETRY_TOPIC, TAGS, UNIQUE_KEY, Host
 from store.model.topics import is_retry_topic
 
 if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
     from cluster.client.consumer.queue_reader import QueueReader
     from cluster.client.tracing.trace_sender import DeliveryTrace
     from commitlog.record.properties import RawProperties
@@ -28,10 +30,12 @@ class ReceivedMessage:
         queue_offset: its offset in its queue.
         reader: the reader of its queue; internal.
         delivery: of a message whose trace is recorded; internal.
+        span: OpenTelemetry's span of its processing, while that lasts; None: the consumer has no `tracer_provider`.
     """
 
-    # Of the class, so that it costs nothing without a trace.
+    # Of the class, so that they cost nothing without a trace.
     delivery: DeliveryTrace | None = None
+    span: Span | None = None
 
     def __init__(self, topic: str, broker: str, record: Record, reader: QueueReader) -> None:
         self.topic = topic

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cluster.client.producer.options import ProducerOptions
+    from cluster.client.producer.send_spans import SendSpans
     from cluster.client.routing.cache import Routes
     from dledger.security.settings import Security
 
@@ -68,6 +69,12 @@ class AsyncProducer(ProducerCalls):
         self._submitted_failures_count = 0
         self._finding: set[asyncio.Task[None]] = set()
         self._traces: SendTraces | None = None
+        self._spans: SendSpans | None = None
+        if options.tracer_provider is not None:
+            # Imported here, because only this needs the packages of OpenTelemetry.
+            from cluster.client.producer.send_spans import SendSpans  # noqa: PLC0415
+
+            self._spans = SendSpans(options.tracer_provider)
 
     async def __aenter__(self) -> Self:
         """Open."""
@@ -137,6 +144,8 @@ class AsyncProducer(ProducerCalls):
         """
         item, queue_key = self._item((message,), None), queue_key_of((message,), queue_key)
         if not self._has_space(item):
+            # For the trace and the span of the item.
+            item.future.cancel()
             raise not_appended(Reason.CLIENT_QUEUE_FULL, self._fullness())
         item.future.add_done_callback(self._submitted_ended)
         self._admit(item)
@@ -215,6 +224,11 @@ class AsyncProducer(ProducerCalls):
         return await item.future
 
     def _item(self, messages: Sequence[OutgoingMessage], deadline_s: float | None) -> SendItem:
+        if self._spans is not None:
+            return self._spans.follow(messages, lambda carrying: self._new_item(carrying, deadline_s))
+        return self._new_item(messages, deadline_s)
+
+    def _new_item(self, messages: Sequence[OutgoingMessage], deadline_s: float | None) -> SendItem:
         if self._is_closed:
             raise not_appended(Reason.CLIENT_CLOSED, "the producer is closed")
         deadline = time.monotonic() + (self._options.deadline_s if deadline_s is None else deadline_s)
@@ -351,6 +365,14 @@ class AsyncProducer(ProducerCalls):
         )
 
     async def _wait_for_space(self, item: SendItem) -> None:
+        """Wait until an item may be queued; if that fails, its future is cancelled, for its trace and its span."""
+        try:
+            await self._space_for(item)
+        except BaseException:
+            item.future.cancel()
+            raise
+
+    async def _space_for(self, item: SendItem) -> None:
         while not self._has_space(item) or self._is_closed:
             if self._is_closed:
                 raise not_appended(Reason.CLIENT_CLOSED, "the producer was closed")

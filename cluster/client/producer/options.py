@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 from cluster.client.producer.body_compression import COMPRESS_ABOVE_BYTES, CompressionKind
 from cluster.client.routing.queue_choice import fixed_queues
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from opentelemetry.trace import TracerProvider
 
 
 class ProducerSettings(TypedDict, total=False):
@@ -29,6 +31,7 @@ class ProducerSettings(TypedDict, total=False):
     may_use_frames: bool
     trace: bool
     ordered_topics: Mapping[str, str]
+    tracer_provider: TracerProvider | Literal["global"] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,8 @@ class ProducerOptions:
         ordered_topics: topics with a fixed list of queues, of which a key selects one, whichever brokers are there:
             `{"orders": "broker-a:4;broker-b:4"}`. A message for a broker that is away waits until its deadline. All
             producers of a topic need the same list.
+        tracer_provider: makes a span of OpenTelemetry for each send, whose context travels with the messages: a
+            provider, or `global`: that of the program. None: no spans. Needs the package opentelemetry-api.
     """
 
     deadline_s: float = 10.0
@@ -73,6 +78,7 @@ class ProducerOptions:
     may_use_frames: bool = True
     trace: bool = False
     ordered_topics: Mapping[str, str] = field(default_factory=dict)
+    tracer_provider: TracerProvider | Literal["global"] | None = None
 
     def __post_init__(self) -> None:
         """Check the values and their relations.

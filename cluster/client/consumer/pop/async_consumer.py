@@ -26,7 +26,11 @@ from dledger.security.settings import PLAIN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from typing import Literal
 
+    from opentelemetry.trace import TracerProvider
+
+    from cluster.client.consumer.delivery_spans import DeliverySpans
     from cluster.client.routing.broker_nodes import Method, ResponseT
     from dledger.security.settings import Security
 
@@ -60,6 +64,7 @@ class AsyncPopConsumer:
         invisible_s: float,
         is_from_end: bool,
         security: Security = PLAIN,
+        tracer_provider: TracerProvider | Literal["global"] | None = None,
     ) -> None:
         self._group = group
         self._topic = topic
@@ -69,6 +74,12 @@ class AsyncPopConsumer:
         self._connection = BrokerConnection(endpoints, name_servers, security)
         # The first broker of the next receive.
         self._turn = 0
+        self._spans: DeliverySpans | None = None
+        if tracer_provider is not None:
+            # Imported here, because only this needs the packages of OpenTelemetry.
+            from cluster.client.consumer.delivery_spans import DeliverySpans  # noqa: PLC0415
+
+            self._spans = DeliverySpans(tracer_provider, group)
 
     async def __aenter__(self) -> Self:
         """Open; connections are made by the first call."""
@@ -166,10 +177,13 @@ class AsyncPopConsumer:
                 pb.SkipCause.Name(skipped.cause),
             )
         records = records_of(response.records, f"{broker}: {self._topic}")
-        return [
+        found = [
             PopMessage(self._topic, broker, record, handle, attempt)
             for record, handle, attempt in zip(records, response.handles, response.attempts, strict=True)
         ]
+        if self._spans is not None:
+            self._spans.taken(found)
+        return found
 
     async def _call(self, broker: str, method: Method[ResponseT], request: Any, wait_s: float = 0.0) -> ResponseT:
         """Call the leader of a broker, which may take `wait_s` to answer; try again while it has no leader.
@@ -215,6 +229,8 @@ class AsyncPopConsumer:
                 request = pb.AcknowledgeRequest(group=self._group, topic=self._topic, handles=handles)
                 response = await self._call(broker, lambda stub: stub.Acknowledge, request)
                 outcomes.update(zip(handles, map(_OUTCOMES.__getitem__, response.outcomes), strict=True))
+        if self._spans is not None:
+            self._spans.processed(every)
         return [outcomes[each.handle] for each in every]
 
     async def change_invisible(self, message: PopMessage, invisible_s: float, *, is_counted: bool = True) -> AckOutcome:

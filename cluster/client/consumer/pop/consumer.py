@@ -12,6 +12,9 @@ from dledger.security.settings import PLAIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
+    from typing import Literal
+
+    from opentelemetry.trace import TracerProvider
 
     from cluster.client.consumer.pop.message import PopMessage
     from cluster.client.routing.connection import Endpoints
@@ -50,6 +53,8 @@ class PopConsumer(TwoInterfaces[AsyncPopConsumer, "BlockingPopConsumer"]):
         invisible_s: for how long a received message is invisible to other consumers, 1 s to 12 h.
         is_from_end: a group without offsets in the topic begins after the last message instead of at the first one.
         security: of all connections: plain, or TLS; and the token of the calls.
+        tracer_provider: makes a span of OpenTelemetry for each message, from its receipt until it is acknowledged: a
+            provider, or `global`: that of the program. None: no spans. Needs the package opentelemetry-api.
 
     Raises:
         ValueError: both or neither of endpoints and name servers are given, one is not `host:port`, or the invisible
@@ -67,6 +72,7 @@ class PopConsumer(TwoInterfaces[AsyncPopConsumer, "BlockingPopConsumer"]):
         invisible_s: float = 60.0,
         is_from_end: bool = False,
         security: Security = PLAIN,
+        tracer_provider: TracerProvider | Literal["global"] | None = None,
     ) -> None:
         if not _INVISIBLE_S_MIN <= invisible_s <= _INVISIBLE_S_MAX:
             raise ValueError(f"invisible_s: expected {_INVISIBLE_S_MIN} to {_INVISIBLE_S_MAX}, found {invisible_s}")
@@ -81,6 +87,7 @@ class PopConsumer(TwoInterfaces[AsyncPopConsumer, "BlockingPopConsumer"]):
             invisible_s=invisible_s,
             is_from_end=is_from_end,
             security=security,
+            tracer_provider=tracer_provider,
         )
 
     def _make(self) -> AsyncPopConsumer:

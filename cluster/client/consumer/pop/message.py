@@ -8,6 +8,8 @@ from commitlog.record.compression import uncompressed_body
 from store.model.message import KEYS, TAGS, UNIQUE_KEY
 
 if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
     from commitlog.record.properties import RawProperties
     from commitlog.record.record import Record
 
@@ -21,9 +23,10 @@ class PopMessage:
         record: all fields, as stored.
         handle: by which it is acknowledged; `change_invisible` replaces it.
         attempt: number of times that the group was given the message, this one included.
+        span: OpenTelemetry's span of its processing, while that lasts; None: the consumer has no `tracer_provider`.
     """
 
-    __slots__ = ("attempt", "broker", "handle", "record", "topic")
+    __slots__ = ("attempt", "broker", "handle", "record", "span", "topic")
 
     def __init__(self, topic: str, broker: str, record: Record, handle: str, attempt: int) -> None:
         self.topic = topic
@@ -31,6 +34,7 @@ class PopMessage:
         self.record = record
         self.handle = handle
         self.attempt = attempt
+        self.span: Span | None = None
 
     def __repr__(self) -> str:
         place = f"{self.broker}/{self.topic}/{self.queue_id}@{self.queue_offset}"

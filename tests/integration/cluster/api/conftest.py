@@ -49,6 +49,7 @@ class Shop:
         self.first_user: Any = None
         self.audit: Any = None
         self.registry: Any = None
+        self.spans: Any = None
         # Added to the clock by which delayed messages are due.
         self.clock_ahead_ms = 0
 
@@ -81,6 +82,7 @@ class Shop:
                     audit=self.audit,
                     registry=self.registry,
                     frames=self.frames,
+                    spans=self.spans,
                     clock_ms=lambda: wall_clock_ms() + self.clock_ahead_ms,
                 ) as broker,
                 grpc.aio.insecure_channel(str(address)) as channel,

@@ -1,17 +1,24 @@
-"""Planted bugs of message trace and of metrics by topic and group."""
+"""Planted bugs of message trace, of spans of OpenTelemetry, and of metrics by topic and group."""
 
 import cluster.broker.core
+import cluster.broker.put_spans
+import cluster.client.consumer.delivery_spans
+import cluster.client.producer.send_spans
 import cluster.client.tracing.trace_batches
 import cluster.client.tracing.trace_records
 from cluster.broker.group_lag import GroupLag
 from cluster.broker.traffic import Traffic
 from cluster.client.tracing.trace_batches import TraceQueue
+from cluster.server.span_export import _Bounded
 from tests.mutants.mutant import Mutant, Tests
 
 BATCHES = "tests/unit/cluster/client/requests_and_traces/test_trace_batches.py::"
 RECORDS = "tests/unit/cluster/client/requests_and_traces/test_trace_records.py::"
 TRACES = "tests/integration/cluster/api/test_message_trace.py::"
 LAG = "tests/unit/cluster/broker/test_group_lag.py::"
+PUT_SPANS = "tests/unit/cluster/broker/test_put_spans.py::"
+SPANS = "tests/unit/cluster/client/requests_and_traces/test_spans.py::"
+EXPORT = "tests/unit/cluster/server/test_span_export.py::"
 TRAFFIC = "tests/unit/cluster/broker/test_traffic.py::"
 
 
@@ -48,7 +55,50 @@ def rows_of_metrics_are_unbounded(patch):
     patch.setattr(Traffic, "__init__", created)
 
 
+def queue_of_spans_drops_without_a_count(patch):
+    def on_end(self, span):
+        self._added_count += 1
+        self._queue.on_end(span)
+
+    patch.setattr(_Bounded, "on_end", on_end)
+
+
+def spans_of_a_put_are_unbounded(patch):
+    patch.setattr(cluster.broker.put_spans, "SPANS_MAX", 1 << 30)
+
+
+def send_replaces_the_context_of_a_message(patch):
+    def with_context(message, carried):
+        return message._replace(properties={**message.properties, **carried})
+
+    patch.setattr(cluster.client.producer.send_spans, "_with_context", with_context)
+
+
+def delivery_begins_a_trace_of_its_own(patch):
+    patch.setattr(cluster.client.consumer.delivery_spans, "as_parent", lambda _context: None)
+
+
 MUTANTS = [
+    Mutant(
+        queue_of_spans_drops_without_a_count,
+        "everything bounded",
+        Tests(EXPORT + "test_spans_above_the_bound_are_dropped_and_counted_while_the_collector_hangs"),
+    ),
+    Mutant(
+        spans_of_a_put_are_unbounded,
+        "everything bounded",
+        Tests(PUT_SPANS + "test_traces_above_the_bound_of_a_request_have_no_span_and_are_counted"),
+    ),
+    Mutant(
+        send_replaces_the_context_of_a_message,
+        "one trace",
+        Tests(SPANS + "test_message_that_has_a_context_keeps_it_and_the_send_is_linked_to_it"),
+    ),
+    Mutant(
+        delivery_begins_a_trace_of_its_own,
+        "one trace",
+        Tests(SPANS + "test_delivery_continues_the_trace_of_its_producer_and_is_linked_to_it"),
+    ),
     Mutant(
         queue_of_a_trace_is_unbounded,
         "everything bounded",
