@@ -13,6 +13,7 @@ BROKERS = "tests/simulation/test_brokers.py::"
 POPS = BROKERS + "test_popped_messages_are_with_one_consumer_at_a_time_until_they_are_acknowledged"
 DELAYS = BROKERS + "test_messages_that_wait_are_delivered_once_and_never_early"
 CHOOSING = "tests/unit/cluster/pop/test_choosing.py::"
+TIMERS = "tests/integration/cluster/api/waiting/test_timers_put_again.py::"
 STATE = "tests/unit/cluster/state/test_pop_state.py::"
 
 
@@ -40,6 +41,16 @@ def recall_is_answered_before_its_record_is_stored(patch):
     patch.setattr(TimerDelivery, "recall", early)
 
 
+def choice_is_forgotten_when_others_are_put_again(patch):
+    put = TimerDelivery._put
+
+    async def forgetful(self, chosen):
+        self._ahead = None
+        return await put(self, chosen)
+
+    patch.setattr(TimerDelivery, "_put", forgetful)
+
+
 def choice_begins_after_takes_that_follow_a_failed_one(patch):
     ended = Chooser.ended
 
@@ -64,6 +75,11 @@ MUTANTS = [
         Tests(POPS + "[1]"),
     ),
     Mutant(recall_is_answered_before_its_record_is_stored, "delivered once", Tests(DELAYS + "[1]")),
+    Mutant(
+        choice_is_forgotten_when_others_are_put_again,
+        "delivered once",
+        Tests(TIMERS + "test_message_that_is_due_while_others_are_put_again_is_delivered"),
+    ),
     Mutant(
         choice_begins_after_takes_that_follow_a_failed_one,
         "what is not done comes again",
