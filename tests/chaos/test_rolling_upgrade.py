@@ -27,6 +27,7 @@ from cluster.v1 import broker_pb2 as pb
 from cluster.v1.broker_pb2_grpc import BrokerServiceStub
 from store.model.topics import DLQ_PREFIX
 from tests.support.brokers.group import BROKER, BrokerGroup
+from tests.support.brokers.process import BrokerProcess
 from tests.support.message_history import check_history, everything_is_delivered
 from tests.support.message_load import TOPIC, mixed_load
 from tests.support.stored_files import check_closed, check_states
@@ -212,3 +213,38 @@ def test_old_nodes_become_new_ones_under_load(old_version, tmp_path, monkeypatch
         replica.messages = [message for message in replica.messages if message.topic == TOPIC]
     check_history(history, stored)
     everything_is_delivered(history, stored[0], {TOPIC})
+
+
+def test_standalone_broker_of_the_old_version_continues_with_a_journal(old_version, tmp_path, monkeypatch):
+    """It is killed before the upgrade, and after it; a return to the old version is refused, and changes nothing."""
+    monkeypatch.setenv("PYTHONSAFEPATH", "1")
+    broker = BrokerProcess(tmp_path / "store")
+    place = {"group": GROUP, "topic": WAITING}
+
+    def call(method, request):
+        with grpc.insecure_channel(broker.address) as channel:
+            answer = getattr(BrokerServiceStub(channel), method)(request, timeout=PATIENCE_S)
+        assert answer.answer.code == 0, answer
+        return answer
+
+    with monkeypatch.context() as of_old_version:
+        of_old_version.setenv("PYTHONPATH", str(old_version))
+        broker.start()
+    call("SetTopic", pb.SetTopicRequest(topic=pb.Topic(name=WAITING, read_queues=1, write_queues=1, permission=6)))
+    call("Put", pb.PutRequest(topic=WAITING, bodies=[b"0", b"1", b"2"]))
+    call("CommitOffset", pb.CommitOffsetRequest(**place, queue_ids=[0], offsets=[1]))
+    broker.kill()
+    broker.start()
+    given = call("Receive", pb.ReceiveRequest(**place, max_messages=1, invisible_ms=600_000))
+    assert list(given.columns.bodies) == [b"1"]
+    call("Acknowledge", pb.AcknowledgeRequest(**place, handles=given.handles))
+    broker.kill()
+    with monkeypatch.context() as of_old_version:
+        of_old_version.setenv("PYTHONPATH", str(old_version))
+        broker.launch()
+        with pytest.raises(AssertionError, match="dledger:"):
+            broker.wait_until_ready()
+        assert broker.stop() != 0
+    broker.start()
+    assert list(call("Receive", pb.ReceiveRequest(**place, invisible_ms=5_000)).columns.bodies) == [b"2"]
+    assert broker.stop() == 0
