@@ -331,7 +331,9 @@ class TimerDelivery:
         self._taken, now_ms = chosen.rows, self._task.now_ms()
 
         def prepare_next() -> None:
-            self._ahead = self._choose()
+            # If messages are put again twice in a row, the choice of the first time still waits.
+            if self._ahead is None:
+                self._ahead = self._choose()
 
         try:
             if chosen.copies:

@@ -233,4 +233,9 @@ class Chooser:
         reserved.again.difference_update(take.again, take.passed)
         if not reserved.count and self._reserved.get(choice.key) is reserved:
             del self._reserved[choice.key]
-        return not isinstance(result, Taken) or len(result.offsets) < len(take.again) + len(take.fresh)
+        is_free = not isinstance(result, Taken) or len(result.offsets) < len(take.again) + len(take.fresh)
+        if is_free:
+            # The takes that are proposed after it begin beyond what it left, and get nothing. If the next choice began
+            # after them, it would be refused, too, and so on for as long as consumers ask.
+            reserved.cursor = 0
+        return is_free

@@ -159,6 +159,8 @@ class Pops(RuleBasedStateMachine):
         return place[0] in state.groups and place[1] in state.topics
 
     def model_take(self, place, op: Take, serial: int) -> list[tuple[int, int]]:
+        if place not in self.model and op.low < op.begin < op.end:
+            return []
         queue = self.model.setdefault(place, ModelQueue(op.begin, 0))
         now = self.lease_time_ms
         for offset in [each for each in queue.open_ if each < op.low]:

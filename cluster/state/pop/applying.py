@@ -4,7 +4,8 @@
 | --- | --- |
 | any | group and topic exist; its epoch is the reset count of the group's offset in the queue |
 | take, again and passed | the message is in flight, and its lease has ended by lease time |
-| take, fresh | it is at or after the cursor, and nothing between the cursor and `begin` would be left out |
+| take, fresh | it is at or after the cursor, and nothing between the cursor and `begin` would be left out; |
+| | a group without an offset begins at `low`, or where an empty take says |
 | done, extend | the message's lease has that serial: also after its deadline, until another consumer takes it |
 | a record that moves a message | its row has the serial in the record's effect (`PopMoved`) |
 
@@ -89,6 +90,9 @@ class PopRules(NamedTuple):
 
     def _take(self, key: PopKey, op: Take, known: QueueOffset | None) -> Taken:
         pop, queue = self.pop, self.pop.own(key)
+        if known is None and op.low < op.begin < op.end:
+            # It was proposed after the group's first take of the queue, which has failed: what that left would be lost.
+            return _NOTHING
         if queue is None:
             if len(pop.queues) >= QUEUES_MAX or (known is None and self.offsets.count >= OFFSETS_MAX):
                 return Taken(is_full=True)

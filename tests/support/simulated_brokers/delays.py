@@ -1,24 +1,29 @@
-"""The load of messages that wait in simulated brokers: for a delay level, or for a time of their own.
+"""The load of messages that wait in simulated brokers, for a delay level or a time of their own; some are recalled.
 
-The checks: each is delivered once, and never early; those whose puts were refused are nowhere.
+The checks: each is delivered once, and never early; those whose puts were refused are nowhere, and so are those whose
+recall was answered. One whose recall was answered with its delivery is delivered.
 """
 
 import asyncio
 from collections import Counter
 
+from cluster.api.waiting.recall_calls import RecallCalls
 from cluster.delivery.delay_levels import DelayDelivery, first_waiting
 from cluster.delivery.diversion import DeliverAt, diverted
 from cluster.delivery.timer_records import TIMER_QUEUE
 from cluster.delivery.timers import TimerDelivery
 from cluster.protocol.errors import RequestFailed
+from cluster.protocol.recall_handle import RecallHandle, encode_recall_handle
 from cluster.protocol.topic_config import TopicConfig
 from cluster.state.commands import SetTopic
 from cluster.state.features import WITH_TIMERS
+from cluster.v1 import broker_pb2 as pb
 from dledger.errors import DLedgerError
 from dledger.testing.faults import Violation
 from store.errors import Certainty, StoreError
-from store.model.message import Message
+from store.model.message import UNIQUE_KEY, Message
 from store.model.topics import DELAY_LEVELS_MS, SCHEDULE_TOPIC
+from tests.support.simulated_brokers.broker import BROKER, core_of
 
 TOPIC = TopicConfig("orders", 2, 2)
 # No delay, levels of one, five and ten seconds, and a time within eight seconds.
@@ -26,6 +31,9 @@ KINDS = (0, 1, 1, 2, 3, "time", "time")
 _TIMES_MS = (1, 8_000)
 _BATCH_MAX = 6
 _PAUSE_S = 0.2
+_RECALLS = 2
+_RECALLED_LAST = 40
+_OUTCOME = pb.RecallOutcome
 
 
 class DelayLoad:
@@ -36,6 +44,7 @@ class DelayLoad:
         is_stopping: no further put begins.
         delivered_count: messages, as the deliveries report it.
         outcomes: certainty of the put of each message, by its number.
+        recalls: the outcomes with which recalls were answered, by number.
     """
 
     def __init__(self):
@@ -43,12 +52,18 @@ class DelayLoad:
         self.delivered_count = 0
         self._deliveries = {}
         self.outcomes = {}
+        self.recalls = {}
+        # Numbers whose recall was sent.
+        self._recalling = set()
         self._obstacles = Counter()
 
     def tasks(self, process):
         """Return the coroutines of one process."""
         arguments = (process.replica, process.wall_ms, self._delivered, self._not_delivered)
-        return [DelayDelivery(*arguments).run(), TimerDelivery(*arguments).run(), self._put_all(process)]
+        timers = TimerDelivery(*arguments)
+        calls = RecallCalls(core_of(process), timers)
+        recalls = [self._recall_all(process, calls) for _ in range(_RECALLS)]
+        return [DelayDelivery(*arguments).run(), timers.run(), self._put_all(process), *recalls]
 
     def _delivered(self, lateness_ms):
         self.delivered_count += len(lateness_ms)
@@ -77,7 +92,10 @@ class DelayLoad:
         first, count = len(self._deliveries), random.randint(1, _BATCH_MAX)
         numbers = range(first, first + count)
         deliveries = [self._draw(process, random) for _ in numbers]
-        messages = [Message(TOPIC.name, b"%d" % number, number % TOPIC.write_queues) for number in numbers]
+        messages = [
+            Message(TOPIC.name, b"%d" % number, number % TOPIC.write_queues, {UNIQUE_KEY: f"k{number}"})
+            for number in numbers
+        ]
         puts = replica.serving_puts()
         self._deliveries |= dict(zip(numbers, deliveries, strict=True))
         self.outcomes |= dict.fromkeys(numbers, Certainty.UNKNOWN)
@@ -89,6 +107,32 @@ class DelayLoad:
     def _draw(process, random):
         kind = random.choice(KINDS)
         return kind if kind != "time" else DeliverAt(process.wall_ms() + random.randint(*_TIMES_MS))
+
+    async def _recall_all(self, process, calls):
+        while True:
+            await asyncio.sleep(process.random.random() * 4 * _PAUSE_S)
+            if not process.replica.status().is_serving_puts:
+                continue
+            # Also some that are due, or were recalled before.
+            numbers = [each for each, delivery in self._deliveries.items() if isinstance(delivery, DeliverAt)]
+            if numbers:
+                try:
+                    await self._recall(process.random.choice(numbers[-_RECALLED_LAST:]), calls)
+                except (RequestFailed, StoreError, DLedgerError):
+                    # It may take effect nevertheless.
+                    continue
+
+    async def _recall(self, number, calls):
+        handle = RecallHandle(TOPIC.name, BROKER, self._deliveries[number].time_ms, f"k{number}")
+        request = pb.RecallMessageRequest(topic=TOPIC.name, recall_handle=encode_recall_handle(handle))
+        was_appended = self.outcomes[number] is Certainty.APPENDED
+        self._recalling.add(number)
+        outcome = (await calls.recall(request)).outcome
+        if outcome == _OUTCOME.RECALL_OUTCOME_UNKNOWN:
+            if was_appended:
+                raise Violation("recalls", f"{number} is not found")
+        elif self.recalls.setdefault(number, outcome) != outcome:
+            raise Violation("recalls", f"{number}: {self.recalls[number]}, then {outcome}")
 
     # ------------------------------------------------------------------------------------------------------ the end
 
@@ -133,8 +177,13 @@ class DelayLoad:
     def _check_counts(self, name, found):
         for number, certainty in self.outcomes.items():
             allowed = {Certainty.APPENDED: (1,), Certainty.UNKNOWN: (0, 1)}.get(certainty, (0,))
+            if number in self.recalls:
+                allowed = (int(self.recalls[number] == _OUTCOME.RECALL_OUTCOME_DELIVERED),)
+            elif number in self._recalling:
+                allowed = (0, *allowed)
             if found[number] not in allowed:
-                text = f"{name}: {number} ({self._deliveries[number]}), {certainty}, is there {found[number]} times"
+                what = f"{self._deliveries[number]}, recall {self.recalls.get(number)}"
+                text = f"{name}: {number} ({what}), {certainty}, is there {found[number]} times"
                 raise Violation("delivered once", text)
 
 

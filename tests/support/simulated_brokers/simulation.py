@@ -7,6 +7,7 @@ from unittest.mock import patch
 from dledger.testing.shell.nemesis import ShellNemesis
 from dledger.testing.shell.options import ShellNemesisOp, draw_shell_options
 from dledger.testing.shell.simulation import ShellSimulation
+from tests.support.simulated_brokers.broker import LoopTime
 from tests.support.simulated_brokers.process import BrokerMachine
 
 # Without those that need a client process, or damage a directory.
@@ -30,6 +31,8 @@ _OPS = (
 # A leader whose clock is ahead by more holds delayed messages up for as long: time in the log does not go back.
 _CLOCK_JUMP_MAX_US = 2_000_000
 _CLOCK_INTERVAL_US = 700_000
+# Of 72 hours: 2.6 seconds.
+_KEPT_PART = 0.00001
 
 
 def options_of(seed, safety_us):
@@ -74,9 +77,17 @@ class BrokerSimulation(ShellSimulation):
     def run(self):
         """Run all phases; see `ShellSimulation.run`.
 
-        Dispatch measures its steps by the real clocks of a thread, and adapts their size: here they take no time.
+        Dispatch measures its steps by the real clocks of a thread, and adapts their size, and coroutines with many
+        steps yield by them: here they take no time. Consumers wait by the clock of their machine. The log's retention
+        is far away, but messages that wait for a time are put again as if it were near.
         """
-        with patch.multiple("store.dispatch.dispatcher", monotonic=float, thread_time=float):
+        with (
+            patch.multiple("store.dispatch.dispatcher", monotonic=float, thread_time=float),
+            patch("cluster.process.cooperative.monotonic", float),
+            patch("cluster.delivery.timers._KEPT_PART", _KEPT_PART),
+            patch("cluster.broker.core.time", LoopTime),
+            patch("cluster.pop.receiving.time", LoopTime),
+        ):
             return super().run()
 
     def _run(self):

@@ -139,6 +139,20 @@ def test_of_two_leaders_that_chose_the_same_messages_the_first_entry_has_them() 
     assert take(state, 1_000, 7, 9).offsets == [], "5 and 6 would be left out"
 
 
+def test_group_begins_with_the_first_message_although_the_take_of_it_has_failed() -> None:
+    state = new_state()
+    assert not take(state, 1_000, 3, 6).offsets, "proposed after a take of 0 to 2, which is not in the log"
+    assert floor(state) is None
+    assert take(state, 1_000, 0, 3).offsets == [0, 1, 2]
+
+
+def test_group_begins_where_an_empty_take_says() -> None:
+    state = new_state()
+    assert not take(state, 1_000, 7, 7).offsets
+    assert floor(state) == 7
+    assert take(state, 1_000, 7, 9).offsets == [7, 8]
+
+
 def test_reset_makes_handles_stale_and_begins_at_the_new_offset() -> None:
     state = new_state()
     lease = take(state, 1_000, 0, 3)

@@ -107,6 +107,19 @@ def test_concurrent_consumers_get_different_messages_in_few_entries(shop):
     run(scenario)
 
 
+def test_consumers_that_do_not_wait_get_messages_at_the_same_time(shop):
+    """They have no share of the waiting readers, which they could take or give back."""
+
+    async def scenario():
+        async with shop.open():
+            for queue_id in (0, 1):
+                await shop.put(*(b"%d %d" % (queue_id, number) for number in range(8)), queue_id=queue_id)
+            answers = await asyncio.gather(*(receive(shop, max_messages=4) for _ in range(4)))
+            assert [(each.answer.code, len(each.handles)) for each in answers] == [(0, 4)] * 4
+
+    run(scenario)
+
+
 def test_filter_passes_over_messages_which_are_then_done(shop):
     async def scenario():
         async with shop.open():
