@@ -86,15 +86,18 @@ class Sends:
         topics: of the broker.
         clock_ms: the wall clock, milliseconds since 1970.
         delay_max_s: the longest time for which a message may wait, in seconds.
+        turn: number of the first queue; that of each node is another one.
     """
 
-    def __init__(self, link: LeaderLink, topics: KnownTopics, clock_ms: Callable[[], int], delay_max_s: int) -> None:
+    def __init__(
+        self, link: LeaderLink, topics: KnownTopics, clock_ms: Callable[[], int], delay_max_s: int, turn: int
+    ) -> None:
         self._link = link
         self._topics = topics
         self._clock_ms = clock_ms
         self._delay_max_s = delay_max_s
         # Of messages without a group: one queue after the other.
-        self._turn = 0
+        self._turn = turn
 
     async def send(self, request: mq.SendMessageRequest, limit_s: float) -> mq.SendMessageResponse:
         """Store messages; several are one entry in the answer, as in RocketMQ.

@@ -8,6 +8,7 @@ uses them.
 # ruff: noqa: ARG002, N802  (gRPC prescribes names and arguments of the methods)
 from __future__ import annotations
 
+import zlib
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import grpc
@@ -70,7 +71,7 @@ class MessagingService(messaging_pb2_grpc.MessagingServiceServicer):
         topics = KnownTopics(replica.state, self._link)
         clock_ms, options = core.clock_ms, core.options
         self._routes = Routes(topics, options.broker, address)
-        self._sends = Sends(self._link, topics, clock_ms, options.timer_max_delay_sec)
+        self._sends = Sends(self._link, topics, clock_ms, options.timer_max_delay_sec, zlib.crc32(own_address.encode()))
         self._receives = Receives(self._link, topics, clock_ms)
         self._checks = OrphanChecks(self._link, topics)
         self._telemetry = Telemetry(topics, self._checks)
