@@ -1,10 +1,13 @@
 """Requests that are refused: with RocketMQ's codes, and before anything is done."""
 
+import grpc
 import pytest
 
 from cluster.client.broker_calls import BrokerCalls
 from cluster.rocketmq_v2 import messaging_pb2 as mq
 from cluster.v1 import access_pb2
+from dledger.authentication.verifier import make_verifier
+from tests.support.brokers.group import BrokerGroup
 from tests.support.brokers.rocketmq_stub import RocketMQStub, message, resource
 from tests.support.waiting import PATIENCE_S
 
@@ -127,9 +130,18 @@ def test_a_field_beyond_its_bound_is_refused_before_any_work(stub):
     assert refused.status.code == mq.BAD_REQUEST
 
 
-# The last one of the module: it leaves a user.
-def test_to_a_broker_with_users_the_port_is_closed(stub, group):
-    assert BrokerCalls
-    assert access_pb2
-    assert PATIENCE_S
-    assert group
+def test_to_a_broker_with_users_the_port_is_closed(tmp_path):
+    with BrokerGroup(tmp_path, nodes=1, has_rocketmq=True) as group:
+        address = group.cluster.rocketmq_endpoint_of("n0")
+        with BrokerCalls(group.addresses[0], PATIENCE_S) as calls, RocketMQStub(address) as stub:
+            heartbeat = mq.HeartbeatRequest()
+            assert stub.call("Heartbeat", heartbeat).status.code == mq.OK
+            user = access_pb2.AccessUser(name="admin", is_super=True)
+            request = access_pb2.SetUserRequest(user=user, verifier=make_verifier("secret-of-admin", bytes(16)).text())
+            calls.ask_access(lambda access: access.SetUser, request)
+            assert stub.call("Heartbeat", heartbeat).status.code == mq.UNAUTHORIZED
+            assert stub.send(message("T", "m")).status.code == mq.UNAUTHORIZED
+            assert [each.status.code for each in stub.responses("T")] == [mq.UNAUTHORIZED]
+            with pytest.raises(grpc.RpcError) as caught:
+                list(stub.stub.Telemetry(iter([mq.TelemetryCommand()]), metadata=stub.metadata))
+            assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
