@@ -212,7 +212,7 @@ $(FUZZ): $(READY) requirements/fuzz.txt
 chaos: $(READY) ## Real processes: kill -9 of leaders under load, restart of all nodes, 10,000 queues; the long form
 	@DLEDGER_MANY_QUEUES=long $(BIN)/python -m pytest -q tests/chaos tests/integration/cluster/local_brokers/test_many_queues.py
 
-interop: $(READY) ## Our stores in RocketMQ's own program and its stores in ours (needs Java 17 and Maven, else skipped)
+interop: $(READY) ## RocketMQ's program and ours on each other's stores, its clients with our broker (what is missing is skipped)
 	@$(BIN)/python scripts/interop.py
 
 bench: $(READY) ## Measure three nodes, the message store, and a broker: speed, failover, memory; tables, and JSON in bench/
