@@ -1,8 +1,8 @@
 """`make interop`: tests that RocketMQ opens our stores and we open its stores, then compares the speed of both.
 
 Builds the Java part of tests/interop (once, into build/interop, with Maven; later runs need no network), installs the
-official Python client into an environment of its own beside it, runs the tests, and measures. Without Java 17 and Maven,
-or the client, the tests that need them are reported as skipped.
+official Python client into an environment of its own beside it, runs the tests, and measures. Without Java 17 and
+Maven, or the client, the tests that need them are reported as skipped.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def exposed_ports(options: ServerOptions) -> tuple[ExposedPort, ...]:
         "frame_address": options.frame_address,
     }
     if options.rocketmq_grpc_address is not None:
-        ports.append(ExposedPort("rocketmq_grpc_address", options.rocketmq_grpc_address))
+        ports.append(ExposedPort("rocketmq_grpc_address", options.rocketmq_grpc_address, "set it off"))
     for option, address in clients.items():
         if address is None:
             continue
