@@ -46,12 +46,12 @@ def main() -> int:
 def _python_client() -> dict[str, str]:
     """Install the official Python client unless it is there; return what the tests need to know."""
     python = CLIENT_ENVIRONMENT / "bin" / "python"
-    has_client = [python, "-c", "from importlib.metadata import version; version('rocketmq-python-client')"]
+    has_client = [str(python), "-c", "from importlib.metadata import version; version('rocketmq-python-client')"]
     if not python.exists() or subprocess.run(has_client, capture_output=True, check=False).returncode:
         print(f"installing {_CLIENT} into {CLIENT_ENVIRONMENT.relative_to(ROOT)}", file=sys.stderr)
         for command in (
-            [sys.executable, "-m", "venv", "--clear", CLIENT_ENVIRONMENT],
-            [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", _CLIENT],
+            [sys.executable, "-m", "venv", "--clear", str(CLIENT_ENVIRONMENT)],
+            [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", _CLIENT],
         ):
             if subprocess.run(command, check=False).returncode:
                 missing = f"{_CLIENT} could not be installed; see the output above"

@@ -185,7 +185,7 @@ def _users_of_log_are_known(options: ServerOptions) -> Iterator[tuple[str, str]]
 
 
 def _front_is_open(options: ServerOptions) -> Iterator[tuple[str, str]]:
-    """The port for RocketMQ's clients authenticates nobody, so it must not stand beside one that does."""
+    """The port for RocketMQ's clients authenticates no client, so it must not be open beside one that does."""
     if options.rocketmq_grpc_address is None:
         return
     if options.first_user_file:

@@ -23,7 +23,7 @@ _PROPERTIES_MAX: Final = 256
 _KEYS_MAX: Final = 256
 _PROPERTY: Final = Text(32_767)
 _EXPRESSION: Final = Text(max(TAGS_LENGTH_MAX, LENGTH_MAX))
-# An id that a client made up; that of a transaction has offsets behind it.
+# An id that a client made up; that of a transaction has offsets after it.
 _ID: Final = Text(1_024)
 _HANDLE: Final = Text(2 * HANDLE_LENGTH_MAX)
 _GROUP_TOPIC: Final[dict[str, Bound]] = {"group": FIELDS, "topic": FIELDS}

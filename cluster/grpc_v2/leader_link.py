@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dledger.security.settings import Security
 
 _REACH_S: Final = 0.5
-# The limit of one attempt without its wait: a leader that stands still is left in time for another one.
+# The limit of one attempt without its wait: a leader that has stopped is left in time for another one.
 _ATTEMPT_S: Final = 1.5
 
 

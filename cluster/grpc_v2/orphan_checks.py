@@ -25,7 +25,7 @@ from store.errors import StoreError
 
 if TYPE_CHECKING:
     from cluster.grpc_v2.leader_link import LeaderLink
-    from cluster.grpc_v2.telemetry import Session
+    from cluster.grpc_v2.telemetry import ClientStream
     from cluster.grpc_v2.topics import KnownTopics
     from cluster.v1 import broker_pb2 as pb
 
@@ -49,14 +49,14 @@ class OrphanChecks:
         self._link = link
         self._topics = topics
         # In the order in which they are asked.
-        self._sessions: dict[Session, None] = {}
+        self._sessions: dict[ClientStream, None] = {}
         self._asking: dict[str, asyncio.Task[None]] = {}
 
     async def stop(self) -> None:
         """End all streams."""
         await end_tasks(self._asking.values())
 
-    def join(self, session: Session) -> None:
+    def join(self, session: ClientStream) -> None:
         """Ask a producer from now on, about its topics of now."""
         self._sessions[session] = None
         for topic in session.topics:
@@ -64,7 +64,7 @@ class OrphanChecks:
                 self._asking[topic] = asyncio.create_task(self._ask(topic))
         self._end_unused()
 
-    def leave(self, session: Session) -> None:
+    def leave(self, session: ClientStream) -> None:
         """Ask a producer no longer."""
         self._sessions.pop(session, None)
         self._end_unused()

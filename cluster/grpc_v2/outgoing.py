@@ -41,7 +41,7 @@ _MS_PER_S: Final = 1_000
 _KINDS: Final = frozenset({mq.NORMAL, mq.FIFO, mq.DELAY, mq.TRANSACTION})
 
 
-class Outgoing(NamedTuple):
+class CheckedMessage(NamedTuple):
     """One message, checked and encoded.
 
     Attributes:
@@ -61,7 +61,7 @@ class Outgoing(NamedTuple):
     is_half: bool
 
 
-def outgoing(message: mq.Message, topic: str, latest_delivery_ms: int) -> Outgoing:
+def outgoing(message: mq.Message, topic: str, latest_delivery_ms: int) -> CheckedMessage:
     """Return a message as it is put.
 
     Args:
@@ -98,7 +98,9 @@ def outgoing(message: mq.Message, topic: str, latest_delivery_ms: int) -> Outgoi
         found[TRACE_CONTEXT] = system.trace_context
     properties = encode_properties({**message.user_properties, **found})
     group = system.message_group if system.HasField("message_group") else ""
-    return Outgoing(system.message_id, _body(message), properties, milliseconds(system.born_timestamp), group, is_half)
+    return CheckedMessage(
+        system.message_id, _body(message), properties, milliseconds(system.born_timestamp), group, is_half
+    )
 
 
 def milliseconds(time: Timestamp) -> int:
@@ -107,7 +109,7 @@ def milliseconds(time: Timestamp) -> int:
 
 
 def _check_type(system: mq.SystemProperties) -> None:
-    """Raise unless the stated type of a message is that of its fields; a client that states none is believed."""
+    """Raise unless the stated type of a message is that of its fields; a client may state none."""
     stated = system.message_type
     if stated in (mq.LITE, mq.PRIORITY) or system.HasField("lite_topic"):
         raise CodedRefusal(mq.UNSUPPORTED, "messages of the types LITE and PRIORITY are not supported")

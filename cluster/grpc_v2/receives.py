@@ -201,7 +201,7 @@ class Receives:
 
 
 def _wait_s(request: mq.ReceiveMessageRequest, limit_s: float) -> float:
-    """Return how long to wait for a message: so long that the answer comes before the client's deadline."""
+    """Return the time to wait for a message, in seconds: the answer must come before the client's deadline."""
     asked_s = limit_s
     if request.HasField("long_polling_timeout"):
         asked_s = max(_milliseconds(request.long_polling_timeout), 0) / 1_000

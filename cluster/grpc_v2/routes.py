@@ -1,7 +1,7 @@
 """QueryRoute, QueryAssignment: the queues of a topic, at the address that the client used.
 
 Every node accepts everything, so a route has one broker, and its address is the one by which the client reached this
-node: it stays right behind port forwarding, with TLS and without, and when the leader changes.
+node: it stays right with port forwarding, with TLS and without, and when the leader changes.
 
 | consumers | queues in an assignment |
 | --- | --- |

@@ -1,6 +1,6 @@
 """SendMessage, RecallMessage, EndTransaction: from the clients' messages to puts of the leader.
 
-The id of a transaction has the place of its half message behind the client's id of the message, so every node, also
+The id of a transaction has the place of its half message after the client's id of the message, so every node, also
 after a change of the leader, can end it: `<message id>@<half offset>.<physical offset>`, in hexadecimal digits.
 
 | RPC | calls of our service |
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from cluster.grpc_v2.leader_link import LeaderLink
-    from cluster.grpc_v2.outgoing import Outgoing
+    from cluster.grpc_v2.outgoing import CheckedMessage
     from cluster.grpc_v2.topics import KnownTopics
 
 _TRANSACTION_ID: Final = re.compile(r"(.+)@([0-9a-f]{1,16})\.([0-9a-f]{1,16})", re.ASCII | re.DOTALL)
@@ -63,7 +63,7 @@ def encode_transaction_id(place: HalfPlace) -> str:
 
 
 def decode_transaction_id(text: str) -> HalfPlace:
-    """Return where a transaction is.
+    """Return the place of a transaction.
 
     Raises:
         CodedRefusal: INVALID_TRANSACTION_ID.
@@ -135,11 +135,11 @@ class Sends:
             raise
         return _sent(messages, stored)
 
-    def _checked(self, request: mq.SendMessageRequest, topic: str) -> list[Outgoing]:
+    def _checked(self, request: mq.SendMessageRequest, topic: str) -> list[CheckedMessage]:
         latest_ms = self._clock_ms() + self._delay_max_s * _MS_PER_S
         return [outgoing(message, topic, latest_ms) for message in request.messages]
 
-    def _queues(self, messages: Sequence[Outgoing], count: int) -> list[int]:
+    def _queues(self, messages: Sequence[CheckedMessage], count: int) -> list[int]:
         """Return the queue of each message: of a group always the same one, whatever node is asked."""
         self._turn += 1
         return [
@@ -184,7 +184,7 @@ class Sends:
         return mq.EndTransactionResponse(status=ok())
 
 
-def _sent(messages: Sequence[Outgoing], stored: pb.PutResponse) -> mq.SendMessageResponse:
+def _sent(messages: Sequence[CheckedMessage], stored: pb.PutResponse) -> mq.SendMessageResponse:
     message_id = ",".join(message.message_id for message in messages)
     # For other messages RocketMQ repeats the id, and clients rely on it.
     transaction_id = message_id

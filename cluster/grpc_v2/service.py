@@ -9,7 +9,7 @@ uses them.
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import grpc
 import grpc.aio
@@ -90,7 +90,7 @@ class MessagingService(messaging_pb2_grpc.MessagingServiceServicer):
         """Return the id of the client that calls.
 
         Raises:
-            CodedRefusal: it has none; or the broker has users, whom this service does not authenticate.
+            CodedRefusal: it has none; or the broker has users, and this service authenticates none.
         """
         if self._core.replica.state.access.rules.is_enforced:
             text = "this broker has users, and its port for RocketMQ's clients does not authenticate them yet"
@@ -98,7 +98,7 @@ class MessagingService(messaging_pb2_grpc.MessagingServiceServicer):
         return client_id(context)
 
     async def _answered(self, response: ResponseT, context: Context, work: Awaitable[ResponseT]) -> ResponseT:
-        """Return what `work` returns, or `response` with the status of its failure."""
+        """Return the result of `work`, or `response` with the status of its failure."""
         try:
             try:
                 self._admit(context)
@@ -197,24 +197,24 @@ class MessagingService(messaging_pb2_grpc.MessagingServiceServicer):
 
     async def UpdateOffset(self, request: mq.UpdateOffsetRequest, context: Context) -> mq.UpdateOffsetResponse:
         """Refuse the call."""
-        return await _unimplemented(context)
+        await _unimplemented(context)
 
     async def GetOffset(self, request: mq.GetOffsetRequest, context: Context) -> mq.GetOffsetResponse:
         """Refuse the call."""
-        return await _unimplemented(context)
+        await _unimplemented(context)
 
     async def QueryOffset(self, request: mq.QueryOffsetRequest, context: Context) -> mq.QueryOffsetResponse:
         """Refuse the call."""
-        return await _unimplemented(context)
+        await _unimplemented(context)
 
     async def SyncLiteSubscription(
         self, request: mq.SyncLiteSubscriptionRequest, context: Context
     ) -> mq.SyncLiteSubscriptionResponse:
         """Refuse the call."""
-        return await _unimplemented(context)
+        await _unimplemented(context)
 
 
-async def _unimplemented(context: Context) -> Any:
+async def _unimplemented(context: Context) -> NoReturn:
     await context.abort(grpc.StatusCode.UNIMPLEMENTED, "not implemented: no official client uses it")
 
 

@@ -7,7 +7,7 @@
 | simple consumer | the same, of which it uses nothing |
 
 The answer to the first settings is sent twice, the second time after `REPEAT_S`: a Node client with several topics
-waits for ever if the first one comes before it listens. All clients accept settings at any time.
+never starts if the first one comes before it listens. All clients accept settings at any time.
 
 A call of a client needs no settings before: after a reconnect a Python client sends none for five minutes.
 
@@ -48,7 +48,7 @@ _CONSUMERS: Final = frozenset(
 )
 
 
-class Session:
+class ClientStream:
     """One client with a stream.
 
     Attributes:
@@ -104,7 +104,7 @@ class Telemetry:
         Raises:
             CodedRefusal: its settings are not valid; the stream must end with INVALID_ARGUMENT.
         """
-        session = Session(client_id)
+        session = ClientStream(client_id)
         reading = asyncio.create_task(self._read(commands, session))
         try:
             async for command in session.commands():
@@ -113,7 +113,7 @@ class Telemetry:
             self._checks.leave(session)
             await end_tasks([reading])
 
-    async def _read(self, commands: AsyncIterator[mq.TelemetryCommand], session: Session) -> None:
+    async def _read(self, commands: AsyncIterator[mq.TelemetryCommand], session: ClientStream) -> None:
         refusal: CodedRefusal | None = None
         repeating: asyncio.Task[None] | None = None
         try:
@@ -168,7 +168,7 @@ class Telemetry:
         return answer
 
 
-async def _repeat(session: Session, answer: mq.TelemetryCommand) -> None:
+async def _repeat(session: ClientStream, answer: mq.TelemetryCommand) -> None:
     await asyncio.sleep(REPEAT_S)
     session.push(answer)
 

@@ -124,8 +124,7 @@ class Broker:
         clock_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
         self._replica, self._clock_ms = replica, clock_ms
-        self._audit, self._frames = audit, frames
-        self._rocketmq_grpc_address = rocketmq_grpc_address
+        self._audit, self._frames, self._rocketmq_grpc_address = audit, frames, rocketmq_grpc_address
         self._address, self._beside, self._security = address, beside, security
         self._metrics = BrokerMetrics(registry if options.has_own_names else None, options.broker, options.self_id)
         self._rocketmq_metrics: RocketMQMetrics | None = None

@@ -1,4 +1,4 @@
-"""The leader is killed: sends and receives at the ports of the other nodes go on without an error, and lose nothing."""
+"""The leader is killed: sends and receives at the ports of the other nodes continue without an error or a loss."""
 
 import threading
 

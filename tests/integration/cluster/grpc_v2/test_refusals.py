@@ -61,7 +61,7 @@ def test_a_topic_takes_only_messages_of_its_type(stub, topic):
     assert [list(each.accept_message_types) for each in route.message_queues] == [[mq.FIFO]]
 
 
-def test_an_unknown_topic_is_told_in_the_words_by_which_clients_recognise_it(stub):
+def test_an_unknown_topic_is_refused_in_the_words_by_which_clients_recognise_it(stub):
     sent = stub.send(message("nothere", "m")).status
     route = stub.call("QueryRoute", mq.QueryRouteRequest(topic=resource("nothere"))).status
     (received,) = stub.responses("nothere")

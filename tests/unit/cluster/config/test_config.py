@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 PEERS = "n0-127.0.0.1:1001;n1-127.0.0.1:1002;n2-127.0.0.1:1003"
 GOOD = {"self_id": "n0", "peers": PEERS, "store_base_dir": "data"}
-FRONT = {"broker": "b", "rocketmq_grpc_address": "127.0.0.1:8"}
 
 
 def load(tmp_path: Path, **options: object) -> ServerConfig:
@@ -86,12 +85,6 @@ def test_every_setting_of_the_node_can_be_set() -> None:
         ({"client_address": "127.0.0.1:7", "metrics_address": "localhost:7"}, "is used by client_address"),
         ({"client_address": "127.0.0.1:7", "frame_address": "localhost:7"}, "is used by client_address"),
         ({"frame_address": "on"}, "frame_address (n0.toml): expected host:port"),
-        ({**FRONT, "first_user_file": "u"}, "rocketmq_grpc_address (n0.toml): expected off with first_user_file"),
-        (
-            {**FRONT, "client_tls": "on", "tls_certificate_file": "c", "tls_key_file": "k"},
-            "expected off with client_tls = 'on': this port has no TLS yet",
-        ),
-        ({"rocketmq_grpc_address": "127.0.0.1:8"}, "rocketmq_grpc_address (n0.toml): expected only on a broker's node"),
         ({"mapped_file_size_for_entry_index": 100}, "expected a multiple of 32, found 100"),
         ({"mapped_file_size_for_entry_data": 100}, "expected at least 4096, found 100"),
         ({"heart_beat_time_interval_ms": 500}, "expected less than min_election_timeout_ms (500)"),
@@ -340,10 +333,6 @@ FILES = {"tls_certificate_file": "c", "tls_key_file": "k", "tls_authority_file":
         ({"peer_security": "tls", "peer_security_also": "secret", "client_tls": "mutual", "insecure": "metrics"}, []),
         ({"insecure": "all"}, []),
         ({"insecure": "metrics", "frame_address": "n0:9"}, ["peers", "client_address", "frame_address"]),
-        (
-            {"insecure": "metrics", "broker": "b", "rocketmq_grpc_address": "n0:9"},
-            ["peers", "client_address", "rocketmq_grpc_address"],
-        ),
         (
             {"peer_security": "tls", "client_tls": "on", "metrics_tls": "on", "frame_address": "n0:9"},
             ["client_address", "frame_address"],
