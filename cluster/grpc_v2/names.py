@@ -50,15 +50,15 @@ def group_name(group: mq.Resource) -> str:
     return name
 
 
-def client_id(context: grpc.aio.ServicerContext[object, object]) -> str:
-    """Return the id of the client that calls.
+def check_client_id(context: grpc.aio.ServicerContext[object, object]) -> None:
+    """Raise unless the client that calls sends its id.
 
     Raises:
         CodedRefusal: CLIENT_ID_REQUIRED: it sends none, or one that is too long.
     """
     for name, value in context.invocation_metadata() or ():
         if name == _CLIENT_ID and isinstance(value, str) and 0 < len(value) <= _CLIENT_ID_LENGTH_MAX:
-            return value
+            return
     text = f"header {_CLIENT_ID}: expected 1 to {_CLIENT_ID_LENGTH_MAX} characters"
     raise CodedRefusal(mq.CLIENT_ID_REQUIRED, text)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from cluster.client.consumer.received import records_of
@@ -51,28 +52,36 @@ class OrphanChecks:
         # In the order in which they are asked.
         self._sessions: dict[ClientStream, None] = {}
         self._asking: dict[str, asyncio.Task[None]] = {}
+        # Producers of each topic.
+        self._counts: Counter[str] = Counter()
 
     async def stop(self) -> None:
         """End all streams."""
         await end_tasks(self._asking.values())
 
-    def join(self, session: ClientStream) -> None:
-        """Ask a producer from now on, about its topics of now."""
+    def join(self, session: ClientStream, topics: frozenset[str]) -> None:
+        """Ask a producer from now on, about these topics."""
         self._sessions[session] = None
-        for topic in session.topics:
+        before, session.topics = session.topics, topics
+        self._counts.update(topics)
+        for topic in topics:
             if topic not in self._asking and len(self._asking) < TOPICS_MAX:
                 self._asking[topic] = asyncio.create_task(self._ask(topic))
-        self._end_unused()
+        self._forget(before)
 
     def leave(self, session: ClientStream) -> None:
         """Ask a producer no longer."""
         self._sessions.pop(session, None)
-        self._end_unused()
+        self._forget(session.topics)
 
-    def _end_unused(self) -> None:
-        used = {topic for session in self._sessions for topic in session.topics}
-        for topic in [topic for topic in self._asking if topic not in used]:
-            self._asking.pop(topic).cancel()
+    def _forget(self, topics: frozenset[str]) -> None:
+        """End the streams of topics that no producer has any longer."""
+        self._counts.subtract(topics)
+        for topic in topics:
+            if self._counts[topic] <= 0:
+                del self._counts[topic]
+                if topic in self._asking:
+                    self._asking.pop(topic).cancel()
 
     async def _ask(self, topic: str) -> None:
         """Pass on the questions about one topic, endlessly."""

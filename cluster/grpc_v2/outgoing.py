@@ -16,6 +16,7 @@ Source: RocketMQ `SendMessageActivity`, `GrpcValidator`; limits and codes as Roc
 
 from __future__ import annotations
 
+import re
 import zlib
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -38,6 +39,7 @@ _RECOVERY_S_MAX: Final = 3_600
 # A receiver of zlib that accepts the header of gzip, too.
 _GZIP_WINDOW: Final = zlib.MAX_WBITS | 32
 _MS_PER_S: Final = 1_000
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _KINDS: Final = frozenset({mq.NORMAL, mq.FIFO, mq.DELAY, mq.TRANSACTION})
 
 
@@ -135,15 +137,15 @@ def _check_names(message: mq.Message) -> None:
         expected = f"1 to {_MESSAGE_GROUP_BYTES_MAX} bytes without control characters"
         raise CodedRefusal(mq.ILLEGAL_MESSAGE_GROUP, f"message_group: expected {expected}")
     given = message.user_properties
-    for name, value in given.items():
-        if name in RESERVED or not _is_word(name) or _has_control(value):
-            expected = "a name that RocketMQ does not use itself, and no control characters"
-            raise CodedRefusal(mq.ILLEGAL_MESSAGE_PROPERTY_KEY, f"property {name[:80]!r}: expected {expected}")
     size = len(system.tag.encode()) + sum(len(key.encode()) for key in system.keys)
     size += sum(len(name.encode()) + len(value.encode()) for name, value in given.items())
     if len(given) > _USER_PROPERTIES_MAX or size > _PROPERTIES_BYTES_MAX:
         expected = f"at most {_USER_PROPERTIES_MAX}, and {_PROPERTIES_BYTES_MAX} bytes with tag and keys"
         raise CodedRefusal(mq.MESSAGE_PROPERTIES_TOO_LARGE, f"user properties: expected {expected}")
+    for name, value in given.items():
+        if name in RESERVED or not _is_word(name) or _has_control(value):
+            expected = "a name that RocketMQ does not use itself, and no control characters"
+            raise CodedRefusal(mq.ILLEGAL_MESSAGE_PROPERTY_KEY, f"property {name[:80]!r}: expected {expected}")
 
 
 def _is_word(text: str) -> bool:
@@ -151,7 +153,7 @@ def _is_word(text: str) -> bool:
 
 
 def _has_control(text: str) -> bool:
-    return any(each < " " or "\x7f" <= each < "\xa0" for each in text)
+    return _CONTROL.search(text) is not None
 
 
 def _recovery_s(system: mq.SystemProperties) -> int:

@@ -13,6 +13,7 @@ Source: RocketMQ `RouteActivity`, `ReceiveMessageQueueSelector`; a queue's numbe
 
 from __future__ import annotations
 
+import asyncio
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from dledger.config import Address
 
 _ANY_QUEUE = -1
+_QUEUES_PER_TURN = 512
 
 
 class Routes:
@@ -53,6 +55,7 @@ class Routes:
         endpoints = self._endpoints(request.endpoints)
         response = mq.QueryRouteResponse(status=ok())
         for queue_id in range(max(topic.read_queues, topic.write_queues)):
+            await _pause(queue_id)
             self._fill(response.message_queues.add(), request.topic, topic, queue_id, endpoints)
         return response
 
@@ -70,6 +73,7 @@ class Routes:
         response = mq.QueryAssignmentResponse(status=ok())
         queue_ids = range(topic.read_queues) if self._topics.is_orderly(group) else (_ANY_QUEUE,)
         for queue_id in queue_ids:
+            await _pause(queue_id)
             self._fill(response.assignments.add().message_queue, request.topic, topic, queue_id, endpoints)
         return response
 
@@ -107,6 +111,12 @@ class Routes:
         if given.scheme == mq.ADDRESS_SCHEME_UNSPECIFIED:
             raise CodedRefusal(mq.ILLEGAL_ACCESS_POINT, "endpoints: expected a scheme, found none")
         return given
+
+
+async def _pause(number: int) -> None:
+    """Let other calls run: a topic may have 65,536 queues."""
+    if number % _QUEUES_PER_TURN == _QUEUES_PER_TURN - 1:
+        await asyncio.sleep(0)
 
 
 def _scheme_of(host: str) -> mq.AddressScheme.ValueType:

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 _TRANSACTION_ID: Final = re.compile(r"(.+)@([0-9a-f]{1,16})\.([0-9a-f]{1,16})", re.ASCII | re.DOTALL)
 _OFFSET_END: Final = 1 << 63
 _MS_PER_S: Final = 1_000
+# Of one send; that of a put.
+_BODIES_BYTES_MAX: Final = 8 << 20
 # Bodies that are larger are decompressed in a thread.
 _QUICK_BYTES: Final = 64 << 10
 _ENDS: Final = {mq.COMMIT: pb.TRANSACTION_END_COMMIT, mq.ROLLBACK: pb.TRANSACTION_END_ROLLBACK}
@@ -137,7 +139,16 @@ class Sends:
 
     def _checked(self, request: mq.SendMessageRequest, topic: str) -> list[CheckedMessage]:
         latest_ms = self._clock_ms() + self._delay_max_s * _MS_PER_S
-        return [outgoing(message, topic, latest_ms) for message in request.messages]
+        messages: list[CheckedMessage] = []
+        size_bytes = 0
+        for message in request.messages:
+            # A small body in GZIP may be a thousand times as large.
+            messages.append(outgoing(message, topic, latest_ms))
+            size_bytes += len(messages[-1].body)
+            if size_bytes > _BODIES_BYTES_MAX:
+                text = f"messages: expected at most {_BODIES_BYTES_MAX} bytes of uncompressed bodies"
+                raise CodedRefusal(mq.MESSAGE_BODY_TOO_LARGE, text)
+        return messages
 
     def _queues(self, messages: Sequence[CheckedMessage], count: int) -> list[int]:
         """Return the queue of each message: of a group always the same one, whatever node is asked."""

@@ -16,7 +16,7 @@ import grpc.aio
 
 from cluster.grpc_v2.bounds import BOUNDS
 from cluster.grpc_v2.leader_link import LeaderLink
-from cluster.grpc_v2.names import client_id, group_name
+from cluster.grpc_v2.names import check_client_id, group_name
 from cluster.grpc_v2.orphan_checks import OrphanChecks
 from cluster.grpc_v2.receives import Receives
 from cluster.grpc_v2.routes import Routes
@@ -86,16 +86,16 @@ class MessagingService(messaging_pb2_grpc.MessagingServiceServicer):
         await self._checks.stop()
         await self._link.close()
 
-    def _admit(self, context: Context) -> str:
-        """Return the id of the client that calls.
+    def _admit(self, context: Context) -> None:
+        """Raise unless a client may call.
 
         Raises:
-            CodedRefusal: it has none; or the broker has users, and this service authenticates none.
+            CodedRefusal: it has no id; or the broker has users, and this service authenticates none.
         """
         if self._core.replica.state.access.rules.is_enforced:
             text = "this broker has users, and its port for RocketMQ's clients does not authenticate them yet"
             raise CodedRefusal(mq.UNAUTHORIZED, text)
-        return client_id(context)
+        check_client_id(context)
 
     async def _answered(self, response: ResponseT, context: Context, work: Awaitable[ResponseT]) -> ResponseT:
         """Return the result of `work`, or `response` with the status of its failure."""
@@ -181,7 +181,8 @@ class MessagingService(messaging_pb2_grpc.MessagingServiceServicer):
     ) -> AsyncIterator[mq.TelemetryCommand]:
         """Answer settings, and ask the client."""
         try:
-            async for command in self._telemetry.serve(request_iterator, self._admit(context)):
+            self._admit(context)
+            async for command in self._telemetry.serve(request_iterator):
                 yield command
         except CodedRefusal as error:
             is_unauthorized = error.code == mq.UNAUTHORIZED

@@ -17,7 +17,7 @@ Source: RocketMQ `ClientActivity`, `GrpcClientSettingsManager`.
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from google.protobuf.duration_pb2 import Duration
@@ -28,6 +28,8 @@ from cluster.grpc_v2.receives import BATCH_MAX
 from cluster.grpc_v2.status_codes import CodedRefusal, ok
 from cluster.process.tasks import end_tasks
 from cluster.rocketmq_v2 import messaging_pb2 as mq
+from dledger.errors import DLedgerError
+from store.errors import StoreError
 from store.model.topics import DELAY_LEVELS_MS
 
 if TYPE_CHECKING:
@@ -49,39 +51,47 @@ _CONSUMERS: Final = frozenset(
 
 
 class ClientStream:
-    """One client with a stream.
+    """The stream of one client.
 
     Attributes:
-        client_id: of the client.
-        topics: to which it publishes.
+        topics: to which the client publishes.
     """
 
-    def __init__(self, client_id: str) -> None:
-        self.client_id = client_id
+    def __init__(self) -> None:
         self.topics: frozenset[str] = frozenset()
-        self._commands: asyncio.Queue[mq.TelemetryCommand | CodedRefusal | None] = asyncio.Queue(_COMMANDS_MAX)
+        self._commands: deque[mq.TelemetryCommand] = deque()
+        self._changed = asyncio.Event()
+        self._is_ended = False
+        self._error: StoreError | DLedgerError | None = None
 
     def push(self, command: mq.TelemetryCommand) -> bool:
         """Send a command; return False if too many wait for the client."""
-        with suppress(asyncio.QueueFull):
-            self._commands.put_nowait(command)
-            return True
-        return False
+        if len(self._commands) >= _COMMANDS_MAX:
+            return False
+        self._commands.append(command)
+        self._changed.set()
+        return True
 
-    async def end(self, refusal: CodedRefusal | None) -> None:
+    def end(self, error: StoreError | DLedgerError | None) -> None:
         """End the stream after what waits; None: the client has ended it."""
-        await self._commands.put(refusal)
+        self._is_ended, self._error = True, error
+        self._changed.set()
 
     async def commands(self) -> AsyncIterator[mq.TelemetryCommand]:
         """Yield commands as they come.
 
         Raises:
-            CodedRefusal: the client sent something wrong.
+            StoreError, DLedgerError: the client sent something wrong, or may send nothing more.
         """
-        while (command := await self._commands.get()) is not None:
-            if isinstance(command, CodedRefusal):
-                raise command
-            yield command
+        while True:
+            self._changed.clear()
+            while self._commands:
+                yield self._commands.popleft()
+            if self._error is not None:
+                raise self._error
+            if self._is_ended:
+                return
+            await self._changed.wait()
 
 
 class Telemetry:
@@ -96,15 +106,14 @@ class Telemetry:
         self._topics = topics
         self._checks = checks
 
-    async def serve(
-        self, commands: AsyncIterator[mq.TelemetryCommand], client_id: str
-    ) -> AsyncIterator[mq.TelemetryCommand]:
+    async def serve(self, commands: AsyncIterator[mq.TelemetryCommand]) -> AsyncIterator[mq.TelemetryCommand]:
         """Answer the settings of a client, and yield what the server asks of it, until the client ends the stream.
 
         Raises:
             CodedRefusal: its settings are not valid; the stream must end with INVALID_ARGUMENT.
+            StoreError, DLedgerError: why the client may send nothing more.
         """
-        session = ClientStream(client_id)
+        session = ClientStream()
         reading = asyncio.create_task(self._read(commands, session))
         try:
             async for command in session.commands():
@@ -114,25 +123,24 @@ class Telemetry:
             await end_tasks([reading])
 
     async def _read(self, commands: AsyncIterator[mq.TelemetryCommand], session: ClientStream) -> None:
-        refusal: CodedRefusal | None = None
+        refusal: StoreError | DLedgerError | None = None
         repeating: asyncio.Task[None] | None = None
         try:
             async for command in commands:
                 if command.WhichOneof("command") != "settings":
                     continue
                 answer = mq.TelemetryCommand(status=ok(), settings=self._answer(command.settings))
-                session.topics = _published(command.settings)
-                self._checks.join(session)
+                self._checks.join(session, _published(command.settings))
                 # One that does not read has enough of them.
                 session.push(answer)
                 if repeating is None:
                     repeating = asyncio.create_task(_repeat(session, answer))
-        except CodedRefusal as error:
+        except (StoreError, DLedgerError) as error:
             refusal = error
         finally:
+            session.end(refusal)
             if repeating is not None:
-                await end_tasks([repeating])
-            await session.end(refusal)
+                repeating.cancel()
 
     def _answer(self, settings: mq.Settings) -> mq.Settings:
         """Return the settings for a client.

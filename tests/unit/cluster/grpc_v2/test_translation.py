@@ -16,6 +16,7 @@ from commitlog.record.properties import decode_properties
 from store.model.message import LOOPBACK, Message
 from tests.support.brokers.rocketmq_stub import message
 from tests.support.records import encode_record
+from tests.support.waiting import in_a_loop
 
 
 def put(given, topic="T"):
@@ -75,6 +76,18 @@ def test_a_body_in_gzip_is_put_uncompressed_and_at_most_4_mib_of_it():
     with pytest.raises(CodedRefusal) as caught:
         put(cut)
     assert caught.value.code == mq.MESSAGE_CORRUPTED
+
+
+@in_a_loop
+async def test_bodies_in_gzip_of_one_send_are_at_most_8_mib_together():
+    packed = zlib.compressobj(wbits=31)
+    body = packed.compress(bytes(4 << 20)) + packed.flush()
+    sent = [message("T", str(number), body) for number in range(1_000)]
+    for each in sent:
+        each.system_properties.body_encoding = mq.GZIP
+    with pytest.raises(CodedRefusal) as caught:
+        await Sends(None, None, lambda: 0, 0, 0).send(mq.SendMessageRequest(messages=sent), 1)
+    assert caught.value.code == mq.MESSAGE_BODY_TOO_LARGE
 
 
 def test_messages_of_one_group_have_one_queue_at_every_node_and_others_take_turns():
