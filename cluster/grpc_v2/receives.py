@@ -1,8 +1,8 @@
 """ReceiveMessage, AckMessage, ChangeInvisibleDuration, ForwardMessageToDeadLetterQueue: pop consumption of the leader.
 
 The number of a queue in a request is only a wish, as in RocketMQ: a consumer that chooses a queue at random would wait
-at an empty one while others have messages. So every receive takes messages of all queues, except by a group that gets
-them in order.
+at an empty one while others have messages. So every receive takes messages of all queues. The id of an attempt
+(`attempt_id`), by which RocketMQ repeats an answer to a group that gets messages in order, has no effect yet.
 
 | RPC | calls of our service |
 | --- | --- |
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from cluster.client.routing.broker_nodes import Method, ResponseT
     from cluster.grpc_v2.leader_link import LeaderLink
-    from cluster.grpc_v2.topics import KnownTopics
     from cluster.pop.handles import Handle
 
 BATCH_MAX: Final = 32
@@ -59,13 +58,11 @@ class Receives:
 
     Args:
         link: to the leader.
-        topics: of the broker.
         clock_ms: the wall clock, milliseconds since 1970.
     """
 
-    def __init__(self, link: LeaderLink, topics: KnownTopics, clock_ms: Callable[[], int]) -> None:
+    def __init__(self, link: LeaderLink, clock_ms: Callable[[], int]) -> None:
         self._link = link
-        self._topics = topics
         self._clock_ms = clock_ms
 
     async def receive(
@@ -78,8 +75,6 @@ class Receives:
         """
         wait_s = _wait_s(request, limit_s)
         taken = _taken(request, wait_s)
-        if self._topics.is_orderly(taken.group) and request.message_queue.id >= 0:
-            taken.queue_ids.append(request.message_queue.id)
         response = await self._call(lambda stub: stub.Receive, taken, limit_s, wait_s)
         try:
             records = records_of(response.records, taken.topic)

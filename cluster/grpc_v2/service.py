@@ -72,7 +72,7 @@ class MessagingService(messaging_pb2_grpc.MessagingServiceServicer):
         clock_ms, options = core.clock_ms, core.options
         self._routes = Routes(topics, options.broker, address)
         self._sends = Sends(self._link, topics, clock_ms, options.timer_max_delay_sec, zlib.crc32(own_address.encode()))
-        self._receives = Receives(self._link, topics, clock_ms)
+        self._receives = Receives(self._link, clock_ms)
         self._checks = OrphanChecks(self._link, topics)
         self._telemetry = Telemetry(topics, self._checks)
 
