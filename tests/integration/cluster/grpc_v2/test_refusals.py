@@ -3,13 +3,12 @@
 import grpc
 import pytest
 
-from cluster.client.broker_calls import BrokerCalls
+from cluster.local.node import choose_ports
 from cluster.rocketmq_v2 import messaging_pb2 as mq
-from cluster.v1 import access_pb2
 from dledger.authentication.verifier import make_verifier
 from tests.support.brokers.group import BrokerGroup
 from tests.support.brokers.rocketmq_stub import RocketMQStub, message, resource
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -131,17 +130,25 @@ def test_a_field_beyond_its_bound_is_refused_before_any_work(stub):
 
 
 def test_to_a_broker_with_users_the_port_is_closed(tmp_path):
-    with BrokerGroup(tmp_path, nodes=1, has_rocketmq=True) as group:
-        address = group.cluster.rocketmq_endpoint_of("n0")
-        with BrokerCalls(group.addresses[0], PATIENCE_S) as calls, RocketMQStub(address) as stub:
-            heartbeat = mq.HeartbeatRequest()
-            assert stub.call("Heartbeat", heartbeat).status.code == mq.OK
-            user = access_pb2.AccessUser(name="admin", is_super=True)
-            request = access_pb2.SetUserRequest(user=user, verifier=make_verifier("secret-of-admin", bytes(16)).text())
-            calls.ask_access(lambda access: access.SetUser, request)
-            assert stub.call("Heartbeat", heartbeat).status.code == mq.UNAUTHORIZED
+    first = tmp_path / "first-user"
+    first.touch(mode=0o600)
+    first.write_text(f"admin:{make_verifier('secret-of-admin', bytes(16)).text()}\n")
+    cluster = BrokerGroup(tmp_path / "group", nodes=1, first_user_file=str(first)).cluster
+    log, config = cluster.log_of("n0"), cluster.config_of("n0")
+    try:
+        cluster.start()
+        wait_until(lambda: "first_user_created" in log.read_text(), log.read_text)
+        cluster.stop()
+        address = f"127.0.0.1:{choose_ports(1, None)[0]}"
+        kept = [line for line in config.read_text().splitlines() if not line.startswith("first_user_file")]
+        config.write_text("\n".join([*kept, f'rocketmq_grpc_address = "{address}"', ""]))
+        cluster.start()
+        with RocketMQStub(address) as stub:
+            assert stub.call("Heartbeat", mq.HeartbeatRequest()).status.code == mq.UNAUTHORIZED
             assert stub.send(message("T", "m")).status.code == mq.UNAUTHORIZED
             assert [each.status.code for each in stub.responses("T")] == [mq.UNAUTHORIZED]
             with pytest.raises(grpc.RpcError) as caught:
                 list(stub.stub.Telemetry(iter([mq.TelemetryCommand()]), metadata=stub.metadata))
             assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    finally:
+        cluster.stop()
