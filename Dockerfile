@@ -36,7 +36,7 @@ USER 10001:10001
 WORKDIR /data
 VOLUME /data
 # Nodes, clients, metrics and frames of a node; clients of a standalone broker; a name server.
-EXPOSE 20911 20921 20931 20941 10911 9876
+EXPOSE 20911 20921 20931 20941 8081 10911 9876
 # A node that recovers a long log does not serve yet.
 HEALTHCHECK --interval=10s --timeout=6s --start-period=120s --retries=3 \
     CMD ["python", "/opt/dledger/container_health.py"]

@@ -215,7 +215,7 @@ chaos: $(READY) ## Real processes: kill -9 of leaders under load, restart of all
 kill-waiting: $(READY) ## Real processes: kill -9 of leaders while 100,000 delays, pops and transactions each are open; the long form
 	@DLEDGER_WAITING=100000 DLEDGER_WAITING_KILLS=10 $(BIN)/python -m pytest -q -s tests/chaos/test_kills_while_all_waits.py
 
-interop: $(READY) ## Our stores in RocketMQ's own program and its stores in ours (needs Java 17 and Maven, else skipped)
+interop: $(READY) ## RocketMQ's program and ours on each other's stores, its clients with our broker (what is missing is skipped)
 	@$(BIN)/python scripts/interop.py
 
 bench: $(READY) ## Measure three nodes, the message store, and a broker: speed, failover, memory; tables, and JSON in bench/

@@ -8,10 +8,13 @@ import sys
 import tempfile
 from pathlib import Path
 
+import grpc_tools
 from grpc_tools import protoc
 
 ROOT = Path(__file__).resolve().parent.parent
 PROTO = ROOT / "proto"
+# google/protobuf/duration.proto and timestamp.proto.
+_STANDARD = Path(grpc_tools.__file__).parent / "_proto"
 # Absolute path, so that this works without an activated environment.
 _PLUGINS = [
     f"--plugin={name}={Path(sys.executable).parent / name}" for name in ("protoc-gen-mypy", "protoc-gen-mypy_grpc")
@@ -23,11 +26,12 @@ def generate(target: Path) -> list[Path]:
     sources = sorted(PROTO.rglob("*.proto"))
     for source in sources:
         (target / source.relative_to(PROTO).parent).mkdir(parents=True, exist_ok=True)
-    arguments = ["protoc", f"-I{PROTO}", *_PLUGINS, f"--python_out={target}", f"--mypy_out=quiet:{target}"]
+    includes = [f"-I{PROTO}", f"-I{_STANDARD}"]
+    arguments = ["protoc", *includes, *_PLUGINS, f"--python_out={target}", f"--mypy_out=quiet:{target}"]
     with_services = [source for source in sources if "\nservice " in source.read_text(encoding="utf-8")]
     if protoc.main([*arguments, *map(str, sources)]) != 0:
         raise SystemExit("protoc failed; see its message above")
-    services = ["protoc", f"-I{PROTO}", *_PLUGINS, f"--grpc_python_out={target}", f"--mypy_grpc_out=quiet:{target}"]
+    services = ["protoc", *includes, *_PLUGINS, f"--grpc_python_out={target}", f"--mypy_grpc_out=quiet:{target}"]
     if with_services and protoc.main([*services, *map(str, with_services)]) != 0:
         raise SystemExit("protoc failed for the services; see its message above")
     return sorted(path.relative_to(target) for path in target.rglob("*_pb2*"))

@@ -1,7 +1,8 @@
 """`make interop`: tests that RocketMQ opens our stores and we open its stores, then compares the speed of both.
 
-Builds the Java part of tests/interop (once, into build/interop, with Maven; later runs need no network), runs the
-tests, and measures. Without Java 17 and Maven the tests are reported as skipped.
+Builds the Java part of tests/interop (once, into build/interop, with Maven; later runs need no network), installs the
+official Python client into an environment of its own beside it, runs the tests, and measures. Without Java 17 and
+Maven, or the client, the tests that need them are reported as skipped.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ ROOT = Path(__file__).resolve().parent.parent
 POM = ROOT / "tests" / "interop" / "java" / "pom.xml"
 JAR = ROOT / "build" / "interop" / "interop.jar"
 _JAVA_VERSION = 17
+# Of its own, because its packages are not those of this project, and its stubs have the same names as ours.
+CLIENT_ENVIRONMENT = ROOT / "build" / "interop" / "rocketmq-python"
+_CLIENT = "rocketmq-python-client==5.1.2"
 
 
 def main() -> int:
@@ -30,12 +34,30 @@ def main() -> int:
     else:
         _build()
         environment["DLEDGER_INTEROP_JAR"] = str(JAR)
+    environment |= _python_client()
     tests = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "tests/interop"], cwd=ROOT, env=environment, check=False
     )
     if tests.returncode == 0 and not missing:
         compare_stores.compare(JAR)
     return tests.returncode
+
+
+def _python_client() -> dict[str, str]:
+    """Install the official Python client unless it is there; return what the tests need to know."""
+    python = CLIENT_ENVIRONMENT / "bin" / "python"
+    has_client = [str(python), "-c", "from importlib.metadata import version; version('rocketmq-python-client')"]
+    if not python.exists() or subprocess.run(has_client, capture_output=True, check=False).returncode:
+        print(f"installing {_CLIENT} into {CLIENT_ENVIRONMENT.relative_to(ROOT)}", file=sys.stderr)
+        for command in (
+            [sys.executable, "-m", "venv", "--clear", str(CLIENT_ENVIRONMENT)],
+            [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", _CLIENT],
+        ):
+            if subprocess.run(command, check=False).returncode:
+                missing = f"{_CLIENT} could not be installed; see the output above"
+                print(f"make interop: {missing}", file=sys.stderr)
+                return {"DLEDGER_INTEROP_ROCKETMQ_PYTHON_MISSING": missing}
+    return {"DLEDGER_INTEROP_ROCKETMQ_PYTHON": str(python)}
 
 
 def _what_is_missing() -> str:

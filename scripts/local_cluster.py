@@ -40,7 +40,7 @@ from dledger.client import AdminFailed
 DEFAULT_FOLDER = Path("run")
 CONTEXTS = "contexts.toml"
 # All by which the commands find a cluster.
-VARIABLES = ("DLEDGER_ENDPOINTS", "DLEDGER_NAME_SERVERS", "DLEDGER_BROKER", FILE_VARIABLE)
+VARIABLES = ("DLEDGER_ENDPOINTS", "DLEDGER_NAME_SERVERS", "DLEDGER_BROKER", "DLEDGER_ROCKETMQ_GRPC", FILE_VARIABLE)
 _DESCRIPTIONS = {ADMINISTRATOR: "the administrator of a local cluster", APPLICATION: "a user for programs"}
 
 
@@ -119,6 +119,7 @@ def _start_brokers(options: argparse.Namespace) -> None:
             nodes=options.nodes,
             is_secured=options.secure,
             is_detached=True,
+            has_rocketmq=True,
         )
     brokers.start()
     for cluster in brokers.clusters.values():
@@ -179,7 +180,11 @@ def _exports(of: LocalCluster | LocalBrokers) -> str:
         return f"export {FILE_VARIABLE}={shlex.quote(str(_contexts_of(of.secrets)))}"
     if isinstance(of, LocalCluster):
         return f"export DLEDGER_ENDPOINTS={of.endpoints}"
-    return f"export DLEDGER_NAME_SERVERS={of.name_servers}\nexport DLEDGER_BROKER={of.endpoints}"
+    lines = [f"export DLEDGER_NAME_SERVERS={of.name_servers}", f"export DLEDGER_BROKER={of.endpoints}"]
+    # Of one broker: each of its nodes serves all of its topics, and a client needs one node.
+    if len(of.clusters) == 1 and of.rocketmq_endpoints:
+        lines.append(f"export DLEDGER_ROCKETMQ_GRPC={of.rocketmq_endpoints.partition(';')[0]}")
+    return "\n".join(lines)
 
 
 def _stop(options: argparse.Namespace) -> None:

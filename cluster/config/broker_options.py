@@ -13,8 +13,9 @@ from pydantic import BeforeValidator, Field
 from cluster.config.options import NodeOptions
 from cluster.config.quotas import BrokerLimits
 from cluster.config.security_options import SecurityOptions
-from cluster.config.values import parse_addresses, parse_broker, parse_collector, parse_group
+from cluster.config.values import parse_address_or_off, parse_addresses, parse_broker, parse_collector, parse_group
 from cluster.protocol.topic_config import DEFAULT_TOPIC_QUEUES, QUEUES_MAX
+from dledger.config import Address  # noqa: TC001  (pydantic reads the annotation)
 from store.model.config import MessageStoreConfig
 
 _STORE = MessageStoreConfig()
@@ -53,6 +54,14 @@ class ServerOptions(SecurityOptions, NodeOptions):
         description="on: connections to name servers use TLS with the certificate of this node, which must name the "
         "broker and self_id, and trust tls_authority_file. Needed with client_tls. Equal on all name servers; see "
         "`dledger nameserver --plain-listen` for a change.",
+    )
+    rocketmq_grpc_address: Annotated[Address | None, BeforeValidator(parse_address_or_off)] = Field(
+        default=None,
+        examples=["127.0.0.1:8081"],
+        description="Address at which official clients of RocketMQ 5 reach this node (gRPC, "
+        "apache.rocketmq.v2.MessagingService). Any node serves them. It neither authenticates clients nor has TLS yet, "
+        "so it needs client_tls = off and no first_user_file, and refuses all calls while the broker has users. "
+        "Usually the host of client_address and port 8081. off: there is no such port.",
     )
     auto_create_topic_enable: bool = Field(default=False, description="true: a put to an unknown topic creates it.")
     default_topic_queue_nums: int = Field(

@@ -67,7 +67,7 @@ def _peers_differ(options: ServerOptions) -> Iterator[tuple[str, str]]:
             yield "peers", f"the address {place} is listed {count} times: every node needs its own"
 
 
-_PORTS = ("client_address", "frame_address", "metrics_address")
+_PORTS = ("client_address", "frame_address", "metrics_address", "rocketmq_grpc_address")
 
 
 def _ports_differ(options: ServerOptions) -> Iterator[tuple[str, str]]:
@@ -184,6 +184,17 @@ def _users_of_log_are_known(options: ServerOptions) -> Iterator[tuple[str, str]]
             )
 
 
+def _front_is_open(options: ServerOptions) -> Iterator[tuple[str, str]]:
+    """The port for RocketMQ's clients authenticates no client, so it must not be open beside one that does."""
+    if options.rocketmq_grpc_address is None:
+        return
+    if options.first_user_file:
+        yield "rocketmq_grpc_address", "expected off with first_user_file: this port does not authenticate clients yet"
+    if options.client_tls != "off":
+        text = f"expected off with client_tls = {options.client_tls!r}: this port has no TLS yet"
+        yield "rocketmq_grpc_address", text
+
+
 _USERS_OF_LOG = ("log_administrators", "log_writers", "log_readers")
 _CHECKS: tuple[tuple[frozenset[str], Check], ...] = (
     (frozenset({"self_id", "peers"}), _self_is_a_peer),
@@ -233,5 +244,6 @@ _CHECKS: tuple[tuple[frozenset[str], Check], ...] = (
     (frozenset({"peer_security", "peer_security_also", "peer_secret_file"}), _secret_has_file),
     (frozenset({"client_tls", "broker", *_USERS_OF_LOG}), _users_of_log_are_known),
     (frozenset({"client_tls", "name_servers", "name_server_tls"}), _check_name_servers_tls),
+    (frozenset({"client_tls", "first_user_file", "rocketmq_grpc_address"}), _front_is_open),
     (frozenset({"max_in_flight_size_bytes", "max_in_flight_total_size_bytes"}), _bounds_nest),
 )

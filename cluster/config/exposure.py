@@ -60,7 +60,12 @@ def exposed_ports(options: ServerOptions) -> tuple[ExposedPort, ...]:
     peers = [peer.address for peer in options.peers if peer.id == options.self_id]
     is_peer_port_plain = "off" in (options.peer_security, options.peer_security_also)
     ports = [ExposedPort("peers", address, "set peer_security") for address in peers if is_peer_port_plain]
-    clients = {"client_address": options.client_address, "frame_address": options.frame_address}
+    clients = {
+        "client_address": options.client_address,
+        "frame_address": options.frame_address,
+    }
+    if options.rocketmq_grpc_address is not None:
+        ports.append(ExposedPort("rocketmq_grpc_address", options.rocketmq_grpc_address, "set it off"))
     for option, address in clients.items():
         if address is None:
             continue

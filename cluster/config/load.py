@@ -51,6 +51,7 @@ _OTHER_VARIABLES = frozenset(
         "DLEDGER_CONTEXT",
         "DLEDGER_ENDPOINTS",
         "DLEDGER_NAME_SERVERS",
+        "DLEDGER_ROCKETMQ_GRPC",
         "DLEDGER_NATIVE",
         "DLEDGER_SPARK_MASTER",
         "DLEDGER_TLS_CA",
@@ -167,6 +168,7 @@ class ServerConfig:
         quotas: what users and addresses may take of the node.
         log_callers: the users of a log of raw entries; None: callers present no certificate, or it is a broker's.
         frame_address: of the frame port; None: there is none.
+        rocketmq_grpc_address: of the port for RocketMQ's clients; None: there is none.
         is_debuggable: other processes of the same user may read the memory of the process.
     """
 
@@ -184,6 +186,7 @@ class ServerConfig:
     quotas: QuotaSettings = field(default_factory=QuotaSettings)
     log_callers: LogCallers | None = None
     frame_address: Address | None = None
+    rocketmq_grpc_address: Address | None = None
     is_debuggable: bool = False
 
 
@@ -332,6 +335,7 @@ def _config_of(options: ServerOptions) -> ServerConfig:
         ),
         quotas=QuotaSettings(**{name: getattr(options, name) for name in QuotaSettings.__dataclass_fields__}),
         frame_address=options.frame_address,
+        rocketmq_grpc_address=options.rocketmq_grpc_address,
         is_debuggable=options.debuggable,
         log_callers=_log_callers_of(options) if options.client_tls == "mutual" and broker is None else None,
     )

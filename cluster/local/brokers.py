@@ -82,6 +82,7 @@ class LocalBrokers(RunsWhileOpen):
         options: Mapping[str, Setting] | None = None,
         is_secured: bool = False,
         is_detached: bool = False,
+        has_rocketmq: bool = False,
     ) -> LocalBrokers:
         """Write the configuration of new brokers under `folder`; nothing is started yet.
 
@@ -93,6 +94,7 @@ class LocalBrokers(RunsWhileOpen):
             options: settings of every node, by their names in the configuration file.
             is_secured: whether all connections use TLS, and brokers have users (`cluster.local.secured`).
             is_detached: whether processes continue after this program has ended; otherwise the system kills them.
+            has_rocketmq: whether nodes have a port for official clients of RocketMQ; not if they are secured.
 
         Raises:
             ClusterError: the folder already contains brokers (attach to them).
@@ -106,7 +108,14 @@ class LocalBrokers(RunsWhileOpen):
             name = f"broker-{chr(ord('a') + number)}"
             own = {**(options or {}), "broker": name, "name_servers": ",".join(addresses)}
             made.append(
-                LocalCluster.create(folder / name, nodes=nodes, options=own, secrets=secrets, is_detached=is_detached)
+                LocalCluster.create(
+                    folder / name,
+                    nodes=nodes,
+                    options=own,
+                    secrets=secrets,
+                    is_detached=is_detached,
+                    has_rocketmq=has_rocketmq and not is_secured,
+                )
             )
         found = cls(folder, made, dict.fromkeys(addresses), secrets, is_detached=is_detached)
         found._save()
@@ -173,6 +182,11 @@ class LocalBrokers(RunsWhileOpen):
     def endpoints(self) -> str:
         """The `host:port` of every node of every broker, comma separated."""
         return ",".join(cluster.endpoints for cluster in self.clusters.values())
+
+    @property
+    def rocketmq_endpoints(self) -> str:
+        """The `host:port` of every node's port for official clients of RocketMQ, separated by semicolons."""
+        return ";".join(filter(None, (cluster.rocketmq_endpoints for cluster in self.clusters.values())))
 
     @property
     def running_count(self) -> int:

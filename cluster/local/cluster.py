@@ -81,6 +81,7 @@ class LocalCluster(RunsWhileOpen):
         base_port: int | None = None,
         secrets: LocalSecurity | None = None,
         is_detached: bool = False,
+        has_rocketmq: bool = False,
     ) -> LocalCluster:
         """Write the configuration of a new cluster under `folder`; nothing is started yet.
 
@@ -92,6 +93,7 @@ class LocalCluster(RunsWhileOpen):
             base_port: first of consecutive ports (four per node); None: free ports are chosen.
             secrets: of a secured cluster (`LocalSecurity.create`); None: all connections are plain.
             is_detached: whether nodes continue after this program has ended; otherwise the system kills them.
+            has_rocketmq: whether nodes have a fifth port, for official clients of RocketMQ; with `broker` only.
 
         Raises:
             ClusterError: the folder already contains a cluster (attach to it), or a port is in use.
@@ -103,7 +105,8 @@ class LocalCluster(RunsWhileOpen):
         defaults = {**_DEFAULT_OPTIONS, "group": broker or "default", **(_BROKER_OPTIONS if broker else {})}
         settings = {**defaults, **given}
         group = str(settings["group"])
-        ports = choose_ports(4 * nodes, base_port)
+        own_ports = 4 if has_rocketmq else 3
+        ports = choose_ports((1 + own_ports) * nodes, base_port)
         ids = [f"n{number}" for number in range(nodes)]
         peers = ";".join(f"{node_id}-127.0.0.1:{port}" for node_id, port in zip(ids, ports, strict=False))
         made = [
@@ -112,7 +115,7 @@ class LocalCluster(RunsWhileOpen):
                 node_id,
                 peers,
                 settings if secrets is None else settings | secrets.node_settings(group, node_id),
-                ports[nodes + 3 * number : nodes + 3 * number + 3],
+                ports[nodes + own_ports * number : nodes + own_ports * (number + 1)],
             )
             for number, node_id in enumerate(ids)
         ]
@@ -184,6 +187,15 @@ class LocalCluster(RunsWhileOpen):
     def endpoint_of(self, node_id: str) -> str:
         """Return `host:port` of one node's LogService."""
         return self._nodes[node_id].endpoint
+
+    @property
+    def rocketmq_endpoints(self) -> str:
+        """The `host:port` of every node's port for official clients, separated by semicolons; empty: there are none."""
+        return ";".join(node.rocketmq for node in self._nodes.values() if node.rocketmq)
+
+    def rocketmq_endpoint_of(self, node_id: str) -> str:
+        """Return `host:port` of one node's port for official clients of RocketMQ; empty: it has none."""
+        return self._nodes[node_id].rocketmq
 
     def metrics_of(self, node_id: str) -> str:
         """Return `host:port` of one node's metrics page."""
@@ -275,7 +287,8 @@ class LocalCluster(RunsWhileOpen):
             dledger.client.AdminFailed: there is no leader, or the new node did not catch up in time.
         """
         node_id = f"n{1 + max(int(known.removeprefix('n')) for known in self._nodes)}"
-        peer_port, *ports = choose_ports(4, None)
+        has_rocketmq = any(node.rocketmq for node in self._nodes.values())
+        peer_port, *ports = choose_ports(5 if has_rocketmq else 4, None)
         with self._administration(timeout_s) as admin:
             admin.add(node_id, f"127.0.0.1:{peer_port}")
             peers = ";".join(f"{member.id}-{member.address}" for member in admin.members().members)

@@ -44,6 +44,7 @@ class LocalNode:
     store: str
     endpoint: str
     metrics: str
+    rocketmq: str = ""
     process: ProcessRef | None = None
 
 
@@ -57,9 +58,9 @@ def write_node(
         node_id: of the node.
         peers: of the cluster, in the form of the setting.
         settings: of all nodes; those that only one node can have are added.
-        ports: for clients, for the metrics page, and for frames.
+        ports: for clients, for the metrics page, and for frames; one more: for RocketMQ's clients.
     """
-    client_port, metrics_port, frame_port = ports
+    client_port, metrics_port, frame_port, *more = ports
     node = LocalNode(
         id=node_id,
         config=str(folder / f"{node_id}.toml"),
@@ -67,6 +68,7 @@ def write_node(
         store=str(folder / node_id),
         endpoint=f"127.0.0.1:{client_port}",
         metrics=f"127.0.0.1:{metrics_port}",
+        rocketmq=f"127.0.0.1:{more[0]}" if more else "",
     )
     own: dict[str, Setting] = {
         "self_id": node_id,
@@ -77,6 +79,8 @@ def write_node(
     }
     if settings.get("frame_address") != "off":
         own["frame_address"] = f"127.0.0.1:{frame_port}"
+    if node.rocketmq:
+        own["rocketmq_grpc_address"] = node.rocketmq
     # Strings, numbers and booleans have the same syntax in JSON and TOML.
     lines = [f"{name} = {json.dumps(value)}\n" for name, value in {**settings, **own}.items()]
     Path(node.config).write_text("".join(lines))

@@ -50,6 +50,7 @@ from cluster.server.data_modes import warn_of_readers
 from cluster.server.first_user import create_first_user, first_user_of
 from cluster.server.gates import opened_audit
 from cluster.server.opened_spans import opened_spans
+from cluster.server.rocketmq import serve_rocketmq
 from cluster.server.security import log_exposed_ports, standalone_security
 from cluster.server.store_host import resolve_store_host
 from cluster.server.trace_topic import create_trace_topic
@@ -104,6 +105,7 @@ class Broker:
         revoked: returns the certificates of callers that are refused now.
         frames: the frame port of the same services, not started; None: there is none.
         spans: exports spans of puts; open until the broker has ended. None: nothing is traced.
+        rocketmq_grpc_address: of the port for official clients of RocketMQ 5; None: there is none.
         clock_ms: the wall clock, by which delayed messages are due; milliseconds since 1970.
     """
 
@@ -123,9 +125,10 @@ class Broker:
         revoked: CurrentRevoked = nothing_revoked,
         frames: FramePort | None = None,
         spans: SpanExport | None = None,
+        rocketmq_grpc_address: Address | None = None,
         clock_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
-        self._replica, self._clock_ms = replica, clock_ms
+        self._replica, self._clock_ms, self._rocketmq_grpc_address = replica, clock_ms, rocketmq_grpc_address
         self._audit, self._frames, self._spans = audit, frames, spans
         self._address, self._beside, self._security = address, beside, security
         self._metrics = BrokerMetrics(registry if options.has_own_names else None, options.broker, options.self_id)
@@ -231,6 +234,10 @@ class Broker:
             stack.push_async_callback(server.stop, GRACE_S)
             if self._frames is not None:
                 stack.push_async_callback(self._frames.stop, GRACE_S)
+            if self._rocketmq_grpc_address is not None:
+                await serve_rocketmq(
+                    self.core, self._rocketmq_grpc_address, str(self._address), stack, count_overloaded=overloaded
+                )
             self._stack = stack.pop_all()
         return self
 

@@ -92,6 +92,7 @@ async def _serve(config: ServerConfig, stopped: asyncio.Future[signal.Signals]) 
             peers=config.node.self_address,
             grpc=config.node.client_address,
             frames=config.frame_address or "off",
+            **({"rocketmq_grpc": config.rocketmq_grpc_address} if config.rocketmq_grpc_address else {}),
             metrics=config.metrics_address,
         )
         await wait_end(stopped, failure)
@@ -200,6 +201,7 @@ async def _serve_messages(
         audit=opened_audit(server.audit, node_config.store_base_dir, node_config.self_id, stack),
         revoked=security.revoked,
         spans=opened_spans(settings.otlp_endpoint, options, stack),
+        rocketmq_grpc_address=server.rocketmq_grpc_address,
     )
     await stack.enter_async_context(broker)
     return replica.failure

@@ -28,8 +28,10 @@ class BrokerGroup:
         cluster: the processes.
     """
 
-    def __init__(self, folder, nodes=3, **settings):
-        self.cluster = LocalCluster.create(Path(folder), nodes=nodes, options={**SETTINGS, **settings})
+    def __init__(self, folder, nodes=3, *, has_rocketmq=False, **settings):
+        self.cluster = LocalCluster.create(
+            Path(folder), nodes=nodes, options={**SETTINGS, **settings}, has_rocketmq=has_rocketmq
+        )
 
     @property
     def ids(self):

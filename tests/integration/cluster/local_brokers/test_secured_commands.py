@@ -154,7 +154,7 @@ def test_users_that_an_administrator_deleted_stay_deleted_after_a_restart(
     assert local_cluster("environment", "--folder", brokers) == 0
     # A shell may have the addresses of another cluster, which take precedence over those of a context.
     unset, export = capsys.readouterr().out.splitlines()
-    assert unset == "unset DLEDGER_ENDPOINTS DLEDGER_NAME_SERVERS DLEDGER_BROKER"
+    assert unset == "unset DLEDGER_ENDPOINTS DLEDGER_NAME_SERVERS DLEDGER_BROKER DLEDGER_ROCKETMQ_GRPC"
     assert export == f"export DLEDGER_CONFIG={brokers}/contexts.toml"
 
     listed = run(brokers, "user", "list", "--json").splitlines()

@@ -1,0 +1,115 @@
+"""Calls of a front to the leader of its group, whatever node that is: this one, too.
+
+The node itself knows its leader, so a call goes there at once; after a refusal, or if the leader cannot be reached, it
+is repeated until its deadline, so that a change of the leader costs a client some time, but no error. Every call must
+therefore be idempotent: puts have the client's id of the message, by which the broker recognises repetitions.
+
+Calls go over the connection that any client would use, also to this node itself: checks of rights, bounds, quotas and
+the audit log are those of each of our own clients.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import grpc.aio
+
+from cluster.client.routing.broker_nodes import BrokerNodes, Method, ResponseT
+from cluster.protocol.errors import Reason, RequestFailed
+from cluster.protocol.wire.answers import check_answer, failure_of_call
+from cluster.v1 import broker_pb2 as pb
+from dledger.client.retry import HOPS_MAX, Backoff
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from dledger.security.settings import Security
+
+_REACH_S: Final = 0.5
+# The limit of one attempt without its wait: a leader that has stopped is left in time for another one.
+_ATTEMPT_S: Final = 1.5
+
+
+class LeaderLink:
+    """Calls the leader of the group.
+
+    Args:
+        leader_address: returns `host:port` of the leader's service, as this node knows it; empty: it knows none.
+        security: of the connections.
+    """
+
+    def __init__(self, leader_address: Callable[[], str], security: Security) -> None:
+        self._leader_address = leader_address
+        self._nodes = BrokerNodes(security=security)
+
+    async def close(self) -> None:
+        """Close all connections; pending calls fail."""
+        await self._nodes.close()
+
+    async def call(self, method: Method[ResponseT], request: Any, limit_s: float, wait_s: float = 0.0) -> ResponseT:
+        """Return the response of the leader.
+
+        Args:
+            method: selects the method of the stub.
+            request: an idempotent request.
+            limit_s: of all attempts together, in seconds.
+            wait_s: for which the leader itself may wait before it answers.
+
+        Raises:
+            RequestFailed: the refusal of the leader, or why there was no answer.
+        """
+        deadline, backoff, hops, hint = time.monotonic() + limit_s, Backoff(), 0, ""
+        while True:
+            address = hint or self._leader_address()
+            try:
+                return await self._attempt(address, method, request, deadline, wait_s)
+            except RequestFailed as failure:
+                if not failure.is_worth_repeating:
+                    raise
+                hint = failure.leader if failure.leader != address and hops < HOPS_MAX else ""
+                hops += 1
+                pause_s = 0.0 if hint else backoff.next_s(failure.repeat_after_s)
+                if time.monotonic() + pause_s >= deadline:
+                    raise
+            await asyncio.sleep(pause_s)
+
+    async def _attempt(
+        self, address: str, method: Method[ResponseT], request: Any, deadline: float, wait_s: float
+    ) -> ResponseT:
+        if not address:
+            raise RequestFailed(Reason.NOT_LEADER, "no leader is known")
+        await self._nodes.reach(address, min(_REACH_S, deadline - time.monotonic()))
+        limit_s = max(min(wait_s + _ATTEMPT_S, deadline - time.monotonic()), 0.0)
+        if not wait_s:
+            return await self._nodes.call_node(address, method, request, limit_s)
+        with self._nodes.stream_stub(address) as stub:
+            try:
+                response = await method(stub)(request, timeout=limit_s)
+            except grpc.aio.AioRpcError as error:
+                raise failure_of_call(address, error.code(), error.details() or "", "BrokerService") from None
+        check_answer(response.answer, address)
+        return response
+
+    async def checks(self, producer_group: str, topic: str) -> AsyncIterator[pb.TransactionChecksResponse]:
+        """Yield the leader's questions about transactions of one topic, until it leads no longer.
+
+        Raises:
+            RequestFailed: why the stream ended, or could not begin.
+        """
+        address = self._leader_address()
+        if not address:
+            raise RequestFailed(Reason.NOT_LEADER, "no leader is known")
+        await self._nodes.reach(address, _REACH_S)
+        request = pb.TransactionChecksRequest(producer_group=producer_group, topics=[topic])
+        with self._nodes.stream_stub(address) as stub:
+            stream = stub.TransactionChecks(request)
+            try:
+                async for response in stream:
+                    check_answer(response.answer, address)
+                    yield response
+            except grpc.aio.AioRpcError as error:
+                raise failure_of_call(address, error.code(), error.details() or "", "BrokerService") from None
+            finally:
+                stream.cancel()

@@ -1,0 +1,194 @@
+"""Telemetry: the settings of clients, the answers to them, and the commands of the server.
+
+| client | settings in the answer, besides its own |
+| --- | --- |
+| producer | the largest body; pauses between its own attempts |
+| push consumer | whether its group gets messages in order; batch, wait; attempts and pauses between deliveries |
+| simple consumer | the same, of which it uses nothing |
+
+The answer to the first settings is sent twice, the second time after `REPEAT_S`: a Node client with several topics
+never starts if the first one comes before it listens. All clients accept settings at any time.
+
+A call of a client needs no settings before: after a reconnect a Python client sends none for five minutes.
+
+Source: RocketMQ `ClientActivity`, `GrpcClientSettingsManager`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from google.protobuf.duration_pb2 import Duration
+
+from cluster.grpc_v2.names import group_name, topic_name
+from cluster.grpc_v2.outgoing import BODY_SIZE_MAX
+from cluster.grpc_v2.receives import BATCH_MAX
+from cluster.grpc_v2.status_codes import CodedRefusal, ok
+from cluster.process.tasks import end_tasks
+from cluster.rocketmq_v2 import messaging_pb2 as mq
+from dledger.errors import DLedgerError
+from store.errors import StoreError
+from store.model.topics import DELAY_LEVELS_MS
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from cluster.grpc_v2.orphan_checks import OrphanChecks
+    from cluster.grpc_v2.topics import KnownTopics
+
+REPEAT_S: Final = 0.75
+# Commands that wait for one client; more questions are asked again later.
+_COMMANDS_MAX: Final = 256
+_ATTEMPTS_MAX: Final = 17
+_PRODUCER_ATTEMPTS: Final = 3
+_LONG_POLL_S: Final = 20
+_MS_PER_S: Final = 1_000
+_CONSUMERS: Final = frozenset(
+    {mq.PUSH_CONSUMER, mq.SIMPLE_CONSUMER, mq.PULL_CONSUMER, mq.LITE_PUSH_CONSUMER, mq.LITE_SIMPLE_CONSUMER}
+)
+
+
+class ClientStream:
+    """The stream of one client.
+
+    Attributes:
+        topics: to which the client publishes.
+    """
+
+    def __init__(self) -> None:
+        self.topics: frozenset[str] = frozenset()
+        self._commands: deque[mq.TelemetryCommand] = deque()
+        self._changed = asyncio.Event()
+        self._is_ended = False
+        self._error: StoreError | DLedgerError | None = None
+
+    def push(self, command: mq.TelemetryCommand) -> bool:
+        """Send a command; return False if too many wait for the client."""
+        if len(self._commands) >= _COMMANDS_MAX:
+            return False
+        self._commands.append(command)
+        self._changed.set()
+        return True
+
+    def end(self, error: StoreError | DLedgerError | None) -> None:
+        """End the stream after what waits; None: the client has ended it."""
+        self._is_ended, self._error = True, error
+        self._changed.set()
+
+    async def commands(self) -> AsyncIterator[mq.TelemetryCommand]:
+        """Yield commands as they come.
+
+        Raises:
+            StoreError, DLedgerError: the client sent something wrong, or may send nothing more.
+        """
+        while True:
+            self._changed.clear()
+            while self._commands:
+                yield self._commands.popleft()
+            if self._error is not None:
+                raise self._error
+            if self._is_ended:
+                return
+            await self._changed.wait()
+
+
+class Telemetry:
+    """The streams of all clients.
+
+    Args:
+        topics: of the broker.
+        checks: asks producers about transactions.
+    """
+
+    def __init__(self, topics: KnownTopics, checks: OrphanChecks) -> None:
+        self._topics = topics
+        self._checks = checks
+
+    async def serve(self, commands: AsyncIterator[mq.TelemetryCommand]) -> AsyncIterator[mq.TelemetryCommand]:
+        """Answer the settings of a client, and yield what the server asks of it, until the client ends the stream.
+
+        Raises:
+            CodedRefusal: its settings are not valid; the stream must end with INVALID_ARGUMENT.
+            StoreError, DLedgerError: why the client may send nothing more.
+        """
+        session = ClientStream()
+        reading = asyncio.create_task(self._read(commands, session))
+        try:
+            async for command in session.commands():
+                yield command
+        finally:
+            self._checks.leave(session)
+            await end_tasks([reading])
+
+    async def _read(self, commands: AsyncIterator[mq.TelemetryCommand], session: ClientStream) -> None:
+        refusal: StoreError | DLedgerError | None = None
+        repeating: asyncio.Task[None] | None = None
+        try:
+            async for command in commands:
+                if command.WhichOneof("command") != "settings":
+                    continue
+                answer = mq.TelemetryCommand(status=ok(), settings=self._answer(command.settings))
+                self._checks.join(session, _published(command.settings))
+                # One that does not read has enough of them.
+                session.push(answer)
+                if repeating is None:
+                    repeating = asyncio.create_task(_repeat(session, answer))
+        except (StoreError, DLedgerError) as error:
+            refusal = error
+        finally:
+            session.end(refusal)
+            if repeating is not None:
+                repeating.cancel()
+
+    def _answer(self, settings: mq.Settings) -> mq.Settings:
+        """Return the settings for a client.
+
+        Raises:
+            CodedRefusal: they are neither of a producer nor of a consumer, or name an illegal topic or group.
+        """
+        answer = mq.Settings()
+        answer.CopyFrom(settings)
+        answer.metric.on = False
+        arm = settings.WhichOneof("pub_sub")
+        if arm == "publishing":
+            answer.publishing.max_body_size = BODY_SIZE_MAX
+            answer.publishing.validate_message_type = True
+            answer.backoff_policy.max_attempts = _PRODUCER_ATTEMPTS
+            backoff = answer.backoff_policy.exponential_backoff
+            backoff.initial.CopyFrom(_duration(10))
+            backoff.max.CopyFrom(_duration(1_000))
+            backoff.multiplier = 2
+        elif arm == "subscription" and settings.client_type in _CONSUMERS:
+            group = group_name(settings.subscription.group)
+            for entry in settings.subscription.subscriptions:
+                topic_name(entry.topic)
+            answer.subscription.fifo = self._topics.is_orderly(group)
+            answer.subscription.receive_batch_size = BATCH_MAX
+            if settings.client_type != mq.SIMPLE_CONSUMER or not settings.subscription.HasField("long_polling_timeout"):
+                answer.subscription.long_polling_timeout.CopyFrom(Duration(seconds=_LONG_POLL_S))
+            answer.backoff_policy.max_attempts = _ATTEMPTS_MAX
+            pauses = [_duration(delay_ms) for delay_ms in DELAY_LEVELS_MS]
+            answer.backoff_policy.customized_backoff.CopyFrom(mq.CustomizedBackoff(next=pauses))
+        else:
+            raise CodedRefusal(mq.UNRECOGNIZED_CLIENT_TYPE, "settings: expected those of a producer or a consumer")
+        return answer
+
+
+async def _repeat(session: ClientStream, answer: mq.TelemetryCommand) -> None:
+    await asyncio.sleep(REPEAT_S)
+    session.push(answer)
+
+
+def _published(settings: mq.Settings) -> frozenset[str]:
+    """Return the topics of a producer.
+
+    Raises:
+        CodedRefusal: ILLEGAL_TOPIC.
+    """
+    return frozenset(map(topic_name, settings.publishing.topics))
+
+
+def _duration(milliseconds: int) -> Duration:
+    return Duration(seconds=milliseconds // _MS_PER_S, nanos=milliseconds % _MS_PER_S * 1_000_000)

@@ -1,0 +1,29 @@
+"""What `make cluster-up` prints for a shell: where each kind of client finds the brokers."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import TYPE_CHECKING
+
+from cluster.local.brokers import LocalBrokers
+from scripts import local_cluster
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_broker_has_an_address_for_official_clients_of_rocketmq(tmp_path: Path) -> None:
+    brokers = LocalBrokers.create(tmp_path / "one", has_rocketmq=True)
+    (cluster,) = brokers.clusters.values()
+    exports = dict(line.removeprefix("export ").split("=") for line in local_cluster._exports(brokers).splitlines())
+
+    assert exports["DLEDGER_ROCKETMQ_GRPC"] == cluster.rocketmq_endpoint_of("n0")
+    settings = [tomllib.loads(cluster.config_of(name).read_text()) for name in cluster.node_ids]
+    assert [each["rocketmq_grpc_address"] for each in settings] == cluster.rocketmq_endpoints.split(";")
+    assert LocalBrokers.attach(tmp_path / "one").rocketmq_endpoints == brokers.rocketmq_endpoints
+
+
+def test_without_the_port_there_is_no_such_address(tmp_path: Path) -> None:
+    brokers = LocalBrokers.create(tmp_path / "none")
+
+    assert "DLEDGER_ROCKETMQ_GRPC" not in local_cluster._exports(brokers)
