@@ -150,7 +150,7 @@ def test_dead_letter_of_a_pop_group_is_listed_and_replayed(dledger, stub):
     wait_until(lambda: receive() == [] and listed(dledger), "the dead letter")
     (row,) = listed(dledger)
     assert (row["topic"], row["attempts"], row["is_replayed"]) == ("orders", 1, False)
-    dledger("dlq", "replay", GROUP)
+    dledger("dlq", "replay", GROUP, "--all")
     assert list(read(stub, "orders", 1).bodies) == [b"a"]
     assert receive() == [1], "as a new message"
     assert [each["is_replayed"] for each in listed(dledger)] == [True]
