@@ -136,3 +136,21 @@ def test_retries_of_a_group_are_set(dledger, stub):
     assert "expected --retry-max" in dledger("group", "alter", GROUP, code=2)
     for wrong in ("custom:", "custom:1", "exponential:1s", "exponential:1s,1h,0", "linear:1s", "custom:1y"):
         assert "expected levels" in dledger("group", "alter", GROUP, "--retry-policy", wrong, code=2)
+
+
+def test_dead_letter_of_a_pop_group_is_listed_and_replayed(dledger, stub):
+    dledger("group", "alter", GROUP, "--retry-max", "0")
+    dledger("produce", "orders", "--tag", "t", text="a\n")
+
+    def receive():
+        request = pb.ReceiveRequest(group=GROUP, topic="orders", invisible_ms=1_000, wait_ms=1_500)
+        return list(stub.Receive(request, timeout=PATIENCE_S).attempts)
+
+    assert receive() == [1]
+    wait_until(lambda: receive() == [] and listed(dledger), "the dead letter")
+    (row,) = listed(dledger)
+    assert (row["topic"], row["attempts"], row["is_replayed"]) == ("orders", 1, False)
+    dledger("dlq", "replay", GROUP, "--all")
+    assert list(read(stub, "orders", 1).bodies) == [b"a"]
+    assert receive() == [1], "as a new message"
+    assert [each["is_replayed"] for each in listed(dledger)] == [True]
