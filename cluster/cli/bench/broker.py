@@ -47,9 +47,7 @@ def bench_broker(
     json_file: JsonFile = None,
     *,
     queues: Annotated[int, typer.Option("--queues", min=8, metavar="N", help="Queues of put-many.")] = 10_000,
-    delayed: Annotated[
-        int, typer.Option("--delayed", min=200, metavar="N", help="Messages of delays, and of timers.")
-    ] = 100_000,
+    delayed: Annotated[int, typer.Option("--delayed", min=200, metavar="N", help="Backlog to deliver.")] = 100_000,
     popped: Annotated[int, typer.Option("--popped", min=200, metavar="N", help="Messages of pop.")] = 100_000,
 ) -> None:
     """Measure a broker of three nodes through its clients.
@@ -64,10 +62,9 @@ def bench_broker(
     put-many is the 99th percentile latency of puts to --queues in turn, 500 a second, as a multiple of that of 8 queues
     on the same nodes. It is measured for at least 20 seconds, after a warm-up of the same length.
 
-    delays is the rate at which a broker delivers --delayed messages that became due while it was stopped; timers the
-    same of messages with a time of their own; delay-late the 99th percentile of the time from due to receipt, at 1,000
-    a second; transactions the commits of 256 callers; pop the rate at which 32 pop consumers take and acknowledge
-    --popped messages.
+    delays is the rate at which a broker delivers --delayed messages that became due while it was stopped; timers that
+    of messages with times of their own; delay-late the p99 of the time from due to receipt, at 1,000 a second;
+    transactions the commits of 256 callers; pop the rate at which 32 pop consumers take and acknowledge --popped ones.
 
     Examples:
         dledger bench-broker send64 tail
