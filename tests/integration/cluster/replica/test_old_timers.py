@@ -80,9 +80,10 @@ def test_copies_after_the_noted_progress_are_not_repeated(tmp_path):
 
 def test_copy_of_an_earlier_attempt_does_not_deliver_a_later_one(tmp_path):
     async def scenario():
-        past_ms = now_slot_ms() - 2_000
-        messages = [timed("a", past_ms, attempts=1), timer_copy("a", past_ms, attempts=1)]
-        await write_store(tmp_path, *messages, timed("a", past_ms, attempts=2))
+        now_ms = now_slot_ms()
+        messages = [timed("a", now_ms - HOUR_MS, attempts=1), timed("a", now_ms - 2_000, attempts=2)]
+        copy = timer_copy("a", now_ms - HOUR_MS, attempts=1)
+        await write_store(tmp_path, *messages, copy, timercheck=(now_ms, 1))
         assert await waiting_units(tmp_path) == [1]
 
     run(scenario())

@@ -28,6 +28,7 @@ WITHOUT_ROWS = {
     *("acl grant", "acl revoke", "acl explain", "acl delete-role"),
     *("topic create", "topic alter", "topic delete"),
     *(
+        "delay levels",
         "dlq replay",
         "group create",
         "group alter",
