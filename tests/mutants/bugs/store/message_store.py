@@ -102,7 +102,7 @@ def messages_that_an_expression_does_not_match_are_returned(patch):
 
 
 def filters_work_without_a_bound(patch):
-    patch.setattr(store.access.get_message, "_WORK_MAX", 1 << 60)
+    patch.setattr(store.access.get_message, "WORK_MAX", 1 << 60)
     patch.setattr(SqlFilter, "work", lambda self, message: 0)
 
 

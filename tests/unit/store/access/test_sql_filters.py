@@ -71,7 +71,7 @@ def test_text_of_tags_is_no_expression():
 def test_read_ends_when_its_filter_has_worked_for_its_share_and_the_next_read_continues(opened, monkeypatch):
     store = opened()
     put(store, *[{"amount": str(number)} for number in range(100)])
-    monkeypatch.setattr("store.access.get_message._WORK_MAX", 30)
+    monkeypatch.setattr("store.access.get_message.WORK_MAX", 30)
 
     expression, found, offset, reads = "amount >= 90", [], 0, 0
     while offset < 100:
@@ -88,7 +88,7 @@ def test_work_of_tags_with_large_properties_is_bounded(opened, monkeypatch):
     store, size = opened(), 5_000
     for _ in range(20):
         put(store, {"TAGS": "Aa", "more": "x" * size})
-    monkeypatch.setattr("store.access.get_message._WORK_MAX", 5 * size // 16)
+    monkeypatch.setattr("store.access.get_message.WORK_MAX", 5 * size // 16)
 
     found = store.messages.get(TOPIC, 0, 0, tags="BB")
 
