@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from cluster.replica.port import Replica
     from cluster.state.pop.ops import PopResult
+    from cluster.state.pop.ordered_take import OrderedTake
     from cluster.state.pop.state import PopKey
     from store.access.skipped_messages import Skip
     from store.model.message import StoredMessage
@@ -67,15 +68,17 @@ class PopChoice:
         skipped: that it passes over although they may match.
         wait_offset: new messages have this offset or later ones.
         is_full: there are new messages, but too many are in flight.
+        is_ordered: the queue is consumed in order, so an acknowledgement may let another message follow.
         reserved: what is reserved in the queue, the take included; internal.
     """
 
     key: PopKey
-    take: Take | None = None
+    take: Take | OrderedTake | None = None
     messages: dict[int, StoredMessage] = field(default_factory=dict)
     skipped: list[Skip] = field(default_factory=list)
     wait_offset: int = 0
     is_full: bool = False
+    is_ordered: bool = False
     reserved: _Reserved | None = None
 
 
@@ -87,8 +90,18 @@ class Chooser:
         self._reserved: dict[PopKey, _Reserved] = {}
         self._reserved_count = 0
 
-    def choose(self, key: PopKey, expression: str, invisible_ms: int, now_ms: int, budget: Budget) -> PopChoice:
+    def choose(
+        self, key: PopKey, expression: str, invisible_ms: int, now_ms: int, budget: Budget, *, with_fresh: bool = True
+    ) -> PopChoice:
         """Choose messages and reserve them; `ended` must be called with the result of the proposal.
+
+        Args:
+            key: the queue.
+            expression: the filter.
+            invisible_ms: time for which other consumers do not get them.
+            now_ms: log time.
+            budget: is reduced by what is chosen.
+            with_fresh: whether new messages may be chosen, too.
 
         Raises:
             store.errors.IllegalRequest: the expression is invalid.
@@ -112,7 +125,7 @@ class Chooser:
         room = IN_FLIGHT_OF_QUEUE_MAX - (0 if queue is None else len(queue))
         room = min(room, IN_FLIGHT_MAX - state.pop.count - self._reserved_count)
         room -= 0 if reserved is None else reserved.fresh_count
-        fresh, end = self._read_fresh(choice, begin, high, expression, room, budget)
+        fresh, end = self._read_fresh(choice, begin, high if with_fresh else begin, expression, room, budget)
         if again or passed or end > begin:
             self._reserve(choice, Take(*key, epoch, low, begin, end, invisible_ms, again, passed, fresh))
         return choice

@@ -14,12 +14,16 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from cluster.pop.choosing import Budget, Chooser, PopChoice
+from cluster.pop.attempts import AttemptsUnderWay
+from cluster.pop.choosing import Budget, PopChoice
 from cluster.pop.clock import LogClock
 from cluster.pop.handles import Handle, encode_handle
+from cluster.pop.ordered_choosing import OrderedChooser
 from cluster.pop.polls import GroupTopic, Polls
 from cluster.pop.writing import PopWriter
 from cluster.state.pop.ops import AckOutcome, Done, Extend, Extended, PopOp, PopResult, Take, Taken
+from cluster.state.pop.ordered_take import NO_ATTEMPT
+from cluster.state.pop.queue import NEVER_MS
 from cluster.state.pop.state import PopKey
 
 if TYPE_CHECKING:
@@ -50,6 +54,7 @@ class Wanted(NamedTuple):
         count_max: messages, 1 to `COUNT_MAX`.
         invisible_ms: time for which other consumers do not get them.
         wait_s: how long to wait for the first one.
+        attempt: hash of the attempt id, or `NO_ATTEMPT`.
     """
 
     group: str
@@ -59,6 +64,7 @@ class Wanted(NamedTuple):
     count_max: int
     invisible_ms: int
     wait_s: float
+    attempt: int = NO_ATTEMPT
 
 
 class Given(NamedTuple):
@@ -108,7 +114,8 @@ class PopReceiver:
         self._counts = counts
         self._clock = LogClock(wall_ms, time.monotonic, lambda: replica.state.pop.time_ms)
         self._writer = PopWriter(replica, self._clock)
-        self._chooser = Chooser(replica)
+        self._chooser = OrderedChooser(replica)
+        self._attempts = AttemptsUnderWay()
         self._polls = Polls(replica.store, self._clock.now_ms)
 
     async def stop(self) -> None:
@@ -134,6 +141,8 @@ class PopReceiver:
             # New messages go to another node if this one no longer leads.
             self._replica.serving_puts()
             check()
+            # A repeated receive gets what the first one takes.
+            await self._attempts.ended(wanted.group, wanted.topic, wanted.attempt)
             choices = await self._choose(wanted)
             takes = [each for each in choices if each.take is not None]
             given, is_refused = await self._taken(wanted, takes)
@@ -151,10 +160,13 @@ class PopReceiver:
         choices: list[PopChoice] = []
         takes = 0
         now_ms = self._clock.now_ms()
-        for number, queue_id in enumerate(wanted.queue_ids, 1):
+        queue_ids = self._chooser.repeated(wanted.group, wanted.topic, wanted.queue_ids, wanted.attempt, now_ms)
+        for number, queue_id in enumerate(queue_ids, 1):
             key = PopKey(wanted.group, wanted.topic, queue_id)
             try:
-                choice = self._chooser.choose(key, wanted.expression, wanted.invisible_ms, now_ms, budget)
+                choice = self._chooser.choose_any(
+                    key, wanted.expression, wanted.invisible_ms, now_ms, budget, wanted.attempt
+                )
             except BaseException:
                 self._takes_ended(wanted, [each for each in choices if each.take is not None], None)
                 raise
@@ -171,6 +183,7 @@ class PopReceiver:
         ops = [each.take for each in choices if each.take is not None]
         if not ops:
             return [], False
+        self._attempts.begin(wanted.group, wanted.topic, wanted.attempt)
         results = await self._writer.submit(ops, partial(self._takes_ended, wanted, choices))
         given: list[Given] = []
         is_refused = False
@@ -179,6 +192,9 @@ class PopReceiver:
             choice.is_full |= result.is_full
             is_refused |= result.is_full
             for offset, attempt in zip(result.offsets, result.attempts, strict=True):
+                if offset not in choice.messages:
+                    # Of a repeated take: it could not be read any more.
+                    continue
                 handle = Handle(
                     result.offsets[0],
                     result.serial,
@@ -195,6 +211,7 @@ class PopReceiver:
 
     def _takes_ended(self, wanted: Wanted, choices: Sequence[PopChoice], results: Sequence[PopResult] | None) -> None:
         name, is_free = GroupTopic(wanted.group, wanted.topic), False
+        self._attempts.end(wanted.group, wanted.topic, wanted.attempt)
         for number, choice in enumerate(choices):
             is_free |= self._chooser.ended(choice, None if results is None else results[number])
         if is_free:
@@ -205,7 +222,7 @@ class PopReceiver:
     def _next_deadline_ms(self, choices: Sequence[PopChoice]) -> int | None:
         queues, now_ms = self._replica.state.pop.queues, self._clock.now_ms()
         found = (queues[each.key].next_deadline_ms(now_ms) for each in choices if each.key in queues)
-        return min((each for each in found if each is not None), default=None)
+        return min((each for each in found if each is not None and each < NEVER_MS), default=None)
 
     async def begin_at_end(self, group: str, topic: str, queue_ids: Sequence[int]) -> None:
         """Set a group without offsets in a topic to the ends of all queues, in one entry if they are not very many.

@@ -45,6 +45,7 @@ from cluster.state.offsets import OFFSETS_MAX, CommittedOffsets
 from cluster.state.pop.applying import PopRules
 from cluster.state.pop.ops import PopOps
 from cluster.state.pop.state import PopKey
+from cluster.state.queue_owners import OWNERS_MAX, OwnQueues
 from cluster.state.snapshot import Content, decode_snapshot_in_pieces, encode_snapshot
 from cluster.state.verdicts import CHANGED, UNCHANGED, Applied, CommandVerdict, CommitOutcome, too_much
 from cluster.state.waiting_commands import CountChecks, PassTimers, SetDelayOffsets
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from cluster.state.access_state import AccessState
     from cluster.state.effects import Effect
     from cluster.state.pop.state import PopState
+    from cluster.state.queue_owners import QueueOwners
     from cluster.state.returned_messages import ReturnedMessages
     from cluster.state.timers import DoneTimers
     from cluster.state.transactions import TransactionTable
@@ -122,6 +124,11 @@ class BrokerState:
     def pop(self) -> PopState:
         """Messages in flight of pop consumption; a new object after a snapshot was loaded. Changed only by commands."""
         return self._content.pop
+
+    @property
+    def owners(self) -> QueueOwners:
+        """Which consumer holds the lock of a queue that is consumed in order. Changed only by commands."""
+        return self._content.owners
 
     @property
     def returned(self) -> ReturnedMessages:
@@ -218,7 +225,7 @@ class BrokerState:
         except IllegalMessage as error:
             return Applied(CommandVerdict.ILLEGAL_REQUEST, str(error))
         self._offsets.sweep(SWEPT_PER_COMMAND)
-        if isinstance(command, AccessCommand | PopOps | CountChecks):
+        if isinstance(command, AccessCommand | PopOps | OwnQueues | CountChecks):
             return self._apply_to_part(command)
         match command:
             case SetTopic():
@@ -245,13 +252,23 @@ class BrokerState:
                 assert_never(command)
         return applied
 
-    def _apply_to_part(self, command: AccessCommand | PopOps | CountChecks) -> Applied:
+    def _apply_to_part(self, command: AccessCommand | PopOps | OwnQueues | CountChecks) -> Applied:
         content = self._content
+        if isinstance(command, OwnQueues):
+            return self._own_queues(command)
         if isinstance(command, PopOps):
             return PopRules(content.pop, self._offsets, content.topics, content.groups).apply(command)
         if isinstance(command, CountChecks):
             return CHANGED if content.transactions.count_checks(command.counts, command.time_ms) else UNCHANGED
         return content.access.apply(command)
+
+    def _own_queues(self, command: OwnQueues) -> Applied:
+        if command.group not in self._content.groups:
+            return _unknown_group(command.group)
+        is_changed = self._content.owners.apply(command, self._content.topics)
+        if is_changed is None:
+            return too_much("owners of queues", OWNERS_MAX)
+        return CHANGED if is_changed else UNCHANGED
 
     def _set_topic(self, command: SetTopic) -> Applied:
         topics, topic = self._content.topics, command.topic
@@ -295,6 +312,7 @@ class BrokerState:
             return _unknown_group(name)
         self._offsets.remove_group(name)
         self._content.pop.forget_group(name)
+        self._content.owners.forget_group(name)
         return CHANGED
 
     def _commit(self, group: str, offsets: Sequence[QueueOffset]) -> Applied:

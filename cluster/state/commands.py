@@ -19,6 +19,7 @@ from cluster.state.access_commands import ACCESS_READERS, ACCESS_WRITERS, Access
 from cluster.state.compact_bytes import Reader, Writer
 from cluster.state.features import FEATURE_LEVEL, check_level
 from cluster.state.pop.ops import PopOps, check_pop_ops, read_pop_ops, write_pop_ops
+from cluster.state.queue_owners import OwnQueues, check_own_queues, read_own_queues, write_own_queues
 from cluster.state.waiting_commands import (
     OFFSET_MAX,
     WAITING_READERS,
@@ -123,6 +124,7 @@ Command = (
     | SetFeatureLevel
     | WaitingCommand
     | PopOps
+    | OwnQueues
     | AccessCommand
 )
 
@@ -158,6 +160,8 @@ def check_command(command: Command) -> None:
             check_level(level)
         case PopOps():
             check_pop_ops(command)
+        case OwnQueues():
+            check_own_queues(command)
 
 
 def _check_offsets(offsets: tuple[QueueOffset, ...]) -> None:
@@ -318,6 +322,7 @@ _WRITERS: Final[dict[type[Any], tuple[int, Callable[[Writer, Any], None]]]] = {
     SetFeatureLevel: (16, lambda writer, command: writer.number(command.level)),
     **WAITING_WRITERS,
     PopOps: (20, write_pop_ops),
+    OwnQueues: (23, write_own_queues),
 }
 _READERS: Final[dict[int, Callable[[Reader], Command]]] = {
     1: _read_set_topic,
@@ -331,4 +336,5 @@ _READERS: Final[dict[int, Callable[[Reader], Command]]] = {
     16: lambda reader: SetFeatureLevel(reader.number_up_to(FEATURE_LEVEL, "feature level", 1)),
     **WAITING_READERS,
     20: read_pop_ops,
+    23: read_own_queues,
 }

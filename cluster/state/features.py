@@ -9,7 +9,7 @@ entry that raised the level.
 | ----: | --- |
 | 0 | commands 1 to 15 |
 | 1 | command 16; records with effects (`cluster.state.effects`); delayed messages |
-| 2 | commands 17, 19, 20; effects of retries (`b`, `x`), timers (`t`, `r`, `c`), transactions (`h`, `e`, `g`); |
+| 2 | commands 17, 19, 20, 23; effects of retries (`b`, `x`), timers (`t`, `r`, `c`), transactions (`h`, `e`, `g`); |
 | | the journal of a standalone broker (`cluster.replica.journal`) |
 """
 
@@ -27,6 +27,7 @@ WITH_RETRIES: Final = 2
 WITH_TIMERS: Final = 2
 WITH_TRANSACTIONS: Final = 2
 WITH_POP: Final = 2
+WITH_OWNERS: Final = 2
 
 
 def check_level(level: int) -> None:

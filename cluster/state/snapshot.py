@@ -35,7 +35,9 @@ from cluster.state.commands import (
 from cluster.state.compact_bytes import Reader, Writer
 from cluster.state.features import FEATURE_LEVEL
 from cluster.state.offsets import CommittedOffsets, FrozenOffsets
+from cluster.state.order_part import OrderPart
 from cluster.state.pop.state import PopState
+from cluster.state.queue_owners import QueueOwners
 from cluster.state.returned_messages import ReturnedMessages
 from cluster.state.timers import DoneTimers
 from cluster.state.transactions import TransactionTable
@@ -74,7 +76,8 @@ class Content:
         timers: which messages for a time are done.
         returned: the latest returned messages.
         transactions: open ones, and the last that ended.
-        pop: messages in flight of pop consumption; part 4.
+        pop: messages in flight of pop consumption; part 4; their message groups are in part 5.
+        owners: which consumer holds the lock of a queue that is consumed in order; part 5.
     """
 
     topics: dict[str, TopicConfig] = field(default_factory=dict)
@@ -89,11 +92,18 @@ class Content:
     returned: ReturnedMessages = field(default_factory=ReturnedMessages)
     transactions: TransactionTable = field(default_factory=TransactionTable)
     pop: PopState = field(default_factory=PopState)
+    owners: QueueOwners = field(default_factory=QueueOwners)
 
     @property
     def parts(self) -> dict[int, StatePart]:
         """The parts by their numbers, in ascending order."""
-        return {1: self.timers, 2: self.returned, 3: self.transactions, 4: self.pop}
+        return {
+            1: self.timers,
+            2: self.returned,
+            3: self.transactions,
+            4: self.pop,
+            5: OrderPart(self.pop, self.owners),
+        }
 
     def frozen(self) -> FrozenContent:
         """Return a copy that later changes do not affect; the (immutable) values are shared."""

@@ -5,6 +5,7 @@
 | any | group and topic exist; its epoch is the reset count of the group's offset in the queue |
 | take, again and passed | the message is in flight, and its lease has ended by log time |
 | take, fresh | it is at or after the cursor, and nothing between the cursor and `begin` would be left out |
+| take in order | see `cluster.state.pop.ordered_applying` |
 | done, extend | the message's lease has that serial: also after its deadline, until another consumer takes it |
 
 So leases end without a command: the time of a later take decides. The group's committed offset is always the floor,
@@ -18,6 +19,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from cluster.state.commands import QueueOffset
 from cluster.state.offsets import OFFSETS_MAX
 from cluster.state.pop.ops import AckOutcome, Done, Extend, Extended, PopOp, PopOps, PopResult, Take, Taken
+from cluster.state.pop.ordered_applying import take_in_order
+from cluster.state.pop.ordered_take import OrderedTake
 from cluster.state.pop.state import IN_FLIGHT_MAX, IN_FLIGHT_OF_QUEUE_MAX, QUEUES_MAX, PopKey, PopState
 from cluster.state.verdicts import Applied, CommandVerdict
 
@@ -65,6 +68,8 @@ class PopRules(NamedTuple):
         match op:
             case Take():
                 return self._take(key, op, known) if is_valid else _NOTHING
+            case OrderedTake():
+                return self._take_in_order(key, op, known) if is_valid else _NOTHING
             case Done():
                 if not is_valid or known is None:
                     return (AckOutcome.STALE,) * len(op.offsets)
@@ -84,12 +89,33 @@ class PopRules(NamedTuple):
 
     # --------------------------------------------------------------------------------------------------------- takes
 
-    def _take(self, key: PopKey, op: Take, known: QueueOffset | None) -> Taken:
-        pop, queue = self.pop, self.pop.own(key)
+    def _queue_for(self, key: PopKey, begin: int, known: QueueOffset | None) -> PopQueue | None:
+        """Return the queue of a take, which may be changed; None: there are too many."""
+        queue = self.pop.own(key)
         if queue is None:
-            if len(pop.queues) >= QUEUES_MAX or (known is None and self.offsets.count >= OFFSETS_MAX):
-                return Taken(is_full=True)
-            queue = pop.new(op.begin if known is None else known.offset)
+            if len(self.pop.queues) >= QUEUES_MAX or (known is None and self.offsets.count >= OFFSETS_MAX):
+                return None
+            queue = self.pop.new(begin if known is None else known.offset)
+        return queue
+
+    def _take_in_order(self, key: PopKey, op: OrderedTake, known: QueueOffset | None) -> Taken:
+        queue = self._queue_for(key, op.begin, known)
+        if queue is None:
+            return Taken(is_full=True)
+        before = len(queue)
+        if before and queue.ordered is None:
+            return _NOTHING
+        rows_max = min(IN_FLIGHT_OF_QUEUE_MAX, IN_FLIGHT_MAX - self.pop.count + before)
+        taken = take_in_order(self.pop, queue, op, rows_max)
+        self._keep(key, queue, before, known)
+        return taken
+
+    def _take(self, key: PopKey, op: Take, known: QueueOffset | None) -> Taken:
+        pop, queue = self.pop, self._queue_for(key, op.begin, known)
+        if queue is None:
+            return Taken(is_full=True)
+        if queue.ordered is not None:
+            return _NOTHING
         before = len(queue)
         pop.lost_count += queue.remove_before(op.low)
         queue.cursor = max(queue.cursor, op.low)

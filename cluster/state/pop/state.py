@@ -74,12 +74,14 @@ class PopState:
 
     Attributes:
         count: messages in flight.
+        ordered_count: those of them in queues that are consumed in order, with those that wait for others.
         time_ms: the latest time of a command: log time, which never decreases.
         lost_count: messages in flight that the log no longer had, since this process began.
     """
 
     def __init__(self) -> None:
         self.count = 0
+        self.ordered_count = 0
         self.time_ms = 0
         self.lost_count = 0
         # Serials of queues whose state was dropped are not larger.
@@ -97,6 +99,11 @@ class PopState:
     def queues(self) -> Mapping[PopKey, PopQueue]:
         """All queues with messages in flight; only to read."""
         return self._queues
+
+    @property
+    def lease_time_ms(self) -> int:
+        """The time of the latest command on the clock of deadlines."""
+        return self.time_ms
 
     def own(self, key: PopKey) -> PopQueue | None:
         """Return a queue that may be changed; None: it has no message in flight."""
@@ -117,7 +124,7 @@ class PopState:
             queue: from `own` or `new`.
             count_before: its messages in flight before the changes.
         """
-        self.count += len(queue) - count_before
+        self._counted(queue, len(queue) - count_before)
         if len(queue):
             queue.tidy()
             self._queues[key] = queue
@@ -129,8 +136,18 @@ class PopState:
         """Forget the messages in flight of one queue."""
         queue = self._queues.pop(key, None)
         if queue is not None:
-            self.count -= len(queue)
+            self._counted(queue, -len(queue))
             self._serial_floor = max(self._serial_floor, queue.last_serial)
+
+    def ordered_queues(self) -> Mapping[PopKey, PopQueue]:
+        """Return copies of the queues that are consumed in order; later changes do not affect them."""
+        self._version += 1
+        return {key: queue for key, queue in self._queues.items() if queue.ordered is not None}
+
+    def _counted(self, queue: PopQueue, change: int) -> None:
+        self.count += change
+        if queue.ordered is not None:
+            self.ordered_count += change
 
     def forget_group(self, group: str) -> None:
         """Forget the messages in flight of a group."""
