@@ -96,12 +96,13 @@ class PopCalls:
         if request.is_from_end and not await run_cooperatively(self._has_offsets(request.group, topic)):
             await self._receiver.begin_at_end(request.group, topic.name, range(topic.read_queues))
         name, share = holder(), len(wanted.queue_ids) if wanted.wait_s else 0
-        if not self._readers.take(name, share):
+        if share and not self._readers.take(name, share):
             raise Overloaded(name, f"the {self._readers.size} waiting readers", self._retries.next_s())
         try:
             received = await self._receiver.receive(wanted, lambda: self._check(wanted))
         finally:
-            self._readers.give_back(name, share)
+            if share:
+                self._readers.give_back(name, share)
         return self._response(request, received)
 
     def _wanted(self, request: pb.ReceiveRequest, topic: TopicConfig) -> Wanted:

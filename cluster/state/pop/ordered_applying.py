@@ -14,7 +14,7 @@ So at most one message of a message group is in flight, whatever leaders propose
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cluster.state.pop.ops import Taken
 from cluster.state.pop.ordered import OrderedRows
@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 ORDERED_MAX: Final = 200_000
 # The serial of a message that waits: no take has it.
 _WAITING_SERIAL: Final = 1
+
+
+class _Given(NamedTuple):
+    offsets: list[int]
+    attempts: list[int]
 
 
 def take_in_order(pop: PopState, queue: PopQueue, op: OrderedTake, rows_max: int) -> Taken:
@@ -51,15 +56,15 @@ def take_in_order(pop: PopState, queue: PopQueue, op: OrderedTake, rows_max: int
     if repeated is not None:
         return repeated
     serial = max(pop.time_ms, queue.last_serial + 1)
-    taken = Taken(serial, [], [])
+    given = _Given([], [])
     deadline_ms = now_ms + op.invisible_ms
     for offset in op.again:
         row = queue.row_of(offset)
         if row >= 0 and queue.ordered.is_first(offset) and _may_be_taken(queue, row, now_ms):
             attempts = queue.take(row, serial, deadline_ms)
             queue.ordered.taken(offset, serial, op.attempt)
-            taken.offsets.append(offset)
-            taken.attempts.append(attempts)
+            given.offsets.append(offset)
+            given.attempts.append(attempts)
     for offset in op.passed:
         row = queue.row_of(offset)
         if row >= 0 and _may_be_taken(queue, row, now_ms):
@@ -67,10 +72,10 @@ def take_in_order(pop: PopState, queue: PopQueue, op: OrderedTake, rows_max: int
     is_full = False
     if op.begin <= queue.cursor < op.end:
         room = max(min(rows_max - len(queue), ORDERED_MAX - pop.ordered_count + before - len(queue)), 0)
-        is_full = _append(queue, op, room, serial, deadline_ms, taken)
-    if taken.offsets:
+        is_full = _append(queue, op, room, serial, deadline_ms, given)
+    if given.offsets:
         queue.last_serial = serial
-    return taken._replace(is_full=is_full)
+    return Taken(serial, given.offsets, given.attempts, is_full)
 
 
 def _repeated(queue: PopQueue, ordered: OrderedRows, op: OrderedTake, now_ms: int) -> Taken | None:
@@ -102,7 +107,7 @@ def _may_be_taken(queue: PopQueue, row: int, now_ms: int) -> bool:
     return queue.attempts_of(row) == 0 or queue.is_free(row, now_ms)
 
 
-def _append(queue: PopQueue, op: OrderedTake, room: int, serial: int, deadline_ms: int, taken: Taken) -> bool:
+def _append(queue: PopQueue, op: OrderedTake, room: int, serial: int, deadline_ms: int, given: _Given) -> bool:
     """Add rows of new messages, and move the cursor; return whether some had no room."""
     ordered = queue.ordered
     assert ordered is not None
@@ -121,8 +126,8 @@ def _append(queue: PopQueue, op: OrderedTake, room: int, serial: int, deadline_m
             queue.append(offsets, serial, deadline_ms)
             for offset in offsets:
                 ordered.taken(offset, serial, op.attempt)
-            taken.offsets.extend(offsets)
-            taken.attempts.extend([1] * len(offsets))
+            given.offsets.extend(offsets)
+            given.attempts.extend([1] * len(offsets))
         else:
             queue.append(offsets, _WAITING_SERIAL, NEVER_MS, attempts=0)
     return is_full

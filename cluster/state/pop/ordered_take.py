@@ -141,7 +141,8 @@ def read_ordered_take(reader: Reader, group: str, topic: str, queue_id: int, epo
     begin = low + number()
     end = begin + number()
     invisible_ms, attempt = number(), number()
-    again, passed = [], []
+    again: list[int] = []
+    passed: list[int] = []
     last = 0
     for _ in range(reader.count()):
         last += number()
