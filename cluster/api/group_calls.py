@@ -16,7 +16,7 @@ from cluster.protocol.request_bounds import BROKER_BOUNDS, LOCK_QUEUES_MAX
 from cluster.protocol.wire.filters import expression_of
 from cluster.state.commands import CommitOffsets, QueueOffset, ResetOffsets
 from cluster.state.features import WITH_OWNERS
-from cluster.state.queue_owners import OWNED_PER_COMMAND_MAX, OwnQueues
+from cluster.state.order.owners import OWNED_PER_COMMAND_MAX, OwnQueues
 from cluster.state.verdicts import CommitOutcome
 from cluster.v1 import broker_pb2 as pb
 from dledger.errors import DLedgerError

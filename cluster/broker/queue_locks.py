@@ -6,7 +6,7 @@ consumers join, it grants none; consumers keep the queues that they locked at th
 | lock | ends | a new leader |
 | --- | --- | --- |
 | kept: of consumption in order | with its time, or when it is released | knows its holder, which is in the log |
-| | | (`cluster.state.queue_owners`): for 60 s only that consumer gets it |
+| | | (`cluster.state.order.owners`): for 60 s only that consumer gets it |
 | any other | also with its consumer's membership in the group | may grant it to another consumer |
 
 So a kept lock has one holder at every moment, whatever leaders and consumers know of each other: the holder counts the

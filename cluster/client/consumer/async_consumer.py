@@ -229,8 +229,8 @@ class AsyncConsumer:
         """Process messages, one after the other, until cancelled: acknowledge each, or return it if the handler fails.
 
         With `is_orderly` nothing overtakes a message: one whose handler fails is processed again after a second, and
-        again, until it succeeds; with `max_attempts` it is returned to the dead letters after so many attempts. If
-        the queue goes to another consumer meanwhile, that one processes it.
+        again, until it succeeds; with `max_attempts` it becomes a dead letter after that number of attempts. If the
+        queue goes to another consumer meanwhile, that one processes it.
 
         Args:
             handler: processes one message; any exception that it raises is logged, and the message is returned by

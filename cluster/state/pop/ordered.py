@@ -194,7 +194,7 @@ def load_ordered(reader: Reader, pop: PopState) -> Iterator[None]:
     """Load what `write_ordered` wrote, in steps of a few milliseconds.
 
     Args:
-        reader: at the begin of it.
+        reader: before it.
         pop: has the rows.
 
     Raises:

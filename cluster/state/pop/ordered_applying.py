@@ -79,7 +79,7 @@ def take_in_order(pop: PopState, queue: PopQueue, op: OrderedTake, rows_max: int
 
 
 def _repeated(queue: PopQueue, ordered: OrderedRows, op: OrderedTake, now_ms: int) -> Taken | None:
-    """Return what an earlier take with the same attempt got, while its lease is valid; None: there is none."""
+    """Give the messages of an earlier take with the same attempt, if its lease is valid; None: there is none."""
     offsets = live_lease(queue, ordered, op.attempt, now_ms)
     if not offsets:
         return None
@@ -108,7 +108,7 @@ def _may_be_taken(queue: PopQueue, row: int, now_ms: int) -> bool:
 
 
 def _append(queue: PopQueue, op: OrderedTake, room: int, serial: int, deadline_ms: int, given: _Given) -> bool:
-    """Add rows of new messages, and move the cursor; return whether some had no room."""
+    """Add rows of new messages, and move the cursor; return whether there were too many."""
     ordered = queue.ordered
     assert ordered is not None
     fresh = [each for each in op.fresh if each.offset >= queue.cursor]

@@ -290,19 +290,6 @@ def test_creating_a_group_again_changes_only_the_given_options(dledger, broker):
     assert (found.group.is_consume_enabled, found.group.is_orderly, found.group.retry_max_times) == (False, True, 16)
 
 
-def test_order_of_a_group_is_set_changed_and_shown_and_its_messages_are_taken_in_order(dledger):
-    dledger("topic", "create", "orders", "--queues", "1")
-    dledger("group", "create", "billing", "--fifo")
-    assert json.loads(dledger("group", "list", "--json"))["is_orderly"] is True
-    dledger("group", "alter", "billing", "--no-fifo")
-    assert json.loads(dledger("group", "list", "--json"))["is_orderly"] is False
-    dledger("group", "alter", "billing", "--fifo", "--retry-max", "3")
-    assert json.loads(dledger("group", "list", "--json"))["is_orderly"] is True
-    dledger("produce", "orders", text="1\n2\n3\n")
-    found = dledger("consume", "orders", "--group", "billing", "--pop", "--json")
-    assert [json.loads(each)["body"] for each in found.splitlines()] == ["1", "2", "3"]
-
-
 def test_errors_have_the_cause_and_advice(dledger, broker):
     assert "dledger topic create orders" in dledger("produce", "orders", text="x\n", code=1)
     assert "expected begin, end or a time" in dledger("group", "reset", "g", "t", "--to", "5", code=2)

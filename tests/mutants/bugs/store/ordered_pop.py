@@ -3,7 +3,7 @@
 from cluster.api.group_calls import GroupCalls
 from cluster.client.consumer.async_consumer import AsyncConsumer
 from cluster.pop.attempts import AttemptsUnderWay
-from cluster.state.order_part import OrderPart
+from cluster.state.order.part import OrderPart
 from cluster.state.pop import ordered_applying
 from cluster.state.pop.ordered import OrderedRows
 from tests.mutants.mutant import Mutant, Tests

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cluster.protocol.topic_config import GroupConfig, TopicConfig
-from cluster.state import queue_owners
+from cluster.state.order import owners as owners_module
 from cluster.state.broker_state import BrokerState
 from cluster.state.commands import (
     DeleteGroup,
@@ -21,7 +21,7 @@ from cluster.state.features import FEATURE_LEVEL
 from cluster.state.pop import ordered_applying
 from cluster.state.pop.ops import AckOutcome, Done, Extend, PopOps, Take
 from cluster.state.pop.ordered_take import Fresh, OrderedTake
-from cluster.state.queue_owners import OwnQueues
+from cluster.state.order.owners import OwnQueues
 from cluster.state.verdicts import CommandVerdict
 from store.errors import IllegalMessage
 from store.model.message import QueueKey
@@ -212,7 +212,7 @@ def test_snapshot_has_the_owners_and_is_not_affected_by_later_ones(state):
 
 
 def test_number_of_owners_is_bounded_and_those_of_deleted_topics_make_space(state, monkeypatch):
-    monkeypatch.setattr(queue_owners, "OWNERS_MAX", 2)
+    monkeypatch.setattr(owners_module, "OWNERS_MAX", 2)
     state.apply_command(SetTopic(TopicConfig("old")))
     own(state, "a", 0, 1, topic="old")
     assert own(state, "a", 0) is CommandVerdict.TOO_MUCH_STATE

@@ -183,7 +183,7 @@ def test_queue_with_too_many_waiting_messages_continues_when_the_first_one_is_do
             await put(shop, *(f"a{number}" for number in range(6)), "b1")
             first = await receive(shop)
             assert names(first) == ["a0"]
-            assert names(await receive(shop)) == [], "b1 is behind four messages"
+            assert names(await receive(shop)) == [], "b1 is after four messages"
             got = []
             while len(got) < 6:
                 await acknowledge(shop, *first.handles)
@@ -240,7 +240,7 @@ def test_state_of_message_groups_survives_a_restart(shop):
     run(scenario)
 
 
-def test_reset_and_another_topic_begin_anew(shop):
+def test_reset_and_deletion_of_the_topic_leave_nothing_in_flight(shop):
     async def scenario():
         async with shop.open():
             await set_order(shop, is_orderly=True)

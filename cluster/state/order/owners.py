@@ -38,7 +38,7 @@ class OwnQueues:
         group: its group.
         client_id: its id.
         queues: the queues; with `is_owner` False those that it does not own keep their owner.
-        is_owner: whether it holds the locks from now on, whoever held them before.
+        is_owner: whether it holds the locks from now on, instead of another one.
     """
 
     group: str
@@ -88,7 +88,7 @@ def read_own_queues(reader: Reader) -> OwnQueues:
 
 
 class QueueOwners:
-    """The holders of all locks; a section of `cluster.state.order_part`. Only committed commands change it."""
+    """The holders of all locks; a section of `cluster.state.order.part`. Only committed commands change it."""
 
     def __init__(self) -> None:
         self._of_group: dict[str, dict[QueueKey, str]] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cluster.state.pop.ordered import load_ordered, write_ordered
-from cluster.state.queue_owners import QueueOwners, write_owners
+from cluster.state.order.owners import QueueOwners, write_owners
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
