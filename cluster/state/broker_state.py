@@ -42,10 +42,10 @@ from cluster.state.commands import (
 from cluster.state.effects import DelayDelivered, Returned, TimerDone, decode_effect
 from cluster.state.features import WITH_EFFECTS
 from cluster.state.offsets import OFFSETS_MAX, CommittedOffsets
+from cluster.state.order.owners import OWNERS_MAX, OwnQueues
 from cluster.state.pop.applying import PopRules
 from cluster.state.pop.ops import PopOps
 from cluster.state.pop.state import PopKey
-from cluster.state.order.owners import OWNERS_MAX, OwnQueues
 from cluster.state.snapshot import Content, decode_snapshot_in_pieces, encode_snapshot
 from cluster.state.verdicts import CHANGED, UNCHANGED, Applied, CommandVerdict, CommitOutcome, too_much
 from cluster.state.waiting_commands import CountChecks, PassTimers, SetDelayOffsets
@@ -58,8 +58,8 @@ if TYPE_CHECKING:
     from cluster.protocol.topic_config import GroupConfig, TopicConfig
     from cluster.state.access_state import AccessState
     from cluster.state.effects import Effect
-    from cluster.state.pop.state import PopState
     from cluster.state.order.owners import QueueOwners
+    from cluster.state.pop.state import PopState
     from cluster.state.returned_messages import ReturnedMessages
     from cluster.state.timers import DoneTimers
     from cluster.state.transactions import TransactionTable

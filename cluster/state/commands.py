@@ -18,8 +18,8 @@ from cluster.protocol.topic_config import QUEUES_MAX, GroupConfig, TopicConfig
 from cluster.state.access_commands import ACCESS_READERS, ACCESS_WRITERS, AccessCommand, check_access_command
 from cluster.state.compact_bytes import Reader, Writer
 from cluster.state.features import FEATURE_LEVEL, check_level
-from cluster.state.pop.ops import PopOps, check_pop_ops, read_pop_ops, write_pop_ops
 from cluster.state.order.owners import OwnQueues, check_own_queues, read_own_queues, write_own_queues
+from cluster.state.pop.ops import PopOps, check_pop_ops, read_pop_ops, write_pop_ops
 from cluster.state.waiting_commands import (
     OFFSET_MAX,
     WAITING_READERS,

@@ -35,9 +35,9 @@ from cluster.state.commands import (
 from cluster.state.compact_bytes import Reader, Writer
 from cluster.state.features import FEATURE_LEVEL
 from cluster.state.offsets import CommittedOffsets, FrozenOffsets
+from cluster.state.order.owners import QueueOwners
 from cluster.state.order.part import OrderPart
 from cluster.state.pop.state import PopState
-from cluster.state.order.owners import QueueOwners
 from cluster.state.returned_messages import ReturnedMessages
 from cluster.state.timers import DoneTimers
 from cluster.state.transactions import TransactionTable

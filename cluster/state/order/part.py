@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cluster.state.pop.ordered import load_ordered, write_ordered
 from cluster.state.order.owners import QueueOwners, write_owners
+from cluster.state.pop.ordered import load_ordered, write_ordered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

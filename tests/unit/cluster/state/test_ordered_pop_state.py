@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from cluster.protocol.topic_config import GroupConfig, TopicConfig
-from cluster.state.order import owners as owners_module
 from cluster.state.broker_state import BrokerState
 from cluster.state.commands import (
     DeleteGroup,
@@ -18,10 +17,11 @@ from cluster.state.commands import (
 )
 from cluster.state.compact_bytes import Unreadable
 from cluster.state.features import FEATURE_LEVEL
+from cluster.state.order import owners as owners_module
+from cluster.state.order.owners import OwnQueues
 from cluster.state.pop import ordered_applying
 from cluster.state.pop.ops import AckOutcome, Done, Extend, PopOps, Take
 from cluster.state.pop.ordered_take import Fresh, OrderedTake
-from cluster.state.order.owners import OwnQueues
 from cluster.state.verdicts import CommandVerdict
 from store.errors import IllegalMessage
 from store.model.message import QueueKey
