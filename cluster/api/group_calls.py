@@ -15,6 +15,8 @@ from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.request_bounds import BROKER_BOUNDS, LOCK_QUEUES_MAX
 from cluster.protocol.wire.filters import expression_of
 from cluster.state.commands import CommitOffsets, QueueOffset, ResetOffsets
+from cluster.state.features import WITH_OWNERS
+from cluster.state.order.owners import OWNED_PER_COMMAND_MAX, OwnQueues
 from cluster.state.verdicts import CommitOutcome
 from cluster.v1 import broker_pb2 as pb
 from dledger.errors import DLedgerError
@@ -194,7 +196,7 @@ class GroupCalls:
     # ------------------------------------------------------------------------------------------------------ locks
 
     async def lock(self, request: pb.LockQueuesRequest) -> pb.LockQueuesResponse:
-        """Lock queues for one consumer of the group; its locks end with its membership.
+        """Lock queues for one consumer of the group; its locks end with its membership, unless they are kept.
 
         Raises:
             IllegalRequest, RequestFailed: nothing was locked.
@@ -208,7 +210,14 @@ class GroupCalls:
             # Otherwise a consumer that has left the group could block the others.
             message = f"consumer {request.client_id!r} is not in group {request.group!r}: join it first"
             raise RequestFailed(Reason.NOT_IN_GROUP, message)
-        locked = self._locks.lock(request.group, request.client_id, queues, monotonic_ms())
+        if request.is_kept:
+            # The holder counts from its request: this node must have been the leader after it.
+            await self._core.confirm()
+        now_ms = monotonic_ms()
+        free = [each for each in queues if not self._is_owned_by_another(request, each, now_ms)]
+        locked = self._locks.lock(request.group, request.client_id, free, now_ms)
+        if request.is_kept:
+            await self._own(request, locked)
         named = [pb.QueueId(topic=each.topic, queue_id=each.queue_id) for each in locked]
         return pb.LockQueuesResponse(answer=DONE, locked=named, lock_ms=LOCK_MS)
 
@@ -222,7 +231,42 @@ class GroupCalls:
         # Not checked: the topic may have been deleted, or have fewer queues than when they were locked.
         queues = [QueueKey(each.topic, each.queue_id) for each in request.queues]
         is_changed = self._locks.unlock(request.group, request.client_id, queues)
+        owners = self._core.replica.state.owners
+        owned = [each for each in queues if owners.owner(request.group, each) == request.client_id]
+        if owned:
+            await self._change_owners(request, owned, is_owner=False)
+            is_changed = True
         return pb.ChangeResponse(answer=DONE, is_changed=is_changed)
+
+    def _is_owned_by_another(self, request: pb.LockQueuesRequest, queue: QueueKey, now_ms: int) -> bool:
+        """Return whether an earlier leader may have granted a lock to another consumer that is still valid."""
+        owner = self._core.replica.state.owners.owner(request.group, queue)
+        return owner not in ("", request.client_id) and now_ms < self._current_term.began_ms + LOCK_MS
+
+    async def _own(self, request: pb.LockQueuesRequest, locked: Sequence[QueueKey]) -> None:
+        """Note in the log that the consumer holds locks, unless the log says so already.
+
+        Raises:
+            RequestFailed, StoreError, DLedgerError: the consumer must not use the locks.
+        """
+        state = self._core.replica.state
+        new = [each for each in locked if state.owners.owner(request.group, each) != request.client_id]
+        # Before all nodes have this level, a new leader does not know the locks.
+        if new and state.feature_level >= WITH_OWNERS:
+            await self._change_owners(request, new, is_owner=True)
+
+    async def _change_owners(
+        self, request: pb.LockQueuesRequest, queues: Sequence[QueueKey], *, is_owner: bool
+    ) -> None:
+        for begin in range(0, len(queues), OWNED_PER_COMMAND_MAX):
+            piece = tuple(queues[begin : begin + OWNED_PER_COMMAND_MAX])
+            await self._core.change(OwnQueues(request.group, request.client_id, piece, is_owner))
+
+    def _release(self, group: str, client_id: str) -> None:
+        """Release the locks of a consumer that left, except those that only their time ends."""
+        owners = self._core.replica.state.owners
+        held = self._locks.held(group, client_id)
+        self._locks.unlock(group, client_id, [each for each in held if owners.owner(group, each) != client_id])
 
     async def _queues_of(self, request: pb.LockQueuesRequest) -> list[QueueKey]:
         await self._check_locks(request)
@@ -244,8 +288,8 @@ class GroupCalls:
     async def join(self, requests: AsyncIterator[pb.JoinGroupRequest]) -> AsyncIterator[pb.JoinGroupResponse]:
         """Keep a consumer in its group while it sends heartbeats; send it the members at each change.
 
-        The end of the stream releases the consumer's locks: a consumer that lost its stream delivers nothing until it
-        has its locks again.
+        The end of the stream releases the consumer's locks that are not kept (`cluster.broker.queue_locks`): a consumer
+        that lost its stream delivers nothing until it has its locks again.
         """
         stay = _Membership(self._core, self.members, self.gathering_ms, self._check_bounds)
         self._stays.add(stay)
@@ -257,7 +301,7 @@ class GroupCalls:
             self._stays.discard(stay)
             listening.cancel()
             if stay.leave():
-                self._locks.unlock_all(stay.group, stay.client_id)
+                self._release(stay.group, stay.client_id)
 
 
 def _fetch_response(found: Sequence[QueueOffset], *, has_topics: bool) -> Steps[pb.FetchOffsetResponse]:

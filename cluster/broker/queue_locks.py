@@ -1,10 +1,18 @@
 """Exclusive queue locks of consumers, kept by the leader and limited in time. Pure.
 
-A lock is valid for 60 s and is renewed every 20 s. It also ends with its consumer's membership in the group. Locks are
-kept in memory only: a new leader has none. In its first seconds, while the group's consumers join, it grants none;
-consumers keep the queues that they locked at the previous leader, but deliver none of their messages until they have
-joined. Only a consumer that is partitioned from the new leader but not from the old one may use a queue that another
-consumer has locked, for at most 60 s. Commits of either move offsets only forwards.
+A lock is valid for 60 s and is renewed every 20 s. A new leader has no locks. In its first seconds, while the group's
+consumers join, it grants none; consumers keep the queues that they locked at the previous leader.
+
+| lock | ends | a new leader |
+| --- | --- | --- |
+| kept: of consumption in order | with its time, or when it is released | knows its holder, which is in the log |
+| | | (`cluster.state.order.owners`): for 60 s only that consumer gets it |
+| any other | also with its consumer's membership in the group | may grant it to another consumer |
+
+So a kept lock has one holder at every moment, whatever leaders and consumers know of each other: the holder counts the
+time from its request, the broker confirms that it leads after it has the request, and a new leader counts 60 s from its
+election. Other locks only order a handover: a consumer that is partitioned from the new leader but not from the old one
+may read a queue that another one has; commits of either move offsets only forwards.
 
 Times are milliseconds of a monotonic clock. Source: RocketMQ `RebalanceLockManager`.
 """
@@ -59,9 +67,9 @@ class QueueLocks:
             self._remove(group, queue)
         return bool(mine)
 
-    def unlock_all(self, group: str, client_id: str) -> None:
-        """Release all locks of a client that has left the group."""
-        self.unlock(group, client_id, self._held.get((group, client_id), ()))
+    def held(self, group: str, client_id: str) -> list[QueueKey]:
+        """Return the queues that a client has locked, expired locks included."""
+        return list(self._held.get((group, client_id), ()))
 
     def clear(self) -> None:
         """Drop all locks, because another node leads now, or this one leads in a new term."""

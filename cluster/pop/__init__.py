@@ -6,6 +6,8 @@
 | `clock` | log time |
 | `writing` | operations of many calls in one entry |
 | `choosing` | which messages of a queue a consumer may have; what is proposed already is not chosen again |
+| `ordered_choosing` | the same for groups that consume in order: at most one message of a message group |
+| `attempts` | receives that are repeated while the first one is at work |
 | `polls` | consumers that wait for messages |
 | `receiving` | takes, acknowledgements and changes of the invisible time |
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from cluster.replica.port import Replica
     from cluster.state.pop.ops import PopResult
+    from cluster.state.pop.ordered_take import OrderedTake
     from cluster.state.pop.state import PopKey
     from store.access.skipped_messages import Skip
     from store.model.message import StoredMessage
@@ -77,16 +78,18 @@ class PopChoice:
         skipped: that it passes over although they may match.
         wait_offset: new messages have this offset or later ones.
         is_full: there are new messages, but too many are in flight.
+        is_ordered: the queue is consumed in order, so an acknowledgement may let another message follow.
         reserved: what is reserved in the queue, the take included; internal.
     """
 
     key: PopKey
     origin: str = ""
-    take: Take | None = None
+    take: Take | OrderedTake | None = None
     messages: dict[int, StoredMessage] = field(default_factory=dict)
     skipped: list[Skip] = field(default_factory=list)
     wait_offset: int = 0
     is_full: bool = False
+    is_ordered: bool = False
     reserved: _Reserved | None = None
 
 
@@ -105,7 +108,15 @@ class Chooser:
         self._reserved_count = 0
 
     def choose(
-        self, key: PopKey, expression: str, invisible_ms: int, now_ms: int, budget: Budget, origin: str = ""
+        self,
+        key: PopKey,
+        expression: str,
+        invisible_ms: int,
+        now_ms: int,
+        budget: Budget,
+        origin: str = "",
+        *,
+        with_fresh: bool = True,
     ) -> PopChoice:
         """Choose messages and reserve them; `ended` must be called with the result of the proposal.
 
@@ -116,6 +127,7 @@ class Chooser:
             now_ms: lease time.
             budget: what the consumer may still get; reduced.
             origin: of the choice.
+            with_fresh: whether new messages may be chosen, too.
 
         Raises:
             store.errors.IllegalRequest: the expression is invalid.
@@ -141,7 +153,7 @@ class Chooser:
         room = IN_FLIGHT_OF_QUEUE_MAX - (0 if queue is None else len(queue))
         room = min(room, IN_FLIGHT_MAX - state.pop.count - self._reserved_count)
         room -= 0 if reserved is None else reserved.fresh_count
-        fresh, end = self._read_fresh(choice, begin, high, expression, room, budget)
+        fresh, end = self._read_fresh(choice, begin, high if with_fresh else begin, expression, room, budget)
         if again or passed or end > begin:
             self._reserve(choice, Take(*key, epoch, low, begin, end, invisible_ms, again, passed, fresh))
         return choice

@@ -157,6 +157,9 @@ class Moves:
         dead = destination_of(group, had - 1, maximum=None, level=1)
         if dead.is_dead:
             return dead
+        if choice.is_ordered:
+            # In the retry topic it would be behind its successors.
+            return None
         retry = pop_retry_topic(key.group, choice.origin or key.topic)
         queue = state.pop.queues.get(key)
         if retry is None or queue is None:

@@ -4,7 +4,8 @@
 | --- | --- |
 | a message of one of its queues that the filter may accept is dispatched; the role of the node changes | the consumer |
 | the earliest deadline of the group's leases in the topic; a take failed | all of group and topic |
-| a message is acknowledged | those of group and topic to which the limit of messages in flight applied |
+| a message is acknowledged | those of group and topic to which the limit of messages in flight applied, or |
+| | whose queues are consumed in order |
 
 A woken consumer chooses again, and may find that another one was faster. Each group and topic has one timer.
 
@@ -37,7 +38,7 @@ class GroupTopic(NamedTuple):
 @dataclass(eq=False, slots=True)
 class _Poll:
     woken: asyncio.Future[None]
-    is_full: bool
+    waits_for_acks: bool
 
     def wake(self) -> None:
         if not self.woken.done():
@@ -87,7 +88,8 @@ class Polls:
             store.errors.TooManyWaiters, StoreStopped: see `MessageStore.wait`.
         """
         choices = list(choices)
-        poll = _Poll(asyncio.get_running_loop().create_future(), any(each.is_full for each in choices))
+        waits_for_acks = any(each.is_full or each.is_ordered for each in choices)
+        poll = _Poll(asyncio.get_running_loop().create_future(), waits_for_acks)
         waiting = self._waiting.setdefault(name, _Waiting())
         waiting.polls[poll] = None
         waiters: list[Waiter] = []
@@ -133,9 +135,9 @@ class Polls:
                 poll.wake()
 
     def wake_full(self, name: GroupTopic) -> None:
-        """Wake those consumers of group and topic for which too many messages were in flight."""
+        """Wake those consumers of group and topic that an acknowledgement may let continue."""
         waiting = self._waiting.get(name)
         if waiting is not None:
             for poll in waiting.polls:
-                if poll.is_full:
+                if poll.waits_for_acks:
                     poll.wake()

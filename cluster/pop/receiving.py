@@ -14,14 +14,18 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from cluster.pop.choosing import Budget, Chooser, PopChoice
+from cluster.pop.attempts import AttemptsUnderWay
+from cluster.pop.choosing import Budget, PopChoice
 from cluster.pop.clock import LogClock
 from cluster.pop.handles import Handle, encode_handle, encode_handles
 from cluster.pop.moving import MoveCounts, Moves, had_before, pop_retry_topic
+from cluster.pop.ordered_choosing import OrderedChooser
 from cluster.pop.outage import Outage
 from cluster.pop.polls import GroupTopic, Polls
 from cluster.pop.writing import PopWriter
 from cluster.state.pop.ops import AckOutcome, Done, Extend, Extended, PopOp, PopResult, Take, Taken
+from cluster.state.pop.ordered_take import NO_ATTEMPT
+from cluster.state.pop.queue import NEVER_MS
 from cluster.state.pop.state import PopKey
 
 if TYPE_CHECKING:
@@ -53,6 +57,7 @@ class Wanted(NamedTuple):
         count_max: messages, 1 to `COUNT_MAX`.
         invisible_ms: time for which other consumers do not get them.
         wait_s: how long to wait for the first one.
+        attempt: hash of the attempt id, or `NO_ATTEMPT`.
     """
 
     group: str
@@ -62,6 +67,7 @@ class Wanted(NamedTuple):
     count_max: int
     invisible_ms: int
     wait_s: float
+    attempt: int = NO_ATTEMPT
 
 
 class Given(NamedTuple):
@@ -120,7 +126,8 @@ class PopReceiver:
         self._writer = PopWriter(replica, self._clock, Outage(replica, time.monotonic))
         self._polls = Polls(replica.store, self._lease_now_ms)
         self._moves = Moves(replica, counts, lambda group, topic: self._polls.wake(GroupTopic(group, topic)))
-        self._chooser = Chooser(replica, self._moves.moving)
+        self._chooser = OrderedChooser(replica, self._moves.moving)
+        self._attempts = AttemptsUnderWay()
 
     async def stop(self) -> None:
         """Cancel what is being proposed."""
@@ -150,6 +157,8 @@ class PopReceiver:
             self._replica.serving_puts()
             check()
             self._moves.check_room()
+            # A repeated receive gets what the first one takes.
+            await self._attempts.ended(wanted.group, wanted.topic, wanted.attempt)
             choices = await self._choose(wanted)
             takes = [each for each in choices if each.take is not None]
             given, is_refused = await self._taken(wanted, takes)
@@ -167,9 +176,12 @@ class PopReceiver:
         choices: list[PopChoice] = []
         takes = 0
         now_ms = self._lease_now_ms()
-        for number, (key, origin) in enumerate(self._keys(wanted), 1):
+        keys = self._chooser.repeated(list(self._keys(wanted)), wanted.attempt, now_ms)
+        for number, (key, origin) in enumerate(keys, 1):
             try:
-                choice = self._chooser.choose(key, wanted.expression, wanted.invisible_ms, now_ms, budget, origin)
+                choice = self._chooser.choose_any(
+                    key, wanted.expression, wanted.invisible_ms, now_ms, budget, wanted.attempt, origin
+                )
             except BaseException:
                 self._takes_ended(wanted, [each for each in choices if each.take is not None], None)
                 raise
@@ -195,6 +207,7 @@ class PopReceiver:
         ops = [each.take for each in choices if each.take is not None]
         if not ops:
             return [], False
+        self._attempts.begin(wanted.group, wanted.topic, wanted.attempt)
         results = await self._writer.submit(ops, partial(self._takes_ended, wanted, choices))
         given: list[Given] = []
         moves: list[Move] = []
@@ -218,6 +231,12 @@ class PopReceiver:
             return
         key, is_retry, first = choice.key, bool(choice.origin), taken.offsets[0]
         lease = Handle(first, taken.serial, wanted.invisible_ms, epoch, is_retry, self._broker, key.queue_id, first)
+        if choice.is_ordered:
+            # Of a repeated take some may be left out: they cannot be read any more, or are being moved.
+            rows = [row for row in zip(taken.offsets, taken.attempts, strict=True) if row[0] in choice.messages]
+            if not rows:
+                return
+            taken = Taken(taken.serial, [offset for offset, _ in rows], [attempts for _, attempts in rows])
         handles = encode_handles(lease, taken.offsets)
         messages = map(choice.messages.__getitem__, taken.offsets)
         if not is_retry and max(taken.attempts) == 1:
@@ -235,6 +254,7 @@ class PopReceiver:
 
     def _takes_ended(self, wanted: Wanted, choices: Sequence[PopChoice], results: Sequence[PopResult] | None) -> None:
         name, is_free = GroupTopic(wanted.group, wanted.topic), False
+        self._attempts.end(wanted.group, wanted.topic, wanted.attempt)
         for number, choice in enumerate(choices):
             is_free |= self._chooser.ended(choice, None if results is None else results[number])
         if is_free:
@@ -245,7 +265,7 @@ class PopReceiver:
     def _next_deadline_ms(self, choices: Sequence[PopChoice]) -> int | None:
         queues, now_ms = self._replica.state.pop.queues, self._lease_now_ms()
         found = (queues[each.key].next_deadline_ms(now_ms) for each in choices if each.key in queues)
-        return min((each for each in found if each is not None), default=None)
+        return min((each for each in found if each is not None and each < NEVER_MS), default=None)
 
     async def begin_at_end(self, group: str, topic: str, queue_ids: Sequence[int]) -> None:
         """Set a group without offsets in a topic to the ends of all queues, in one entry if they are not very many.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cluster.protocol.handle_bounds import HANDLE_LENGTH_MAX, HANDLES_MAX
+from cluster.protocol.handle_bounds import ATTEMPT_ID_LENGTH_MAX, HANDLE_LENGTH_MAX, HANDLES_MAX
 from cluster.protocol.route_table import NODES_MAX, TERM_MAX, TOPICS_PER_REGISTRATION_MAX
 from cluster.protocol.topic_config import ATTRIBUTE_LENGTH_MAX, ATTRIBUTES_MAX, QUEUES_MAX
 from dledger.service.limits.field_bounds import ANY_NUMBER, FIELDS, Bound, Bounds, Many, Number, Text
@@ -52,7 +52,12 @@ _GROUP: Final = {"group": NAME}
 _TOPIC: Final = {"topic": NAME}
 # Names and a key in base64.
 RECALL_HANDLE_LENGTH_MAX: Final = 2 * (KEY_LENGTH_MAX + 1_024)
-_LOCKS: Final[dict[str, Bound]] = {"group": NAME, "client_id": NAME, "queues": Many(LOCK_QUEUES_MAX, FIELDS)}
+_LOCKS: Final[dict[str, Bound]] = {
+    "group": NAME,
+    "client_id": NAME,
+    "queues": Many(LOCK_QUEUES_MAX, FIELDS),
+    "is_kept": ANY_NUMBER,
+}
 
 BROKER_BOUNDS: Final[Bounds] = {
     # -------------------------------------------------------------------------------------------------------- messages
@@ -184,6 +189,7 @@ BROKER_BOUNDS: Final[Bounds] = {
         "sql": _SQL,
         "form": ANY_NUMBER,
         "is_from_end": ANY_NUMBER,
+        "attempt_id": Text(ATTEMPT_ID_LENGTH_MAX),
     },
     "cluster.v1.AcknowledgeRequest": {
         "group": NAME,

@@ -42,7 +42,8 @@ from cluster.state.commands import (
 from cluster.state.effects import DelayDelivered, PopMoved, Returned, TimerDone, decode_effect
 from cluster.state.features import WITH_EFFECTS
 from cluster.state.offsets import OFFSETS_MAX, CommittedOffsets
-from cluster.state.old.commands import ImportPart, OldCommand, SetDelayLevels, take_over
+from cluster.state.old.commands import OldCommand, SetDelayLevels, take_over
+from cluster.state.order.owners import OWNERS_MAX, OwnQueues
 from cluster.state.pop.applying import PopRules
 from cluster.state.pop.grace import LeaseGrace
 from cluster.state.pop.ops import PopOps
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from cluster.protocol.topic_config import GroupConfig, TopicConfig
     from cluster.state.access_state import AccessState
     from cluster.state.effects import Effect
+    from cluster.state.order.owners import QueueOwners
     from cluster.state.parts import MovablePart
     from cluster.state.pop.state import PopState
     from cluster.state.returned_messages import ReturnedMessages
@@ -130,6 +132,11 @@ class BrokerState:
     def pop(self) -> PopState:
         """Messages in flight of pop consumption; a new object after a snapshot was loaded. Changed only by commands."""
         return self._content.pop
+
+    @property
+    def owners(self) -> QueueOwners:
+        """Which consumer holds the lock of a queue that is consumed in order. Changed only by commands."""
+        return self._content.owners
 
     @property
     def returned(self) -> ReturnedMessages:
@@ -234,7 +241,7 @@ class BrokerState:
             return Applied(CommandVerdict.ILLEGAL_REQUEST, str(error))
         self._offsets.sweep(SWEPT_PER_COMMAND)
         self._content.pop.sweep(SWEPT_PER_COMMAND)
-        if isinstance(command, AccessCommand | PopOps | LeaseGrace | CountChecks | OldCommand):
+        if isinstance(command, AccessCommand | PopOps | OwnQueues | LeaseGrace | CountChecks | OldCommand):
             return self._apply_to_part(command)
         match command:
             case SetTopic():
@@ -266,21 +273,34 @@ class BrokerState:
         content = self._content
         return PopRules(content.pop, self._offsets, content.topics, content.groups)
 
-    def _apply_to_part(self, command: AccessCommand | PopOps | LeaseGrace | CountChecks | OldCommand) -> Applied:
+    def _apply_to_part(
+        self, command: AccessCommand | PopOps | OwnQueues | LeaseGrace | CountChecks | OldCommand
+    ) -> Applied:
         content = self._content
+        if isinstance(command, OwnQueues):
+            return self._own_queues(command)
         if isinstance(command, PopOps):
             content.pop.sweep(len(command.ops))
             return self._pop_rules.apply(command)
+        if isinstance(command, AccessCommand):
+            return content.access.apply(command)
         if isinstance(command, LeaseGrace):
-            return CHANGED if content.pop.pause(command.time_ms, command.grace_ms) else UNCHANGED
-        if isinstance(command, CountChecks):
-            return CHANGED if content.transactions.count_checks(command.counts, command.time_ms) else UNCHANGED
-        if isinstance(command, SetDelayLevels):
-            return CHANGED if content.delay_table.set(command.levels_ms) else UNCHANGED
-        if isinstance(command, ImportPart):
-            is_new = take_over(command, content.movable_parts, Content().movable_parts)
-            return CHANGED if is_new else UNCHANGED
-        return content.access.apply(command)
+            is_changed = content.pop.pause(command.time_ms, command.grace_ms)
+        elif isinstance(command, CountChecks):
+            is_changed = content.transactions.count_checks(command.counts, command.time_ms)
+        elif isinstance(command, SetDelayLevels):
+            is_changed = content.delay_table.set(command.levels_ms)
+        else:
+            is_changed = take_over(command, content.movable_parts, Content().movable_parts)
+        return CHANGED if is_changed else UNCHANGED
+
+    def _own_queues(self, command: OwnQueues) -> Applied:
+        if command.group not in self._content.groups:
+            return _unknown_group(command.group)
+        is_changed = self._content.owners.apply(command, self._content.topics)
+        if is_changed is None:
+            return too_much("owners of queues", OWNERS_MAX)
+        return CHANGED if is_changed else UNCHANGED
 
     def _set_topic(self, command: SetTopic) -> Applied:
         topics, topic = self._content.topics, command.topic
@@ -324,6 +344,7 @@ class BrokerState:
             return _unknown_group(name)
         self._offsets.remove_group(name)
         self._content.pop.forget_group(name)
+        self._content.owners.forget_group(name)
         return CHANGED
 
     def _commit(self, group: str, offsets: Sequence[QueueOffset]) -> Applied:

@@ -19,6 +19,7 @@ from cluster.state.access_commands import ACCESS_READERS, ACCESS_WRITERS, Access
 from cluster.state.compact_bytes import Reader, Writer
 from cluster.state.features import FEATURE_LEVEL, check_level
 from cluster.state.old.commands import OLD_READERS, OLD_WRITERS, OldCommand, check_old_command
+from cluster.state.order.owners import OwnQueues, check_own_queues, read_own_queues, write_own_queues
 from cluster.state.pop.grace import LeaseGrace, check_lease_grace, read_lease_grace, write_lease_grace
 from cluster.state.pop.ops import PopOps, check_pop_ops, read_pop_ops, write_pop_ops
 from cluster.state.waiting_commands import (
@@ -127,6 +128,7 @@ Command = (
     | PopOps
     | OldCommand
     | LeaseGrace
+    | OwnQueues
     | AccessCommand
 )
 
@@ -167,6 +169,8 @@ def check_command(command: Command) -> None:
             check_pop_ops(command)
         case LeaseGrace():
             check_lease_grace(command)
+        case OwnQueues():
+            check_own_queues(command)
 
 
 def _check_offsets(offsets: tuple[QueueOffset, ...]) -> None:
@@ -329,6 +333,7 @@ _WRITERS: Final[dict[type[Any], tuple[int, Callable[[Writer, Any], None]]]] = {
     PopOps: (20, write_pop_ops),
     **OLD_WRITERS,
     LeaseGrace: (21, write_lease_grace),
+    OwnQueues: (23, write_own_queues),
 }
 _READERS: Final[dict[int, Callable[[Reader], Command]]] = {
     1: _read_set_topic,
@@ -344,4 +349,5 @@ _READERS: Final[dict[int, Callable[[Reader], Command]]] = {
     20: read_pop_ops,
     **OLD_READERS,
     21: read_lease_grace,
+    23: read_own_queues,
 }

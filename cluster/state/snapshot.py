@@ -36,6 +36,8 @@ from cluster.state.compact_bytes import Reader, Writer
 from cluster.state.features import FEATURE_LEVEL
 from cluster.state.offsets import CommittedOffsets, FrozenOffsets
 from cluster.state.old.delay_table import DelayTable
+from cluster.state.order.owners import QueueOwners
+from cluster.state.order.part import OrderPart
 from cluster.state.pop.state import PopState
 from cluster.state.returned_messages import ReturnedMessages
 from cluster.state.timers import DoneTimers
@@ -75,7 +77,8 @@ class Content:
         timers: which messages for a time are done.
         returned: the latest returned messages.
         transactions: open ones, and the last that ended.
-        pop: messages in flight of pop consumption; part 4.
+        pop: messages in flight of pop consumption; part 4; their message groups are in part 5.
+        owners: which consumer holds the lock of a queue that is consumed in order; part 5.
         delay_table: delays of the delay levels; part 6.
     """
 
@@ -91,12 +94,20 @@ class Content:
     returned: ReturnedMessages = field(default_factory=ReturnedMessages)
     transactions: TransactionTable = field(default_factory=TransactionTable)
     pop: PopState = field(default_factory=PopState)
+    owners: QueueOwners = field(default_factory=QueueOwners)
     delay_table: DelayTable = field(default_factory=DelayTable)
 
     @property
     def parts(self) -> dict[int, StatePart]:
         """The parts by their numbers, in ascending order."""
-        return {1: self.timers, 2: self.returned, 3: self.transactions, 4: self.pop, 6: self.delay_table}
+        return {
+            1: self.timers,
+            2: self.returned,
+            3: self.transactions,
+            4: self.pop,
+            5: OrderPart(self.pop, self.owners),
+            6: self.delay_table,
+        }
 
     @property
     def movable_parts(self) -> dict[int, MovablePart]:

@@ -1581,8 +1581,13 @@ class LockQueuesRequest(_message.Message):
     GROUP_FIELD_NUMBER: _builtins.int
     CLIENT_ID_FIELD_NUMBER: _builtins.int
     QUEUES_FIELD_NUMBER: _builtins.int
+    IS_KEPT_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     client_id: _builtins.str
+    is_kept: _builtins.bool
+    """Of a consumer that needs the lock to process messages at all (consumption in order): the lock stays until its time
+    has passed, or it is released, also if the stream of JoinGroup ends or another node becomes leader.
+    """
     @_builtins.property
     def queues(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueueId]: ...
     def __init__(
@@ -1591,10 +1596,11 @@ class LockQueuesRequest(_message.Message):
         group: _builtins.str = ...,
         client_id: _builtins.str = ...,
         queues: _abc.Iterable[Global___QueueId] | None = ...,
+        is_kept: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "group", b"group", "queues", b"queues"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "group", b"group", "is_kept", b"is_kept", "queues", b"queues"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2663,6 +2669,7 @@ class ReceiveRequest(_message.Message):
     SQL_FIELD_NUMBER: _builtins.int
     FORM_FIELD_NUMBER: _builtins.int
     IS_FROM_END_FIELD_NUMBER: _builtins.int
+    ATTEMPT_ID_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     topic: _builtins.str
     max_messages: _builtins.int
@@ -2677,6 +2684,11 @@ class ReceiveRequest(_message.Message):
     form: Global___MessageForm.ValueType
     is_from_end: _builtins.bool
     """A group without offsets in the topic begins after the last message of each queue instead of at the first one."""
+    attempt_id: _builtins.str
+    """For groups that consume in order: any text that the client uses once, at most 128 characters. A request that is
+    repeated with it, because its answer was lost, gets the messages that the first one got, while their invisible time
+    lasts, and nothing else: with the same handles and attempts, and a new time.
+    """
     @_builtins.property
     def queue_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """At most 1,024. Empty: all queues, beginning at another one with each request; of a topic with more than 1,024, the
@@ -2696,10 +2708,11 @@ class ReceiveRequest(_message.Message):
         sql: _builtins.str = ...,
         form: Global___MessageForm.ValueType = ...,
         is_from_end: _builtins.bool = ...,
+        attempt_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["form", b"form", "group", b"group", "invisible_ms", b"invisible_ms", "is_from_end", b"is_from_end", "max_messages", b"max_messages", "queue_ids", b"queue_ids", "sql", b"sql", "tags", b"tags", "topic", b"topic", "wait_ms", b"wait_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt_id", b"attempt_id", "form", b"form", "group", b"group", "invisible_ms", b"invisible_ms", "is_from_end", b"is_from_end", "max_messages", b"max_messages", "queue_ids", b"queue_ids", "sql", b"sql", "tags", b"tags", "topic", b"topic", "wait_ms", b"wait_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

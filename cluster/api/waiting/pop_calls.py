@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final, cast
 from cluster.api.answers import DONE, report_skipped
 from cluster.api.message_columns import fill_columns, records_of
 from cluster.pop.handles import decode_handles
+from cluster.pop.ordered_choosing import key_of
 from cluster.pop.receiving import COUNT_MAX, PopAnswer, PopReceiver, Wanted
 from cluster.process.cooperative import run_cooperatively
 from cluster.protocol.errors import Reason, RequestFailed
@@ -122,7 +123,16 @@ class PopCalls:
         count_max = min(request.max_messages or _COUNT_DEFAULT, COUNT_MAX)
         is_partial = len(queue_ids) < topic.read_queues and not request.queue_ids
         wait_s = min(request.wait_ms, _WAIT_MS_OF_PART if is_partial else _WAIT_MS_MAX) / _MS_PER_S
-        return Wanted(request.group, topic.name, queue_ids, expression, count_max, request.invisible_ms, wait_s)
+        return Wanted(
+            request.group,
+            topic.name,
+            queue_ids,
+            expression,
+            count_max,
+            request.invisible_ms,
+            wait_s,
+            key_of(request.attempt_id),
+        )
 
     def _next_queues(self, count: int) -> list[int]:
         """Return the queues of one request: all, beginning at another one each time; or the next ones of very many."""

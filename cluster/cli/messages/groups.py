@@ -35,7 +35,9 @@ def create_group(
     broker_names: BrokerNames = None,
     cluster: Cluster = "",
     *,
-    orderly: Annotated[bool, typer.Option("--orderly", help="Process the messages of each queue in order.")] = False,
+    orderly: Annotated[
+        bool, typer.Option("--orderly", "--fifo", help="Process messages in order; pop: of each message group.")
+    ] = False,
 ) -> None:
     """Create a consumer group, or change its order.
 
@@ -43,7 +45,7 @@ def create_group(
 
     Examples:
         dledger group create billing
-        dledger group create billing --orderly
+        dledger group create billing --fifo
         dledger group create billing --name-servers 10.0.0.5:9876,10.0.0.6:9876
     """
 
@@ -75,9 +77,13 @@ def alter_group(
         str | None,
         typer.Option("--retry-policy", metavar="POLICY", help="levels, custom:DELAYS or exponential:MIN,MAX,FACTOR."),
     ] = None,
+    orderly: Annotated[
+        bool | None,
+        typer.Option("--fifo/--no-fifo", help="Process messages in order; pop: of each message group."),
+    ] = None,
     quota: Quotas = None,
 ) -> None:
-    """Change the retries and quotas of a group.
+    """Change the order, the retries and the quotas of a group.
 
     Options that are not given are unchanged. A retry policy has the delays between attempts: `levels`, the default, are
     10 s, 30 s, 1 min, ... 2 h; a list ends with a delay that is repeated. Delays are rounded up to delay levels. A
@@ -85,6 +91,7 @@ def alter_group(
     all consumers of the group get from it.
 
     Examples:
+        dledger group alter billing --fifo
         dledger group alter billing --retry-max 3
         dledger group alter billing --retry-policy custom:1s,1m,1h
         dledger group alter billing --retry-policy exponential:5s,2h,2
@@ -94,11 +101,13 @@ def alter_group(
     from cluster.protocol.flow_attributes import QUOTAS_OF_GROUP
 
     rates = rates_of_options(quota, QUOTAS_OF_GROUP)
-    if all(option is None for option in (retry_max, retry_queues, retry_policy)) and not rates:
-        fail("group alter: expected --retry-max, --retry-queues, --retry-policy or --quota, found none", EXIT_USAGE)
+    if all(option is None for option in (orderly, retry_max, retry_queues, retry_policy)) and not rates:
+        options = "--fifo, --retry-max, --retry-queues, --retry-policy or --quota"
+        fail(f"group alter: expected {options}, found none", EXIT_USAGE)
 
     def change(calls: BrokerCalls) -> str:
         wanted = _group_to_change(calls, group)
+        wanted.is_orderly = wanted.is_orderly if orderly is None else orderly
         _set_retries(wanted, retry_max, retry_queues, retry_policy)
         set_rates(wanted.attributes, rates)
         return f"group {group} {'changed' if _set_group(calls, wanted) else 'already has these settings'}"
@@ -233,7 +242,7 @@ def list_groups(
         Choice(broker, name_servers, broker_names, cluster),
         lambda calls: calls.ask(lambda stub: stub.ListGroups, pb.ListGroupsRequest()).groups,
         lambda target, groups: (_row(target, each) for each in groups),
-        {**columns, "is_enabled": "enabled", "topics": "topics", "quotas": "quotas"},
+        {**columns, "is_enabled": "enabled", "is_orderly": "in order", "topics": "topics", "quotas": "quotas"},
         as_json=as_json,
         order=("group", "broker"),
     )

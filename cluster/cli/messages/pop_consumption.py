@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import sys
 from typing import TYPE_CHECKING, Final
 
@@ -78,6 +79,7 @@ class PopConsumption:
             wait_ms=wait_ms,
             form=pb.MESSAGE_FORM_RECORDS,
             is_from_end=self._is_from_end,
+            attempt_id=secrets.token_hex(16),
             **filter_fields(self._expression),
         )
         return target.calls.ask(lambda stub: stub.Receive, request)

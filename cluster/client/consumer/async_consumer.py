@@ -40,6 +40,8 @@ _RENEW_S = 20.0
 _TICK_S = 1.0
 # The commit interval while another consumer waits for a queue whose messages are still being processed.
 _HANDOVER_TICK_S = 0.1
+# Until a message that failed is processed again by a consumer that keeps the order.
+_SUSPENSION_S = 1.0
 _CHUNK = 256
 
 Topics = str | Iterable[str] | Mapping[str, str]
@@ -234,6 +236,10 @@ class AsyncConsumer:
     async def run(self, handler: Handler) -> None:
         """Process messages, one after the other, until cancelled: acknowledge each, or return it if the handler fails.
 
+        With `is_orderly` nothing overtakes a message: one whose handler fails is processed again after a second, and
+        again, until it succeeds; with `max_attempts` it becomes a dead letter after that number of attempts. If the
+        queue goes to another consumer meanwhile, that one processes it.
+
         Args:
             handler: processes one message; any exception that it raises is logged, and the message is returned by
                 `nack`. A handler that is cancelled leaves its message unacknowledged.
@@ -247,9 +253,32 @@ class AsyncConsumer:
                 await (handler(message) if spans is None else spans.handle(handler, message))
             except Exception:
                 logger.exception("message_failed message=%r attempts=%d", message, message.attempts)
-                await self.nack(message)
+                if self._options.is_orderly:
+                    await self._process_again(message, handler)
+                else:
+                    await self.nack(message)
             else:
                 self.acknowledge(message)
+
+    async def _process_again(self, message: ReceivedMessage, handler: Handler) -> None:
+        """Process a message that failed once until its handler succeeds, or its queue was revoked."""
+        # Not acknowledged by the request for the next message.
+        self._current = None
+        failures = 1
+        while failures != self._options.max_attempts:
+            await asyncio.sleep(_SUSPENSION_S)
+            if not await self.may_be_delivered(message):
+                await self.return_undelivered(message)
+                return
+            try:
+                await handler(message)
+            except Exception:
+                failures += 1
+                logger.exception("message_failed message=%r attempts=%d", message, failures)
+            else:
+                self.acknowledge(message)
+                return
+        await self.nack(message, -1)
 
     async def commit(self) -> None:
         """Commit the processed messages now; a failure is logged, and the next commit includes them."""

@@ -270,9 +270,17 @@ def _refuse(rows: _Rows, failure: RequestFailed) -> None:
 
 
 class ConsumerLocks:
-    """The queue locks of one consumer, which are renewed long before they expire."""
+    """The queue locks of one consumer, which are renewed long before they expire.
 
-    def __init__(self, group: str, client_id: str, nodes: BrokerNodes) -> None:
+    Args:
+        group: its group.
+        client_id: its id.
+        nodes: the connections.
+        is_kept: whether a lock must have one holder at every moment: of consumption in order.
+    """
+
+    def __init__(self, group: str, client_id: str, nodes: BrokerNodes, *, is_kept: bool) -> None:
+        self._is_kept = is_kept
         self._group = group
         self._client_id = client_id
         self._nodes = nodes
@@ -317,7 +325,7 @@ class ConsumerLocks:
 
     def _request(self, queues: Iterable[BrokerQueue]) -> pb.LockQueuesRequest:
         ids = [pb.QueueId(topic=queue.topic, queue_id=queue.queue_id) for queue in queues]
-        return pb.LockQueuesRequest(group=self._group, client_id=self._client_id, queues=ids)
+        return pb.LockQueuesRequest(group=self._group, client_id=self._client_id, queues=ids, is_kept=self._is_kept)
 
 
 def _in_requests(queues: Iterable[BrokerQueue]) -> Iterator[tuple[str, list[BrokerQueue]]]:

@@ -100,7 +100,7 @@ class Rebalancer:
             subscriptions=[Subscription(topic=topic, **filter_fields(tags)) for topic, tags in subscriptions.items()],
         )
         self.offsets = GroupOffsets(group, connection.nodes, options.start, is_kept=self._is_shared)
-        self._locks = ConsumerLocks(group, client_id, connection.nodes)
+        self._locks = ConsumerLocks(group, client_id, connection.nodes, is_kept=options.is_orderly)
         self._leaving: list[QueueReader] = []
         self._warnings = RepeatedWarnings(logger)
         self._unread = UnreadTopics(options.no_route_limit_s, on_failure)

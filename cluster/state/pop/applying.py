@@ -6,6 +6,7 @@
 | take, again and passed | the message is in flight, and its lease has ended by lease time |
 | take, fresh | it is at or after the cursor, and nothing between the cursor and `begin` would be left out; |
 | | a group without an offset begins at `low`, or where an empty take says |
+| take in order | see `cluster.state.pop.ordered_applying` |
 | done, extend | the message's lease has that serial: also after its deadline, until another consumer takes it |
 | a record that moves a message | its row has the serial in the record's effect (`PopMoved`) |
 
@@ -21,6 +22,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from cluster.state.commands import QueueOffset
 from cluster.state.offsets import OFFSETS_MAX
 from cluster.state.pop.ops import AckOutcome, Done, Extend, Extended, PopOp, PopOps, PopResult, Take, Taken
+from cluster.state.pop.ordered_applying import take_in_order
+from cluster.state.pop.ordered_take import OrderedTake
 from cluster.state.pop.state import IN_FLIGHT_MAX, IN_FLIGHT_OF_QUEUE_MAX, QUEUES_MAX, PopKey, PopState
 from cluster.state.verdicts import Applied, CommandVerdict
 
@@ -69,6 +72,8 @@ class PopRules(NamedTuple):
         match op:
             case Take():
                 return self._take(key, op, known) if is_valid else _NOTHING
+            case OrderedTake():
+                return self._take_in_order(key, op, known) if is_valid else _NOTHING
             case Done():
                 if not is_valid or known is None:
                     return (AckOutcome.STALE,) * len(op.offsets)
@@ -88,15 +93,38 @@ class PopRules(NamedTuple):
 
     # --------------------------------------------------------------------------------------------------------- takes
 
+    def _queue_for(self, key: PopKey, begin: int, known: QueueOffset | None) -> PopQueue | None:
+        """Return the queue of a take, which may be changed; None: there are too many."""
+        queue = self.pop.own(key)
+        if queue is None:
+            if len(self.pop.queues) >= QUEUES_MAX or (known is None and self.offsets.count >= OFFSETS_MAX):
+                return None
+            queue = self.pop.new(begin if known is None else known.offset)
+        return queue
+
+    def _take_in_order(self, key: PopKey, op: OrderedTake, known: QueueOffset | None) -> Taken:
+        if known is None and op.low < op.begin < op.end:
+            return _NOTHING
+        queue = self._queue_for(key, op.begin, known)
+        if queue is None:
+            return Taken(is_full=True)
+        before = len(queue)
+        if before and queue.ordered is None:
+            return _NOTHING
+        rows_max = min(IN_FLIGHT_OF_QUEUE_MAX, IN_FLIGHT_MAX - self.pop.count + before)
+        taken = take_in_order(self.pop, queue, op, rows_max)
+        self._keep(key, queue, before, known)
+        return taken
+
     def _take(self, key: PopKey, op: Take, known: QueueOffset | None) -> Taken:
-        pop, queue = self.pop, self.pop.own(key)
         if known is None and op.low < op.begin < op.end:
             # It was proposed after the group's first take of the queue, which has failed: what that left would be lost.
             return _NOTHING
+        pop, queue = self.pop, self._queue_for(key, op.begin, known)
         if queue is None:
-            if len(pop.queues) >= QUEUES_MAX or (known is None and self.offsets.count >= OFFSETS_MAX):
-                return Taken(is_full=True)
-            queue = pop.new(op.begin if known is None else known.offset)
+            return Taken(is_full=True)
+        if queue.ordered is not None:
+            return _NOTHING
         before = len(queue)
         pop.lost_count += queue.remove_before(op.low)
         queue.cursor = max(queue.cursor, op.low)

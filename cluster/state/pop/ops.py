@@ -8,6 +8,7 @@
 | … 1 take | low, begin - low, end - begin, invisible ms; again; passed; runs of fresh: a count; gap, length |
 | … 2 done | serial; runs of offsets, as in a take |
 | … 3 extend | serial, offset, invisible ms, whether it counts |
+| … 8 take in order | `cluster.state.pop.ordered_take` |
 | offsets | a count; the first, then the differences |
 
 The leader proposes operations that it has checked against its state; the state checks them again when it applies them,
@@ -25,6 +26,12 @@ from operator import lt
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cluster.protocol.topic_config import QUEUES_MAX
+from cluster.state.pop.ordered_take import (
+    OrderedTake,
+    check_ordered_take,
+    read_ordered_take,
+    write_ordered_take,
+)
 from store.errors import IllegalMessage
 from store.model.topics import check_group, is_storable_topic
 
@@ -98,7 +105,7 @@ class Extend(NamedTuple):
     is_counted: bool = True
 
 
-PopOp = Take | Done | Extend
+PopOp = Take | Done | Extend | OrderedTake
 
 
 class AckOutcome(IntEnum):
@@ -156,7 +163,7 @@ class PopOps:
 def weight_of(op: PopOp) -> int:
     """Return the number of offsets of an operation, by which the size of a command is limited."""
     match op:
-        case Take():
+        case Take() | OrderedTake():
             return len(op.again) + len(op.passed) + len(op.fresh)
         case Done():
             return len(op.offsets)
@@ -189,6 +196,8 @@ def check_pop_ops(command: PopOps) -> None:
                 _check_offsets(op.again, 0, op.begin)
                 _check_offsets(op.passed, 0, op.begin)
                 _check_offsets(op.fresh, op.begin, op.end)
+            case OrderedTake():
+                check_ordered_take(op, _NUMBER_MAX, INVISIBLE_MS_MAX)
             case Done():
                 _check("serial", 0, op.serial, _NUMBER_MAX)
                 _check_offsets(op.offsets, 0, _NUMBER_MAX)
@@ -234,6 +243,8 @@ def write_pop_ops(writer: Writer, command: PopOps) -> None:
                 _write_offsets(writer, op.again)
                 _write_offsets(writer, op.passed)
                 _write_runs(writer, op.begin, op.fresh)
+            case OrderedTake():
+                write_ordered_take(writer, op)
             case Done():
                 number(op.serial)
                 _write_runs(writer, 0, op.offsets)
@@ -253,18 +264,22 @@ def read_pop_ops(reader: Reader) -> PopOps:
     return PopOps(time_ms, tuple([_read_op(reader, pairs) for _ in range(reader.count())]))
 
 
-_KINDS: Final[dict[type[PopOp], int]] = {Take: 1, Done: 2, Extend: 3}
+_KINDS: Final[dict[type[PopOp], int]] = {Take: 1, Done: 2, Extend: 3, OrderedTake: 8}
 
 
 def _read_op(reader: Reader, pairs: Sequence[tuple[str, str]]) -> PopOp:
     number = reader.number
-    kind = reader.number_up_to(len(_KINDS), "kind of operation", 1)
+    kind = reader.number_up_to(max(_KINDS.values()), "kind of operation", 1)
     group, topic = pairs[reader.number_up_to(len(pairs) - 1, "number of a pair")]
     queue_id, epoch = number(), number()
     if kind == _KINDS[Done]:
         return Done(group, topic, queue_id, epoch, number(), _read_runs(reader, 0, _NUMBER_MAX))
     if kind == _KINDS[Extend]:
         return Extend(group, topic, queue_id, epoch, number(), number(), number(), bool(number()))
+    if kind == _KINDS[OrderedTake]:
+        return read_ordered_take(reader, group, topic, queue_id, epoch)
+    if kind != _KINDS[Take]:
+        raise reader.fault(f"a kind of {sorted(_KINDS.values())}", str(kind))
     low = number()
     begin = low + number()
     end = begin + number()

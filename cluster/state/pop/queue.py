@@ -8,8 +8,10 @@
 | attempts | 2 | number of takes; the highest bit: the next take does not count |
 
 Offsets before the cursor that have no row are done. So the ranges of what is done need no memory of their own, and the
-floor is the first row. Removal marks a row, and rows are moved together once half of them are removed, so that each
-operation costs a binary search, whatever the order of acknowledgements.
+floor is the first row. A queue that is consumed in order also has rows of messages that wait for an earlier one of
+their message group (`cluster.state.pop.ordered`): with 0 attempts, and a deadline that never comes. Removal marks a
+row, and rows are moved together once half of them are removed, so that each operation costs a binary search, whatever
+the order of acknowledgements.
 """
 
 from __future__ import annotations
@@ -23,11 +25,13 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from cluster.state.pop.ordered import OrderedRows
+
 _REMOVED: Final = 0
 _UNCOUNTED: Final = 0x8000
 ATTEMPTS_MAX: Final = 0x7FFF
 _REMOVED_MIN: Final = 32
-_NEVER_MS: Final = 1 << 62
+NEVER_MS: Final = 1 << 62
 
 
 class PopQueue:
@@ -42,6 +46,7 @@ class PopQueue:
         cursor: see above.
         last_serial: see above.
         version: see above.
+        ordered: the message groups of the rows, if the queue is consumed in order; None: it is not.
     """
 
     __slots__ = (
@@ -54,6 +59,7 @@ class PopQueue:
         "_serials",
         "cursor",
         "last_serial",
+        "ordered",
         "version",
     )
 
@@ -61,6 +67,7 @@ class PopQueue:
         self.cursor = cursor
         self.last_serial = last_serial
         self.version = version
+        self.ordered: OrderedRows | None = None
         self._offsets = array("q")
         self._serials = array("q")
         self._deadlines = array("q")
@@ -69,7 +76,7 @@ class PopQueue:
         self._head = 0
         self._removed = 0
         # No row has an earlier deadline.
-        self._next_deadline_ms = _NEVER_MS
+        self._next_deadline_ms = NEVER_MS
 
     def __len__(self) -> int:
         """The number of messages in flight."""
@@ -78,6 +85,7 @@ class PopQueue:
     def copy(self, version: int) -> PopQueue:
         """Return a copy that may be changed."""
         other = PopQueue(self.cursor, self.last_serial, version)
+        other.ordered = None if self.ordered is None else self.ordered.copy()
         other._offsets = self._offsets[:]
         other._serials = self._serials[:]
         other._deadlines = self._deadlines[:]
@@ -108,8 +116,12 @@ class PopQueue:
         return self._serials[row]
 
     def attempts_of(self, row: int) -> int:
-        """Return the number of takes of a row's message."""
+        """Return the number of takes of a row's message; 0: it waits for an earlier one of its message group."""
         return self._attempts[row] & ATTEMPTS_MAX
+
+    def extend_lease(self, row: int, deadline_ms: int) -> None:
+        """Let the lease of a row end later, if `deadline_ms` is later."""
+        self._deadlines[row] = max(self._deadlines[row], deadline_ms)
 
     def free_offsets(self, time_ms: int) -> Sequence[int]:
         """Return the offsets that may be taken again, ascending; some 20 us for 10,000 rows, less if there are none."""
@@ -121,7 +133,7 @@ class PopQueue:
         is_free = (deadlines <= time_ms) & present
         found: list[int] = np.frombuffer(self._offsets, np.int64)[head:][is_free].tolist()
         if not found:
-            self._next_deadline_ms = int(deadlines[present].min(initial=_NEVER_MS))
+            self._next_deadline_ms = int(deadlines[present].min(initial=NEVER_MS))
         return found
 
     def next_deadline_ms(self, time_ms: int) -> int | None:
@@ -136,6 +148,11 @@ class PopQueue:
         """Return the number of messages that may not be taken now."""
         later = np.frombuffer(self._deadlines, np.int64) > time_ms
         return int(np.count_nonzero(later & (np.frombuffer(self._serials, np.int64) != _REMOVED)))
+
+    def offsets_and_attempts(self) -> list[tuple[int, int]]:
+        """Return offset and number of takes of each row, ascending."""
+        rows = zip(self._offsets, self._serials, self._attempts, strict=True)
+        return [(offset, attempts & ATTEMPTS_MAX) for offset, serial, attempts in rows if serial != _REMOVED]
 
     def runs(self) -> list[tuple[int, int, int, int, int]]:
         """Return the rows as runs of consecutive offsets with equal content, ascending.
@@ -198,6 +215,8 @@ class PopQueue:
         """Remove a row: its message is done. Other rows keep their numbers until `tidy`."""
         self._serials[row] = _REMOVED
         self._removed += 1
+        if self.ordered is not None:
+            self.ordered.remove(self._offsets[row])
         if row == self._head:
             self._advance(row + 1)
 
@@ -216,6 +235,9 @@ class PopQueue:
             return False
         self._serials[row:end] = array("q", (_REMOVED,)) * count
         self._removed += count
+        if self.ordered is not None:
+            for offset in offsets:
+                self.ordered.remove(offset)
         if row == self._head:
             self._advance(end)
         return True

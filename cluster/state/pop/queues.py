@@ -30,21 +30,24 @@ class Removed(NamedTuple):
 
     Attributes:
         in_flight: messages in flight of the removed queues.
+        ordered: those of them in queues that are consumed in order.
         last_serial: serials of their leases are not larger.
     """
 
     in_flight: int
+    ordered: int
     last_serial: int
 
 
 class _Part:
-    """Queues of one group in one topic, their messages in flight, and the largest serial."""
+    """Queues of one group in one topic, their messages in flight, those consumed in order, and the largest serial."""
 
-    __slots__ = ("in_flight", "last_serial", "queues")
+    __slots__ = ("in_flight", "last_serial", "ordered", "queues")
 
     def __init__(self) -> None:
         self.queues: dict[int, PopQueue] = {}
         self.in_flight = 0
+        self.ordered = 0
         self.last_serial = 0
 
 
@@ -108,7 +111,12 @@ class PopQueues(Mapping[PopKey, "PopQueue"]):
         self._count += queue_id not in part.queues
         part.queues[queue_id] = queue
         part.in_flight += added
+        part.ordered += 0 if queue.ordered is None else added
         part.last_serial = max(part.last_serial, queue.last_serial)
+
+    def count_ordered(self, key: PopKey, count: int) -> None:
+        """Count the messages of a queue that is known as consumed in order only now."""
+        self._parts[key.group, key.topic].ordered += count
 
     def remove(self, key: PopKey, in_flight: int) -> None:
         """Remove a queue, if it is there.
@@ -119,10 +127,12 @@ class PopQueues(Mapping[PopKey, "PopQueue"]):
         """
         group, topic, queue_id = key
         part = self._parts.get((group, topic))
-        if part is None or part.queues.pop(queue_id, None) is None:
+        queue = None if part is None else part.queues.pop(queue_id, None)
+        if part is None or queue is None:
             return
         self._count -= 1
         part.in_flight -= in_flight
+        part.ordered -= 0 if queue.ordered is None else in_flight
         if not part.queues:
             self._remove_part(group, topic)
 
@@ -143,7 +153,7 @@ class PopQueues(Mapping[PopKey, "PopQueue"]):
         if part.queues:
             self._count -= len(part.queues)
             self._removed.append(part.queues)
-        return Removed(part.in_flight, part.last_serial)
+        return Removed(part.in_flight, part.ordered, part.last_serial)
 
     def sweep(self, work_max: int) -> None:
         """Free the memory of at most `work_max` removed queues."""
@@ -158,4 +168,8 @@ class PopQueues(Mapping[PopKey, "PopQueue"]):
 
 
 def _sum(parts: list[Removed]) -> Removed:
-    return Removed(sum(each.in_flight for each in parts), max((each.last_serial for each in parts), default=0))
+    return Removed(
+        sum(each.in_flight for each in parts),
+        sum(each.ordered for each in parts),
+        max((each.last_serial for each in parts), default=0),
+    )

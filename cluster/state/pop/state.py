@@ -76,6 +76,7 @@ class PopState:
 
     Attributes:
         count: messages in flight.
+        ordered_count: those of them in queues that are consumed in order, with those that wait for others.
         time_ms: the latest time of a command: log time, which never decreases.
         pause_ms: by how much lease time, in which deadlines are, is less than log time; it only grows.
         lost_count: messages in flight that the log no longer had, since this process began.
@@ -83,6 +84,7 @@ class PopState:
 
     def __init__(self) -> None:
         self.count = 0
+        self.ordered_count = 0
         self.time_ms = 0
         self.pause_ms = 0
         self.lost_count = 0
@@ -139,7 +141,7 @@ class PopState:
             queue: from `own` or `new`.
             count_before: its messages in flight before the changes.
         """
-        self.count += len(queue) - count_before
+        self._counted(queue, len(queue) - count_before)
         if len(queue):
             queue.tidy()
             self._queues.put(key, queue, len(queue) - count_before)
@@ -151,9 +153,24 @@ class PopState:
         """Forget the messages in flight of one queue."""
         queue = self._queues.get(key)
         if queue is not None:
-            self.count -= len(queue)
+            self._counted(queue, -len(queue))
             self._serial_floor = max(self._serial_floor, queue.last_serial)
             self._queues.remove(key, len(queue))
+
+    def ordered_queues(self) -> Mapping[PopKey, PopQueue]:
+        """Return copies of the queues that are consumed in order; later changes do not affect them."""
+        self._version += 1
+        return {key: queue for key, queue in self._queues.items() if queue.ordered is not None}
+
+    def count_ordered(self, key: PopKey, count: int) -> None:
+        """Count the messages of a loaded queue that is known as consumed in order only now."""
+        self.ordered_count += count
+        self._queues.count_ordered(key, count)
+
+    def _counted(self, queue: PopQueue, change: int) -> None:
+        self.count += change
+        if queue.ordered is not None:
+            self.ordered_count += change
 
     def forget_group(self, group: str) -> None:
         """Forget the messages in flight of a group."""
@@ -165,6 +182,7 @@ class PopState:
 
     def _forgotten(self, removed: Removed) -> None:
         self.count -= removed.in_flight
+        self.ordered_count -= removed.ordered
         self._serial_floor = max(self._serial_floor, removed.last_serial)
 
     def sweep(self, work_max: int) -> None:
@@ -191,10 +209,15 @@ class PopState:
         return FrozenPop(self.time_ms, self._serial_floor, self.pause_ms, self._queues.frozen())
 
     def pieces(self) -> Iterator[FrozenPop]:
-        """Yield the queues in pieces for a command each."""
+        """Yield the queues in pieces for a command each.
+
+        Queues that are consumed in order are left out: they begin again at the group's offset.
+        """
         piece: dict[PopKey, PopQueue] = {}
         count = 0
         for key, queue in sorted(self._queues.items()):
+            if queue.ordered is not None:
+                continue
             piece[key] = queue
             count += len(queue)
             if count >= _PIECE_MESSAGES or len(piece) >= _PIECE_QUEUES:

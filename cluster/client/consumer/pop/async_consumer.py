@@ -1,13 +1,16 @@
 """The asyncio interface of the pop consumer: each call asks brokers, and nothing runs in between.
 
 Messages are requested only when the program wants them, because their invisible time begins at once. A receive whose
-answer is lost may have taken messages: they are given again after that time.
+answer is lost may have taken messages. Each receive has an id (`ReceiveRequest.attempt_id`), which is used again until
+there is an answer: so a group that consumes in order gets the same messages again, and its message groups are not
+blocked; other groups get them again after that time.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import time
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -43,6 +46,7 @@ _WAIT_S_MAX: Final = 30.0
 _MS_PER_S: Final = 1_000
 # By number; quicker than the class.
 _OUTCOMES: Final = tuple(AckOutcome)
+_ATTEMPT_ID_BYTES: Final = 16
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +84,8 @@ class AsyncPopConsumer:
             from cluster.client.consumer.delivery_spans import DeliverySpans  # noqa: PLC0415
 
             self._spans = DeliverySpans(tracer_provider, group)
+        # Ids of receives that had no answer, by broker: each is in use by one task at most.
+        self._unanswered: dict[str, list[str]] = defaultdict(list)
 
     async def __aenter__(self) -> Self:
         """Open; connections are made by the first call."""
@@ -154,6 +160,18 @@ class AsyncPopConsumer:
         return []
 
     async def _receive_of(self, broker: str, max_messages: int, wait_s: float) -> list[PopMessage]:
+        unanswered = self._unanswered[broker]
+        attempt_id = unanswered.pop() if unanswered else secrets.token_hex(_ATTEMPT_ID_BYTES)
+        is_answered = False
+        try:
+            found = await self._receive_as(attempt_id, broker, max_messages, wait_s)
+            is_answered = True
+        finally:
+            if not is_answered:
+                unanswered.append(attempt_id)
+        return found
+
+    async def _receive_as(self, attempt_id: str, broker: str, max_messages: int, wait_s: float) -> list[PopMessage]:
         request = pb.ReceiveRequest(
             group=self._group,
             topic=self._topic,
@@ -162,6 +180,7 @@ class AsyncPopConsumer:
             wait_ms=int(wait_s * _MS_PER_S),
             form=pb.MESSAGE_FORM_RECORDS,
             is_from_end=self._is_from_end,
+            attempt_id=attempt_id,
             **filter_fields(self._expression),
         )
         response = await self._call(broker, lambda stub: stub.Receive, request, wait_s)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from commitlog.record.compression import uncompressed_body
-from store.model.message import KEYS, TAGS, UNIQUE_KEY
+from store.model.message import KEYS, SHARDING_KEY, TAGS, UNIQUE_KEY
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -74,6 +74,11 @@ class PopMessage:
     def tags(self) -> str:
         """Its tag; empty if it has none."""
         return self.properties.get(TAGS, "")
+
+    @property
+    def message_group(self) -> str:
+        """Its message group; empty if it has none. Groups that consume in order get one message of it at a time."""
+        return self.properties.get(SHARDING_KEY, "")
 
     @property
     def keys(self) -> list[str]:

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from cluster.broker.queue_locks import LOCK_MS
 from cluster.replica.port import ReplicaStatus
 from cluster.replica.standalone import StandaloneReplica
 from cluster.v1 import broker_pb2 as pb
@@ -180,5 +181,68 @@ def test_routes_show_whether_the_leader_sent_them_and_their_age(shop):
             assert first.sequence < second.sequence == third.sequence
             assert [answer.may_lack_topics for answer in (before, changed, followed)] == [False, False, True]
             assert [answer.term for answer in (before, changed, followed)] == [1, 1, 2]
+
+    run(scenario)
+
+
+def lock_kept(stub, client_id, *queue_ids):
+    queues = [pb.QueueId(topic=TOPIC, queue_id=each) for each in queue_ids]
+    return stub.LockQueues(pb.LockQueuesRequest(group="billing", client_id=client_id, queues=queues, is_kept=True))
+
+
+def test_a_kept_lock_has_one_holder_for_its_whole_time_whatever_streams_and_leaders_do(shop, monkeypatch):
+    """Two owners would process the messages of a queue at once, if the first one still has the old leader's answer."""
+    now_ms = 1_000_000
+    monkeypatch.setattr("cluster.api.group_calls.monotonic_ms", lambda: now_ms)
+
+    async def scenario():
+        nonlocal now_ms
+        async with opened(shop) as stub:
+            first, second = await join(stub, "a"), await join(stub, "b", 2)
+            await expect(second, "a", "b")
+            assert locked(await lock_kept(stub, "a", 0, 1)) == [0, 1]
+            assert locked(await lock_kept(stub, "b", 0)) == []
+            first.cancel()
+            await expect(second, "b")
+            assert locked(await lock_kept(stub, "b", 0)) == [], "the holder may still be at work"
+
+            shop.replica.move(FOLLOWER)
+            now_ms += 50_000
+            shop.replica.move(LEADER_AGAIN)
+            await expect(await join(stub, "b", 2), "b")
+            now_ms += LOCK_MS - 1
+            assert locked(await lock_kept(stub, "b", 0)) == [], "it may have been renewed just before the election"
+            assert locked(await lock(stub, "b", 0)) == [], "of any kind"
+            again, other = await join(stub, "a", 3), await join(stub, "b", 2)
+            await expect(other, "a", "b")
+            assert locked(await lock_kept(stub, "a", 0)) == [0], "its holder gets it at once"
+            now_ms += 1
+            assert locked(await lock_kept(stub, "b", 0, 1)) == [1], "the other lock was not renewed"
+            again.cancel()
+            await expect(other, "b")
+            assert locked(await lock_kept(stub, "b", 0)) == [], "the end of a stream releases no kept lock"
+            now_ms += LOCK_MS
+            assert locked(await lock_kept(stub, "b", 0)) == [0]
+
+    run(scenario)
+
+
+def test_a_released_kept_lock_is_free_at_once_also_at_the_next_leader(shop):
+    async def scenario():
+        async with opened(shop) as stub:
+            first = await join(stub, "a")
+            await expect(first, "a")
+            assert locked(await lock_kept(stub, "a", 0, 1)) == [0, 1]
+            queues = [pb.QueueId(topic=TOPIC, queue_id=0)]
+            release = pb.LockQueuesRequest(group="billing", client_id="a", queues=queues)
+            assert (await stub.UnlockQueues(release)).is_changed
+            assert not (await stub.UnlockQueues(release)).is_changed
+            shop.replica.move(FOLLOWER)
+            shop.replica.move(LEADER_AGAIN)
+            assert len(shop.replica.state.owners) == 1
+            second = await join(stub, "b", 2)
+            first.cancel()
+            await expect(second, "b")
+            assert locked(await lock_kept(stub, "b", 0, 1)) == [0]
 
     run(scenario)

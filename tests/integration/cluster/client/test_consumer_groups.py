@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -172,6 +173,68 @@ def test_queues_added_to_a_topic_later_are_assigned_and_read(
             await until(lambda: [3, 3] == [len(each) for each in shares(first, second)])
             assert not set.intersection(*shares(first, second))
             assert numbers(10) == bodies(await take(second, 10))
+
+    run(main())
+
+
+@pytest.mark.parametrize("max_attempts", [0, 3])
+def test_orderly_loop_processes_a_failed_message_again_before_the_next_one(
+    make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch, max_attempts: int
+) -> None:
+    monkeypatch.setattr("cluster.client.consumer.async_consumer._SUSPENSION_S", 0.01)
+    broker = make_broker({"orders": 1})
+    broker.stored.fill("orders", 4)
+
+    async def main() -> None:
+        seen: list[int] = []
+        dead: list[tuple[int, int]] = []
+
+        async def handler(message: Any) -> None:
+            seen.append(message.queue_offset)
+            if message.queue_offset == 1 and seen.count(1) < 4:
+                raise ValueError("not yet")
+
+        async with consumer_of(broker, is_orderly=True, max_attempts=max_attempts) as consumer:
+
+            async def nack(message: Any, delay_level: int) -> None:
+                dead.append((message.queue_offset, delay_level))
+                consumer.acknowledge(message)
+
+            monkeypatch.setattr(consumer, "nack", nack)
+            running = asyncio.ensure_future(consumer.run(handler))
+            await until(lambda: 3 in seen)
+            running.cancel()
+            await asyncio.wait([running])
+        attempts = max_attempts or 4
+        assert seen == [0, *[1] * attempts, 2, 3]
+        assert dead == ([(1, -1)] if max_attempts else [])
+
+    run(main())
+
+
+def test_orderly_loop_leaves_a_failed_message_to_the_consumer_that_gets_the_queue(
+    make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cluster.client.consumer.async_consumer._SUSPENSION_S", 0.01)
+    broker = make_broker({"orders": 1})
+    broker.stored.fill("orders", 3)
+
+    async def main() -> None:
+        seen: list[int] = []
+
+        async def failing(message: Any) -> None:
+            seen.append(message.queue_offset)
+            raise ValueError
+
+        async with consumer_of(broker, client_id="b", is_orderly=True) as first:
+            running = asyncio.ensure_future(first.run(failing))
+            await until(lambda: len(seen) > 2)
+            # The consumer with the lesser name gets the only queue.
+            async with consumer_of(broker, client_id="a", is_orderly=True) as second:
+                assert numbers(3) == bodies(await take(second, 3))
+            running.cancel()
+            await asyncio.wait([running])
+        assert set(seen) == {0}
 
     run(main())
 

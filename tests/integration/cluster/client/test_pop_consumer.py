@@ -11,6 +11,7 @@ from cluster.v1 import broker_pb2 as pb
 from tests.integration.cluster.api.conftest import SMALL, TOPIC, Shop, run
 from tests.support.brokers.group import BrokerGroup
 from tests.support.brokers.process import BrokerProcess
+from tests.support.waiting import until
 
 OK, STALE = AckOutcome.ACKNOWLEDGED, AckOutcome.STALE
 
@@ -93,6 +94,45 @@ def test_consumer_continues_at_the_new_leader(tmp_path):
             assert consumer.acknowledge(first) == [OK]
             (second,) = consumer.receive()
             assert (second.body, second.attempt) == (b"2", 1)
+
+
+def test_receive_whose_answer_is_lost_gets_the_same_messages_of_a_group_that_consumes_in_order(shop, monkeypatch):
+    async def scenario():
+        async with shop.open():
+            group = pb.Group(name="g", is_consume_enabled=True, is_orderly=True, retry_queues=1)
+            await shop.stub.SetGroup(pb.SetGroupRequest(group=group))
+            await shop.put(
+                b"1", b"2", b"3", properties=[b"__SHARDINGKEY\x01%s\x02" % each for each in (b"a", b"a", b"b")]
+            )
+            async with PopConsumer(str(shop.address), group="g", topic=TOPIC) as consumer:
+                nodes, lost = consumer._connection.nodes, []
+                call = nodes.call_node
+
+                async def losing(address, method, request, *more):
+                    answer = await call(address, method, request, *more)
+                    if isinstance(request, pb.ReceiveRequest) and len(lost) < 2:
+                        lost.append(request.attempt_id)
+                        if len(lost) == 1:
+                            raise RequestFailed(Reason.ANSWER_LOST, "the connection broke")
+                        await asyncio.sleep(3_600)
+                    return answer
+
+                monkeypatch.setattr(nodes, "call_node", losing)
+                given_up = asyncio.ensure_future(consumer.receive())
+                await until(lambda: len(lost) == 2, "the request was repeated by itself, and is given up now")
+                given_up.cancel()
+                await asyncio.wait([given_up])
+                found = await consumer.receive()
+                assert [(each.body, each.message_group, each.attempt) for each in found] == [
+                    (b"1", "a", 1),
+                    (b"3", "b", 1),
+                ]
+                assert lost[0] == lost[1]
+                assert await consumer.acknowledge(found) == [OK, OK]
+                assert [each.body for each in await consumer.receive()] == [b"2"]
+                assert not consumer._unanswered["b"], "answered"
+
+    run(scenario)
 
 
 def test_errors_name_their_cause(shop):

@@ -109,7 +109,9 @@ def test_offsets_are_committed_and_locks_released_at_other_brokers_meanwhile() -
         offsets = rebalancer_of(nodes, "cluster").offsets
         committing = asyncio.ensure_future(offsets.commit(readers))
         await until(lambda: [reader.progress.committed for reader in readers] == [9, 0, 9])
-        unlocking = asyncio.ensure_future(ConsumerLocks("g", "me", nodes).unlock([reader.queue for reader in readers]))
+        unlocking = asyncio.ensure_future(
+            ConsumerLocks("g", "me", nodes, is_kept=True).unlock([reader.queue for reader in readers])
+        )
         await until(lambda: all((broker, "LockQueuesRequest") in nodes.asked for broker in brokers))
         nodes.end.set()
         assert await committing == []
