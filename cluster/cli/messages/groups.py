@@ -102,7 +102,7 @@ def alter_group(
 
     rates = rates_of_options(quota, QUOTAS_OF_GROUP)
     if all(option is None for option in (orderly, retry_max, retry_queues, retry_policy)) and not rates:
-        options = "--fifo, --retry-max, --retry-queues, --retry-policy or --quota"
+        options = "--retry-max, --retry-queues, --retry-policy, --fifo or --quota"
         fail(f"group alter: expected {options}, found none", EXIT_USAGE)
 
     def change(calls: BrokerCalls) -> str:
