@@ -52,7 +52,12 @@ def key_of(text: str) -> int:
 
 
 class OrderedChooser(Chooser):
-    """Chooses messages on one node, in order or not, as the group and the queue require."""
+    """Chooses messages on one node, in order or not, as the group and the queue require.
+
+    Args:
+        replica: the node's.
+        moving: returns the offsets in a queue that must not be chosen.
+    """
 
     def __init__(self, replica: Replica, moving: Callable[[PopKey], Container[int]]) -> None:
         super().__init__(replica, moving)
@@ -60,17 +65,24 @@ class OrderedChooser(Chooser):
         self._busy: dict[PopKey, bool] = {}
 
     def repeated(self, keys: Sequence[tuple[PopKey, str]], attempt: int, now_ms: int) -> Sequence[tuple[PopKey, str]]:
-        """Return the queues, with their origins, in which an attempt has a valid lease; all if there is none."""
+        """Return those queues, of the given ones, in which an attempt has a valid lease; all of them if there is none.
+
+        Args:
+            keys: the queues, with the origin of a choice.
+            attempt: hash of the attempt id, or `NO_ATTEMPT`.
+            now_ms: lease time.
+        """
         if attempt == NO_ATTEMPT:
             return keys
-        queues = self._replica.state.pop.queues
-        found = [(each, queues.get(each[0])) for each in keys]
-        live = [
-            each
-            for each, queue in found
-            if queue is not None and queue.ordered is not None and live_lease(queue, queue.ordered, attempt, now_ms)
-        ]
-        return live or keys
+        return [each for each in keys if self._lease_of(each[0], attempt, now_ms)] or keys
+
+    def _lease_of(self, key: PopKey, attempt: int, now_ms: int) -> list[int]:
+        """Return the offsets in a queue that a repeated attempt gets."""
+        queue = self._replica.state.pop.queues.get(key)
+        if queue is None or queue.ordered is None:
+            return []
+        moving = self._moving(key)
+        return [each for each in live_lease(queue, queue.ordered, attempt, now_ms) if each not in moving]
 
     def choose_any(
         self,
@@ -79,19 +91,19 @@ class OrderedChooser(Chooser):
         invisible_ms: int,
         now_ms: int,
         budget: Budget,
+        origin: str,
         attempt: int,
-        origin: str = "",
     ) -> PopChoice:
         """Choose messages and reserve them; `ended` must be called with the result of the proposal.
 
         Args:
             key: the queue.
             expression: the filter.
-            invisible_ms: time for which other consumers do not get them.
+            invisible_ms: for the take.
             now_ms: lease time.
-            budget: is reduced by what is chosen.
-            attempt: hash of the attempt id, or `NO_ATTEMPT`; only for queues that are consumed in order.
+            budget: what the consumer may still get; reduced.
             origin: of the choice.
+            attempt: hash of the attempt id, or `NO_ATTEMPT`; only for queues that are consumed in order.
 
         Raises:
             store.errors.IllegalRequest: the expression is invalid.
@@ -104,7 +116,8 @@ class OrderedChooser(Chooser):
             return self.choose(key, expression, invisible_ms, now_ms, budget, origin, with_fresh=not wants_order)
         if key in self._busy:
             self._busy[key] = True
-            return PopChoice(key, origin, wait_offset=self._replica.store.max_offset(*key[1:]), is_ordered=True)
+            end = self._replica.store.max_offset(key.topic, key.queue_id)
+            return PopChoice(key, origin, wait_offset=end, is_ordered=True)
         choice = PopChoice(key, origin, is_ordered=True)
         self._choose_in_order(choice, expression, invisible_ms, now_ms, budget, attempt, with_fresh=wants_order)
         return choice
@@ -120,7 +133,8 @@ class OrderedChooser(Chooser):
         *,
         with_fresh: bool,
     ) -> None:
-        key, state, store = choice.key, self._replica.state, self._replica.store
+        key = choice.key
+        state, store = self._replica.state, self._replica.store
         known, queue = state.offset(*key), state.pop.queues.get(key)
         ordered = None if queue is None else queue.ordered
         low, high = store.min_offset(key.topic, key.queue_id), store.max_offset(key.topic, key.queue_id)
@@ -129,16 +143,16 @@ class OrderedChooser(Chooser):
         epoch = 0 if known is None else known.reset_count
         choice.wait_offset = max(begin, high)
         if queue is not None and ordered is not None:
-            lease = live_lease(queue, ordered, attempt, now_ms)
-            moving = self._moving(key)
+            lease = self._lease_of(key, attempt, now_ms)
             if lease:
-                left = [each for each in lease if each not in moving]
-                if left:
-                    self._read_again(choice, left, expression, budget)
-                    choice.take = OrderedTake(*key, epoch, low, begin, begin, invisible_ms, attempt)
-                    self._busy[key] = False
-                # Else it waits for the end of the moves.
+                self._read_again(choice, lease, expression, budget)
+                choice.take = OrderedTake(*key, epoch, low, begin, begin, invisible_ms, attempt)
+                self._busy[key] = False
                 return
+            if live_lease(queue, ordered, attempt, now_ms):
+                # All of its messages are being moved.
+                attempt = NO_ATTEMPT
+            moving = self._moving(key)
             old = _continuing(queue, ordered, low, now_ms, min(budget.again, budget.count), moving)
             budget.again -= len(old)
             again, passed = self._read_again(choice, old, expression, budget)

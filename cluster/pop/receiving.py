@@ -180,7 +180,7 @@ class PopReceiver:
         for number, (key, origin) in enumerate(keys, 1):
             try:
                 choice = self._chooser.choose_any(
-                    key, wanted.expression, wanted.invisible_ms, now_ms, budget, wanted.attempt, origin
+                    key, wanted.expression, wanted.invisible_ms, now_ms, budget, origin, wanted.attempt
                 )
             except BaseException:
                 self._takes_ended(wanted, [each for each in choices if each.take is not None], None)
@@ -227,16 +227,14 @@ class PopReceiver:
         self, wanted: Wanted, choice: PopChoice, epoch: int, taken: Taken, given: list[Given], moves: list[Move]
     ) -> None:
         """Append each message of a take to those that are given, or to those that are moved instead."""
+        if choice.is_ordered:
+            # Of a repeated take: what cannot be read any more, or is moved, is left out.
+            pairs = [each for each in zip(taken.offsets, taken.attempts, strict=True) if each[0] in choice.messages]
+            taken = taken._replace(offsets=[each for each, _ in pairs], attempts=[each for _, each in pairs])
         if not taken.offsets:
             return
         key, is_retry, first = choice.key, bool(choice.origin), taken.offsets[0]
         lease = Handle(first, taken.serial, wanted.invisible_ms, epoch, is_retry, self._broker, key.queue_id, first)
-        if choice.is_ordered:
-            # Of a repeated take some may be left out: they cannot be read any more, or are being moved.
-            rows = [row for row in zip(taken.offsets, taken.attempts, strict=True) if row[0] in choice.messages]
-            if not rows:
-                return
-            taken = Taken(taken.serial, [offset for offset, _ in rows], [attempts for _, attempts in rows])
         handles = encode_handles(lease, taken.offsets)
         messages = map(choice.messages.__getitem__, taken.offsets)
         if not is_retry and max(taken.attempts) == 1:

@@ -13,8 +13,10 @@ OK, STALE = pb.ACK_OUTCOME_ACKNOWLEDGED, pb.ACK_OUTCOME_STALE
 MINUTE_MS = 60_000
 
 
-async def set_order(shop, *, is_orderly):
-    group = pb.Group(name=GROUP, is_consume_enabled=True, is_orderly=is_orderly, retry_queues=1, retry_max_times=16)
+async def set_order(shop, *, is_orderly, retry_max=16):
+    group = pb.Group(
+        name=GROUP, is_consume_enabled=True, is_orderly=is_orderly, retry_queues=1, retry_max_times=retry_max
+    )
     answer = (await shop.stub.SetGroup(pb.SetGroupRequest(group=group))).answer
     assert answer.code == 0, answer
 
@@ -93,6 +95,25 @@ def test_failed_message_is_given_again_before_the_next_one_of_its_message_group(
             assert (names(third), list(third.attempts)) == (["a1"], [3])
             assert await acknowledge(shop, *third.handles) == [OK]
             assert names(await receive(shop)) == ["a2"]
+
+    run(scenario)
+
+
+def test_message_that_failed_too_often_becomes_a_dead_letter_and_its_message_group_continues(shop):
+    async def scenario():
+        async with shop.open():
+            await set_order(shop, is_orderly=True, retry_max=1)
+            await put(shop, "a1", "a2")
+            for attempt in (1, 2):
+                found = await receive(shop, invisible_ms=5_000, attempt_id=str(attempt))
+                assert (names(found), list(found.attempts)) == (["a1"], [attempt])
+                shop.clock_ahead_ms += 5_000
+            found = await receive(shop, wait_ms=30_000, attempt_id="three")
+            assert (names(found), list(found.attempts)) == (["a2"], [1])
+            dead = await shop.get(topic=f"%DLQ%{GROUP}")
+            assert [each.decode() for each in dead.columns.bodies] == ["a1"]
+            assert await acknowledge(shop, *found.handles) == [OK]
+            assert floor(shop) == 2
 
     run(scenario)
 
