@@ -86,6 +86,11 @@ def of_offsets(request: Any) -> str:
     return _text([_listed(len(request.queue_ids), "queues", shown)])
 
 
+def of_delay_levels(request: Any) -> str:
+    """Describe a SetDelayLevelsRequest: the delays in milliseconds, of level 1 first."""
+    return _text([_list("levels", request.delay_ms, str) or "default levels"])
+
+
 def of_new_member(request: Any) -> str:
     """Describe an AddMemberRequest."""
     return _text([f"address={_cut(request.address)}"])

@@ -144,7 +144,7 @@ _ROWS: Final[dict[str, dict[str, AuditedMethod]]] = {
         "Route": _READ,
         "Status": _READ,
         "DelayLevels": _READ,
-        "SetDelayLevels": _ADMIN,
+        "SetDelayLevels": _ADMIN._replace(detail=audit_details.of_delay_levels),
         "RecallMessage": _ACCESS,
         "EndTransaction": _ACCESS,
         "EndTransactions": _ACCESS,

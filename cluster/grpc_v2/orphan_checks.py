@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from cluster.client.consumer.received import records_of
 from cluster.grpc_v2.delivered import delivered
-from cluster.grpc_v2.sends import HalfPlace, encode_transaction_id
+from cluster.grpc_v2.sends import TransactionPlace, encode_transaction_id
 from cluster.grpc_v2.status_codes import CodedRefusal, ok
 from cluster.grpc_v2.topics import accepted_types
 from cluster.process.tasks import end_tasks
@@ -97,7 +97,7 @@ class OrphanChecks:
 
     def _pass_on(self, topic: str, question: pb.TransactionChecksResponse) -> None:
         (record,) = records_of(question.record, topic)
-        place = HalfPlace(question.transaction_id, question.half_offset, question.physical_offset)
+        place = TransactionPlace(question.transaction_id, question.half_offset, question.physical_offset)
         recover = mq.RecoverOrphanedTransactionCommand(
             message=delivered(record, mq.Resource(name=topic)), transaction_id=encode_transaction_id(place)
         )

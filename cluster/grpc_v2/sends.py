@@ -45,7 +45,7 @@ _QUICK_BYTES: Final = 64 << 10
 _ENDS: Final = {mq.COMMIT: pb.TRANSACTION_END_COMMIT, mq.ROLLBACK: pb.TRANSACTION_END_ROLLBACK}
 
 
-class HalfPlace(NamedTuple):
+class TransactionPlace(NamedTuple):
     """Where a transaction is.
 
     Attributes:
@@ -59,12 +59,12 @@ class HalfPlace(NamedTuple):
     physical_offset: int
 
 
-def encode_transaction_id(place: HalfPlace) -> str:
+def encode_transaction_id(place: TransactionPlace) -> str:
     """Return the id of a transaction."""
     return f"{place.message_id}@{place.half_offset:x}.{place.physical_offset:x}"
 
 
-def decode_transaction_id(text: str) -> HalfPlace:
+def decode_transaction_id(text: str) -> TransactionPlace:
     """Return the place of a transaction.
 
     Raises:
@@ -72,7 +72,7 @@ def decode_transaction_id(text: str) -> HalfPlace:
     """
     found = _TRANSACTION_ID.fullmatch(text)
     if found is not None:
-        place = HalfPlace(found[1], int(found[2], 16), int(found[3], 16))
+        place = TransactionPlace(found[1], int(found[2], 16), int(found[3], 16))
         if max(place.half_offset, place.physical_offset) < _OFFSET_END:
             return place
     raise CodedRefusal(
@@ -200,7 +200,7 @@ def _sent(messages: Sequence[CheckedMessage], stored: pb.PutResponse) -> mq.Send
     # For other messages RocketMQ repeats the id, and clients rely on it.
     transaction_id = message_id
     if messages[0].is_half:
-        place = HalfPlace(messages[0].message_id, stored.queue_offsets[0], stored.physical_offsets[0])
+        place = TransactionPlace(messages[0].message_id, stored.queue_offsets[0], stored.physical_offsets[0])
         transaction_id = encode_transaction_id(place)
     entry = mq.SendResultEntry(
         status=ok(),

@@ -158,7 +158,7 @@ class Moves:
         if dead.is_dead:
             return dead
         if choice.is_ordered:
-            # In the retry topic it would be behind its successors.
+            # Later messages of its message group would overtake it.
             return None
         retry = pop_retry_topic(key.group, choice.origin or key.topic)
         queue = state.pop.queues.get(key)

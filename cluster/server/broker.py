@@ -168,8 +168,7 @@ class Broker:
         self._first_user = first_user
         dial = partial(GrpcNameServer, security=name_server_security)
         self._registrar = Registrar(name_servers, dial) if name_servers else None
-        self._changed = asyncio.Event()
-        self._stack = AsyncExitStack()
+        self._changed, self._stack = asyncio.Event(), AsyncExitStack()
 
     def _create_services(self) -> None:
         """Create the tasks of the leader, and the service that uses them."""

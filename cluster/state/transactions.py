@@ -372,7 +372,7 @@ class TransactionTable:
         """Yield the content in pieces for a command each: what is open, then the ends in their order."""
         for number, block in sorted(self._blocks.items()):
             renewed = {half: self._renewed[half] for half in block.rows.keys() & self._renewed.keys()}
-            yield FrozenTransactions({number: block}, [], {}, renewed)
+            yield FrozenTransactions({number: block}, [{}], {}, renewed)
         for ends in filter(None, self._decided):
             without_op = {half: self._without_op[half] for half in ends.keys() & self._without_op.keys()}
             yield FrozenTransactions({}, [ends], without_op, {})

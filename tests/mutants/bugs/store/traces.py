@@ -14,7 +14,7 @@ from tests.mutants.mutant import Mutant, Tests
 
 BATCHES = "tests/unit/cluster/client/requests_and_traces/test_trace_batches.py::"
 RECORDS = "tests/unit/cluster/client/requests_and_traces/test_trace_records.py::"
-TRACES = "tests/integration/cluster/api/test_message_trace.py::"
+TRACES = "tests/integration/cluster/api/observed/test_message_trace.py::"
 LAG = "tests/unit/cluster/broker/test_group_lag.py::"
 PUT_SPANS = "tests/unit/cluster/broker/test_put_spans.py::"
 SPANS = "tests/unit/cluster/client/requests_and_traces/test_spans.py::"

@@ -78,6 +78,8 @@ ALICE = access.AccessUser(
             pb.SetGroupRequest(group=pb.Group(name="g", is_consume_enabled=True, retry_queues=1, sys_flag=3)),
             "consumes, retry_queues=1, retry_max_times=0, consume_timeout_minutes=0, sys_flag=3",
         ),
+        (BROKER + "SetDelayLevels", pb.SetDelayLevelsRequest(delay_ms=[1_000, 90_000]), "2 levels: 1000; 90000"),
+        (BROKER + "SetDelayLevels", pb.SetDelayLevelsRequest(), "default levels"),
         (
             BROKER + "ResetOffset",
             pb.ResetOffsetRequest(group="g", topic="a", queue_ids=[0, 7], offsets=[100, 5]),

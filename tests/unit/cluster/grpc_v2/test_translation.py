@@ -8,7 +8,7 @@ import pytest
 from cluster.client.consumer.received import records_of
 from cluster.grpc_v2.delivered import delivered
 from cluster.grpc_v2.outgoing import outgoing
-from cluster.grpc_v2.sends import HalfPlace, Sends, decode_transaction_id, encode_transaction_id
+from cluster.grpc_v2.sends import Sends, TransactionPlace, decode_transaction_id, encode_transaction_id
 from cluster.grpc_v2.status_codes import CodedRefusal, status_of
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.rocketmq_v2 import messaging_pb2 as mq
@@ -100,7 +100,7 @@ def test_messages_of_one_group_have_one_queue_at_every_node_and_others_take_turn
 
 
 def test_the_id_of_a_transaction_leads_to_its_half_message():
-    place = HalfPlace("id@with.dots", 12, 1 << 40)
+    place = TransactionPlace("id@with.dots", 12, 1 << 40)
     assert decode_transaction_id(encode_transaction_id(place)) == place
     for wrong in ("", "id", "id@1", "id@-1.2", f"id@1.{1 << 63:x}"):
         with pytest.raises(CodedRefusal) as caught:

@@ -42,7 +42,7 @@ def new_state():
 def test_takes_proposed_after_a_failed_one_do_not_keep_consumers_from_what_it_left():
     """Two consumers that are never idle at the same time, so that a take is always proposed."""
     state = new_state()
-    chooser = Chooser(SimpleNamespace(state=state, store=Queue()))
+    chooser = Chooser(SimpleNamespace(state=state, store=Queue()), lambda _key: ())
     choose = lambda: chooser.choose(KEY, "*", 60_000, 1, Budget(TAKEN, 1 << 20))  # noqa: E731
     proposed = deque([choose(), choose()])
 

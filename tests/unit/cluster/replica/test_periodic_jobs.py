@@ -67,6 +67,8 @@ def test_table_names_all_jobs_of_a_replicated_and_of_a_plain_store(tmp_path, mon
         "looking whether a node still leads, for producers that it asks",
         "looking for changed certificates, secret of the peers and list of revoked certificates",
         "silent connections of the frame port",
+        "compaction of topics",
+        "export of spans of OpenTelemetry",
     }
     assert names | others == set(rows())
 
