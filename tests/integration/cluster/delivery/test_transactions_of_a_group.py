@@ -315,8 +315,8 @@ def test_message_that_cannot_be_stored_is_refused_alone(tmp_path, monkeypatch):
             places = await begin(group, range(5))
             commit = ends_module.committed_message
 
-            def too_large(half, topics):
-                message = commit(half, topics)
+            def too_large(half, topics, delivery):
+                message = commit(half, topics, delivery)
                 return message._replace(body=bytes(5 << 20)) if half.record.queue_offset == 2 else message
 
             monkeypatch.setattr(ends_module, "committed_message", too_large)

@@ -149,13 +149,13 @@ def test_open_half_messages_are_committed_rolled_back_or_given_up_once(tmp_path)
         await replica.change(SetTopic(TopicConfig(CHECK_MAX_TIME_TOPIC, 1, 1)))
         async with ending(replica) as ends:
             commit = EndRequest(0, Ending.COMMITTED, places[0], "T", "g", "a")
-            assert await ends.end(commit)
-            assert not await ends.end(commit)
+            assert await ends.begin(commit)
+            assert not await ends.begin(commit)
             with pytest.raises(RequestFailed) as refused:
-                await ends.end(EndRequest(0, Ending.ROLLED_BACK, places[0], "T", "g", "a"))
+                await ends.begin(EndRequest(0, Ending.ROLLED_BACK, places[0], "T", "g", "a"))
             assert refused.value.reason is Reason.TRANSACTION_ENDED
-            assert await ends.end(EndRequest(1, Ending.ROLLED_BACK, places[1], "T", "g", "b"))
-            assert await ends.end(EndRequest(2, Ending.GIVEN_UP, is_own=True))
+            assert await ends.begin(EndRequest(1, Ending.ROLLED_BACK, places[1], "T", "g", "b"))
+            assert await ends.begin(EndRequest(2, Ending.GIVEN_UP, is_own=True))
         assert [each.body for each in replica.store.get("T", 0, 0, 10).messages] == [b"a"]
         assert [each.body for each in replica.store.get(CHECK_MAX_TIME_TOPIC, 0, 0, 10).messages] == [b"c"]
         assert replica.state.transactions.open_count == 0
@@ -176,7 +176,7 @@ def test_group_continues_the_open_transactions_of_a_store_of_rocketmq(tmp_path):
             assert open_halves(table) == [1]
             async with ending(replica) as ends:
                 await until(lambda: replica.state.feature_level and not table.without_op)
-                assert await ends.end(EndRequest(1, Ending.COMMITTED, is_own=True))
+                assert await ends.begin(EndRequest(1, Ending.COMMITTED, is_own=True))
             await group.level()
             bodies = [each.body for each in replica.store.get("T", 0, 0, 10).messages]
             assert bodies == [b"c", b"b"]

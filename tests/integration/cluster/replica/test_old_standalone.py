@@ -40,7 +40,7 @@ async def write_standalone(root, begin_ms):
     await replica.begin_prepared_put(halves("a", "b", "c", "d"))
     ends = TransactionEnds(replica, wall_clock_ms, lambda _: None)
     task = asyncio.create_task(ends.run())
-    await ends.end(EndRequest(0, Ending.COMMITTED, is_own=True))
+    await ends.begin(EndRequest(0, Ending.COMMITTED, is_own=True))
     await replica.change(CountChecks(begin_ms, ((1, 3),)))
     task.cancel()
     raw = properties_with_effect(b"", encode_effect(Returned(KEY, is_dead=False)))
@@ -82,8 +82,8 @@ def test_transactions_returns_pops_delays_and_times_of_a_standalone_broker_conti
                 DelayDelivery(replica, lambda: begin_ms + HOUR_MS, lambda _: None, lambda _: None),
             ]
             running = [asyncio.create_task(each.run()) for each in tasks]
-            assert await tasks[0].end(EndRequest(1, Ending.COMMITTED, is_own=True))
-            assert not await tasks[0].end(EndRequest(0, Ending.COMMITTED, is_own=True))
+            assert await tasks[0].begin(EndRequest(1, Ending.COMMITTED, is_own=True))
+            assert not await tasks[0].begin(EndRequest(0, Ending.COMMITTED, is_own=True))
             await until(lambda: replica.store.max_offset("T", 0) == 11)
             await until(lambda: not state.transactions.without_op)
             for task in running:

@@ -125,7 +125,7 @@ def test_half_message_that_is_lost_is_rolled_back(shop, monkeypatch):
     async def scenario():
         async with shop.open(checks=FAST):
             await begin(shop)
-            monkeypatch.setattr("cluster.delivery.transactions.ends.half_message", lambda _: None)
+            monkeypatch.setattr("cluster.delivery.transactions.ends.half_message", lambda *_: None)
             async with asked(shop) as questions:
                 await until(lambda: table(shop).ended(0) is not None)
             assert questions == []
