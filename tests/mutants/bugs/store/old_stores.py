@@ -52,7 +52,7 @@ def attempts_of_a_message_have_one_key(patch):
         patch.setattr(module, "message_key", lambda record, properties: key(First(record), properties))
 
 
-def progress_of_the_wheel_is_believed_for_units_that_it_does_not_have(patch):
+def progress_of_the_wheel_counts_for_units_that_it_does_not_have(patch):
     read = waiting.read_progress
     patch.setattr(waiting, "read_progress", lambda store: read(store)._replace(queue_offset=1 << 62))
 
@@ -87,7 +87,7 @@ MUTANTS = [
         Tests(TIMERS + "test_copy_of_an_earlier_attempt_does_not_deliver_a_later_one"),
     ),
     Mutant(
-        progress_of_the_wheel_is_believed_for_units_that_it_does_not_have,
+        progress_of_the_wheel_counts_for_units_that_it_does_not_have,
         "no message is lost",
         Tests(TIMERS + "test_messages_of_emptied_slots_are_done_and_all_others_wait"),
     ),
