@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cluster.protocol.handle_bounds import HANDLE_LENGTH_MAX, HANDLES_MAX
+from cluster.protocol.handle_bounds import ATTEMPT_ID_LENGTH_MAX, HANDLE_LENGTH_MAX, HANDLES_MAX
 from cluster.protocol.request_bounds import RECALL_HANDLE_LENGTH_MAX, TAGS_LENGTH_MAX
 from dledger.service.limits.field_bounds import ANY_NUMBER, FIELDS, Bound, Bounds, Many, Text
 from dledger.service.limits.request_bounds import NAME
@@ -102,7 +102,7 @@ BOUNDS: Final[Bounds] = {
         "invisible_duration": FIELDS,
         "auto_renew": ANY_NUMBER,
         "long_polling_timeout": FIELDS,
-        "attempt_id": NAME,
+        "attempt_id": Text(ATTEMPT_ID_LENGTH_MAX),
     },
     "apache.rocketmq.v2.AckMessageEntry": {"message_id": _ID, "receipt_handle": _HANDLE, "lite_topic": NAME},
     "apache.rocketmq.v2.AckMessageRequest": {**_GROUP_TOPIC, "entries": Many(HANDLES_MAX, FIELDS)},

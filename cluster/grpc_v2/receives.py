@@ -1,8 +1,9 @@
 """ReceiveMessage, AckMessage, ChangeInvisibleDuration, ForwardMessageToDeadLetterQueue: pop consumption of the leader.
 
 The number of a queue in a request is only a wish, as in RocketMQ: a consumer that chooses a queue at random would wait
-at an empty one while others have messages. So every receive takes messages of all queues. The id of an attempt
-(`attempt_id`), by which RocketMQ repeats an answer to a group that gets messages in order, has no effect yet.
+at an empty one while others have messages. So every receive takes messages of all queues. A group that consumes in
+order gets one message of each message group at a time, and a receive with the `attempt_id` of an earlier one gets the
+same messages.
 
 | RPC | calls of our service |
 | --- | --- |
@@ -225,6 +226,7 @@ def _taken(request: mq.ReceiveMessageRequest, wait_s: float) -> pb.ReceiveReques
         invisible_ms=invisible_ms,
         wait_ms=int(wait_s * 1_000),
         form=pb.MESSAGE_FORM_RECORDS,
+        attempt_id=request.attempt_id,
         **filter_fields(_expression(request.filter_expression)),
     )
 

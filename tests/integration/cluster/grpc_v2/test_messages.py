@@ -9,7 +9,9 @@ import grpc
 import pytest
 
 from cluster.broker.core import wall_clock_ms
+from cluster.client.broker_calls import BrokerCalls
 from cluster.rocketmq_v2 import messaging_pb2 as mq
+from cluster.v1 import broker_pb2 as pb
 from tests.support.brokers.rocketmq_stub import RocketMQStub, message, resource
 from tests.support.waiting import PATIENCE_S, wait_until
 
@@ -101,6 +103,29 @@ def test_messages_of_one_group_go_to_one_queue_in_their_order_whatever_node_take
         ("g", found[0].system_properties.queue_id)
     }
     assert found[0].system_properties.message_type == mq.FIFO
+
+
+def test_a_group_in_order_gets_one_message_of_a_message_group_and_a_repeated_attempt_the_same(group, nodes, topic):
+    name = topic(1, "FIFO")
+    with BrokerCalls(",".join(group.addresses), PATIENCE_S) as calls:
+        settings = pb.Group(name="in-order", is_orderly=True, is_consume_enabled=True, is_from_min_enabled=True)
+        calls.ask(lambda stub: stub.SetGroup, pb.SetGroupRequest(group=settings))
+    for message_id, message_group in (("a0", "a"), ("a1", "a"), ("b0", "b")):
+        nodes[0].sent(message(name, message_id, kind=mq.FIFO, message_group=message_group))
+
+    def received(node, attempt, wait_s=10):
+        found = nodes[node].receive(name, "in-order", wait_s=wait_s, attempt_id=attempt)
+        return {each.system_properties.message_id: each for each in found}
+
+    first = received(0, "1")
+    assert sorted(first) == ["a0", "b0"]
+    assert received(1, "2", wait_s=0) == {}, "a1 waits for a0"
+    again = received(2, "1")
+    assert {each: found.system_properties.receipt_handle for each, found in again.items()} == {
+        each: found.system_properties.receipt_handle for each, found in first.items()
+    }
+    assert nodes[1].ack(first["a0"], "in-order").code == mq.OK
+    assert sorted(received(1, "3")) == ["a1"]
 
 
 def test_a_delayed_message_is_delivered_at_its_time_unless_it_is_recalled(nodes, topic):
