@@ -212,6 +212,9 @@ class AsyncPopConsumer:
         """
         nodes, end_s = self._connection.nodes, time.monotonic() + wait_s + _TIMEOUT_S
         backoff, hops = Backoff(), 0
+        if not nodes.addresses(broker):
+            # A message that another consumer took, before this one has asked for routes.
+            await self._connection.find(self._topic)
         while True:
             address = nodes.leader(broker)
             try:

@@ -39,6 +39,19 @@ def test_consumers_of_a_group_share_the_messages_of_one_queue(shop):
     run(scenario)
 
 
+def test_consumer_that_has_received_nothing_acknowledges_what_another_one_took(shop):
+    async def scenario():
+        async with shop.open():
+            await shop.put(b"a", b"b")
+            open_consumer = lambda: PopConsumer(str(shop.address), group="g", topic=TOPIC)  # noqa: E731
+            async with open_consumer() as first, open_consumer() as second, open_consumer() as third:
+                one, other = await first.receive()
+                assert await second.acknowledge(one) == [OK]
+                assert await third.change_invisible(other, 60) is OK
+
+    run(scenario)
+
+
 def test_message_that_is_given_back_comes_again_with_its_attempt_and_filter(shop):
     async def scenario():
         async with shop.open():
