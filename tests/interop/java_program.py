@@ -86,6 +86,13 @@ class JavaProgram:
         pairs = zip(puts, results, strict=True)
         return [place for put, result in pairs for place in _places(put, result, store_host, gap, extra)]
 
+    def wait(self, directory, sizes=SMALL, *, is_halted=False):
+        """Run a whole broker that leaves messages that wait (`tests.support.brokers.java_waiting`).
+
+        Returns: the messages that were sent, in their order: body, uniqKey, queueOffset, physicalOffset.
+        """
+        return self._run("waiting", directory, sizes, "", ["--halt"] if is_halted else [], {})
+
     def _run(self, command, directory, sizes, node_id, options, config):
         for name, value in {**sizes.as_java(), **config}.items():
             options += ["--config", f"{name}={value}"]
