@@ -1,4 +1,4 @@
-"""Runs our Java program (tests/interop/java), which works on stores with RocketMQ's own DefaultMessageStore."""
+"""Runs our Java program (tests/interop/java), with RocketMQ's own DefaultMessageStore, and with its whole broker."""
 
 import base64
 import json

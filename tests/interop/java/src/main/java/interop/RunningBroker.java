@@ -134,7 +134,7 @@ final class RunningBroker implements AutoCloseable {
         return answer;
     }
 
-    /** Returns how many messages a queue has. */
+    /** Returns the number of messages in a queue. */
     long count(String topic, int queueId) {
         try {
             return broker.getMessageStore().getMaxOffsetInQueue(topic, queueId);
@@ -155,7 +155,7 @@ final class RunningBroker implements AutoCloseable {
         return found;
     }
 
-    /** Returns whether the broker wrote down the ends of so many transactions. */
+    /** Returns whether op messages name this number of half messages, or more. */
     boolean hasOps(int count) {
         String all = bodies("RMQ_SYS_TRANS_OP_HALF_TOPIC", 0).stream().collect(Collectors.joining());
         return all.chars().filter(each -> each == ',').count() >= count;
