@@ -16,6 +16,7 @@ from cluster.cli.app import app
 from cluster.client.producer.transactions import TransactionEnd
 from cluster.local.brokers import LocalBrokers
 from cluster.state.effects import Ending
+from dledger import LogClient
 from tests.interop.test_java_reads_our_brokers import OPTIONS, SIZES
 from tests.support.brokers.java_waiting import COMMITTED, DONE, ENDINGS, GROUP, NEXT, names_of
 from tests.support.brokers.process import BrokerProcess
@@ -62,6 +63,18 @@ def assert_continues(endpoints):
     assert set(asked) == ENDINGS.keys() - {IMMUNE}
 
 
+def wait_until_all_is_committed(cluster):
+    """Wait until each node knows that it may dispatch the last entry, which is an op message."""
+    with LogClient(cluster.endpoints, group=cluster.group) as client:
+
+        def is_committed():
+            known = [each for each in client.statuses().values() if not isinstance(each, str)]
+            ends = {index for each in known for index in (each.commit_index, each.end_index, each.applied_index)}
+            return len(known) == len(cluster.node_ids) and len(ends) == 1
+
+        wait_until(is_committed, lambda: f"{client.statuses()}")
+
+
 def assert_verifies(folder):
     result = CliRunner().invoke(app, ["verify", str(folder)])
     assert result.exit_code == 0, result.output
@@ -105,6 +118,7 @@ def test_group_continues_what_a_java_broker_left(java, tmp_path, is_killed):
         brokers.start()
         cluster.wait_for_leader()
         assert_continues(cluster.endpoints)
+        wait_until_all_is_committed(cluster)
     finally:
         brokers.stop()
     for node_id in cluster.node_ids:
