@@ -82,7 +82,7 @@ def _build() -> None:
     sources = [POM, *sorted(POM.parent.rglob("*.java"))]
     if JAR.exists() and JAR.stat().st_mtime > max(file.stat().st_mtime for file in sources):
         return
-    print("building the Java program (the first time Maven downloads RocketMQ's store, about 70 MB)", file=sys.stderr)
+    print("building the Java program (the first time Maven downloads RocketMQ's broker, about 80 MB)", file=sys.stderr)
     maven = ["mvn", "--quiet", "--batch-mode", "--file", str(POM)]
     if subprocess.run([*maven, "--offline", "package"], capture_output=True, check=False).returncode:
         subprocess.run([*maven, "package"], check=True)

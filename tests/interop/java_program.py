@@ -1,4 +1,4 @@
-"""Runs our Java program (tests/interop/java), which works on stores with RocketMQ's own DefaultMessageStore."""
+"""Runs our Java program (tests/interop/java), with RocketMQ's own DefaultMessageStore, and with its whole broker."""
 
 import base64
 import json
@@ -85,6 +85,13 @@ class JavaProgram:
         extra = PROPERTY_CRC_SIZE if has_property_crc else 0
         pairs = zip(puts, results, strict=True)
         return [place for put, result in pairs for place in _places(put, result, store_host, gap, extra)]
+
+    def wait(self, directory, sizes=SMALL, *, is_halted=False):
+        """Run a whole broker that leaves messages that wait (`tests.support.brokers.java_waiting`).
+
+        Returns: the messages that were sent, in their order: body, uniqKey, queueOffset, physicalOffset.
+        """
+        return self._run("waiting", directory, sizes, "", ["--halt"] if is_halted else [], {})
 
     def _run(self, command, directory, sizes, node_id, options, config):
         for name, value in {**sizes.as_java(), **config}.items():

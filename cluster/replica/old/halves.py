@@ -6,8 +6,12 @@
 | in the body of an op message from the group's offset in the op topic on | over |
 | with a committed message in the log | committed; its op message, which a crash of RocketMQ took, is written again |
 | put again by RocketMQ, to count a check or to wait | over: the last one of the same id counts |
-| another one of an ended transaction (same producer group, topic and id) | over |
+| another one of an ended transaction (same producer group, topic and id) | over, even if the group has passed the op |
 | any other | open |
+
+RocketMQ may check a transaction, and put its half message again, before the op message of its end is written: it asks
+about that one again, because the op message names the first one. Here the op messages since its first one was sent
+count.
 
 RocketMQ collects op messages in memory for up to three seconds. A rollback among those is forgotten, as by RocketMQ:
 the producer is asked again. Nothing that may be open is left out: without the group's offsets all of both queues is
@@ -39,6 +43,8 @@ TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"
 _CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
 _NUMBER: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 _UNITS_PER_STEP: Final = 200
+# Between the clocks of a producer and its broker.
+_CLOCKS_MS: Final = 60_000
 
 
 @dataclass(slots=True)
@@ -50,12 +56,14 @@ class OldHalves:
         keys: of those that have an id.
         begin: log offset of the first one; 0: there is none.
         left_count: half messages beyond the limit of open transactions.
+        begin_ms: when the first one of those that were put again was sent, milliseconds since 1970.
     """
 
     open: dict[int, OpenTransaction] = field(default_factory=dict)
     keys: dict[int, int] = field(default_factory=dict)
     begin: int = 0
     left_count: int = 0
+    begin_ms: int = 1 << 62
 
     def drop(self, half: int) -> None:
         """Forget a half message, if it is known."""
@@ -106,6 +114,11 @@ def find_halves(store: MessageStore, half_offset: int, op_offset: int, log_end: 
         found.open[unit] = _open_transaction(record, properties)
         if key is not None:
             found.keys[unit], by_key[key] = key, unit
+            if found.open[unit].checks:
+                found.begin_ms = min(found.begin_ms, record.born_timestamp)
+    passed = store.offset_by_time(OP_HALF_TOPIC, 0, found.begin_ms - _CLOCKS_MS)
+    if passed < op_offset:
+        ended |= yield from _ended_halves(store, passed, log_end)
     if found.open:
         yield from _drop_ended(store, ended, by_key, found, log_end)
     found.begin = min((row.physical_offset for row in found.open.values()), default=0)

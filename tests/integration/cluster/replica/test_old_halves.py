@@ -93,6 +93,18 @@ def test_op_of_a_half_message_before_the_groups_offset_ends_its_copy_after_it(tm
     run(scenario())
 
 
+@pytest.mark.parametrize("offsets", [(1, 1), (3, 2)])
+def test_op_that_rocketmqs_group_has_passed_ends_the_copy_that_was_put_before_it(tmp_path, offsets):
+    """RocketMQ checked the transaction while its end was not yet written, and would ask again."""
+
+    async def scenario():
+        again = half("a", TRANSACTION_CHECK_TIMES=1)
+        await write_store(tmp_path, half("a"), half("b"), half("x"), op(2), again, half("c"), op(0), offsets=offsets)
+        assert open_halves(await taken_over(tmp_path)) == ([1, 4] if offsets == (1, 1) else [4])
+
+    run(scenario())
+
+
 def test_equal_ids_of_different_groups_are_different_transactions(tmp_path):
     async def scenario():
         await write_store(tmp_path, half("a"), half("a", PGROUP="other"), op(0))

@@ -20,13 +20,14 @@ public final class Main {
         usage: interop COMMAND DIR [OPTION]...
           read DIR     copy the store, open the copy, read all by log, by queue, by key; a line a message, then a summary
           write DIR    put the messages of --input (a line for each put) in place; a line a put
+          waiting DIR  run a broker that leaves messages that wait, and those that waited; a line a message sent
           bench DIR    put, get and rebuild in an empty folder; one line of figures
         options:
-          --config NAME=VALUE   a setting of MessageStoreConfig; may be repeated
+          --config NAME=VALUE   a setting of MessageStoreConfig (waiting: of BrokerConfig, too); may be repeated
           --dledger ID          open with enableDLegerCommitLog, as this node (n0)
           --input FILE          of write
           --no-copy             read: open DIR itself; Java's shutdown may change it
-          --halt                write: exit like a killed process right after the last put
+          --halt                write, waiting: exit like a killed process right after the last put
           --count N             bench: messages (400000)
         """;
 
@@ -56,6 +57,7 @@ public final class Main {
         switch (options.command()) {
             case "read" -> StoreReader.read(options, results);
             case "write" -> StoreWriter.write(options, results);
+            case "waiting" -> WaitingWriter.write(options, results);
             case "bench" -> StoreBench.measure(options, results);
             default -> throw new IllegalArgumentException("no command is called " + options.command());
         }

@@ -8,13 +8,13 @@ import java.util.Properties;
 /**
  * The options of the command line.
  *
- * @param command read, write or bench
+ * @param command read, write, waiting or bench
  * @param directory the store
  * @param config settings of MessageStoreConfig, by name
  * @param nodeId of DLedger; empty: a plain store
  * @param input puts to make; null without
  * @param isCopied whether read works on a copy
- * @param isHalted whether write exits like a killed process
+ * @param isHalted whether write or waiting exits like a killed process
  * @param count messages of bench
  */
 record Options(String command, Path directory, Properties config, String nodeId, Path input, boolean isCopied,
