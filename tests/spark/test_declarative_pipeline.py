@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -19,10 +20,19 @@ PANDAS = Path(sys.prefix) / "pandas"
 TOPICS = ("orders", "mails")
 
 
+def units_of(store, topic):
+    """Return the number of messages in the queues of a topic."""
+    files = [path.read_bytes() for path in (store / "consumequeue" / topic).glob("*/*")]
+    # A unit: physical offset, size, code of the tags; those at the end of a file are empty.
+    return sum(size > 0 for data in files for _, size, _ in struct.iter_unpack(">qiq", data))
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_tables_and_views_contain_the_messages_of_the_store(tmp_path):
     count = make_sample_store(str(tmp_path / "store"), SampleConfig(size=1 << 20, file_size=1 << 20))
+    # Streams leave out the broker's own topics.
+    count -= units_of(tmp_path / "store", "%RETRY%billing")
     project, settings = tmp_path / "project", tmp_path / "conf"
     shutil.copytree(ROOT / "docs" / "examples" / "spark", project)
     spec = project / "spark-pipeline.yml"
