@@ -89,7 +89,7 @@ def test_topics_and_groups_are_changed_on_all_or_on_the_chosen_brokers(server, b
 
     run("group", "create", "billing", *of_servers)
     run("group", "disable", "billing", "--broker-name", "broker-a", *of_servers)
-    groups = [["billing", "broker-a", "0", "no", "-"], ["billing", "broker-b", "0", "yes", "-"]]
+    groups = [["billing", "broker-a", "0", "no", "no"], ["billing", "broker-b", "0", "yes", "no"]]
     assert [row[:5] for row in table(run("group", "list", *of_servers))] == groups
     run("group", "enable", "billing", *of_servers)
 
@@ -158,7 +158,7 @@ def test_a_dead_broker_hides_nothing_of_the_others(server, brokers):
     brokers[0].kill()
     for command, rows in (
         (("topic", "list"), [[TOPIC, "broker-b", "2", "2", "rw"]]),
-        (("group", "list"), [["billing", "broker-b", "0", "yes", "-"]]),
+        (("group", "list"), [["billing", "broker-b", "0", "yes", "no"]]),
         (("offsets", TOPIC, "--group", "billing"), [["broker-b", "0", "0"], ["broker-b", "1", "0"]]),
     ):
         done = CliRunner().invoke(app, [*command, *of_servers])

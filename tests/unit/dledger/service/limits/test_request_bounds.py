@@ -8,6 +8,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
+from cluster.grpc_v2.bounds import BOUNDS as ROCKETMQ_BOUNDS
 from cluster.protocol.access_bounds import ACCESS_BOUNDS
 from cluster.protocol.request_bounds import BROKER_BOUNDS, NAME_SERVER_BOUNDS
 from cluster.v1 import access_pb2 as pb_access
@@ -18,6 +19,7 @@ from dledger.service.limits.request_bounds import LOG_BOUNDS, STANDARD_BOUNDS
 
 PROTO = Path(__file__).parents[5] / "proto"
 BOUNDS = {
+    "apache.rocketmq.v2.MessagingService": ROCKETMQ_BOUNDS,
     "dledger.v1.LogService": LOG_BOUNDS,
     "dledger.v1.AdminService": LOG_BOUNDS,
     "cluster.v1.BrokerService": BROKER_BOUNDS,
