@@ -31,8 +31,8 @@ _OPS = (
 # A leader whose clock is ahead by more holds delayed messages up for as long: time in the log does not go back.
 _CLOCK_JUMP_MAX_US = 2_000_000
 _CLOCK_INTERVAL_US = 700_000
-# Of 72 hours: 2.6 seconds.
-_KEPT_PART = 0.00001
+# Messages with a time of their own are put again at this age. Not half messages: three times, and they are given up.
+_TIMERS_KEPT_MS = 2_600
 
 
 def options_of(seed, safety_us):
@@ -84,7 +84,7 @@ class BrokerSimulation(ShellSimulation):
         with (
             patch.multiple("store.dispatch.dispatcher", monotonic=float, thread_time=float),
             patch("cluster.process.cooperative.monotonic", float),
-            patch("cluster.delivery.timers._KEPT_PART", _KEPT_PART),
+            patch("cluster.delivery.timers.kept_ms", lambda _replica: _TIMERS_KEPT_MS),
             patch("cluster.broker.core.time", LoopTime),
             patch("cluster.pop.receiving.time", LoopTime),
         ):
