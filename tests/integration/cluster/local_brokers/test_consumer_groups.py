@@ -103,8 +103,7 @@ def test_no_message_is_lost_while_consumers_and_leaders_change(
             c.end()
             wait_until(lambda: shared_out(QUEUES, a, b), "the third one left")
             b.kill()
-            # In order, its queues are free when their locks have ended: after 60 s.
-            wait_until(lambda: shared_out(QUEUES, a), "the second one was killed", 3 * PATIENCE_S)
+            wait_until(lambda: shared_out(QUEUES, a), "the second one was killed, and its locks ended", 3 * PATIENCE_S)
             d = start("d")
             wait_until(lambda: shared_out(QUEUES, a, d), "another one joined")
             sent = len(load.places)
