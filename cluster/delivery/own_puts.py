@@ -5,8 +5,8 @@ A put whose outcome is unknown may still become an entry of the log: then a late
 first, after which the put is in the state, or certainly never will be.
 
 Used by everything that puts messages with effects: deliveries (`cluster.delivery.leader_task`), ends of transactions,
-returned messages (`cluster.retries.returning`). All of it is dropped with the process; a new leader serves only after
-it has applied all earlier entries.
+returned messages (`cluster.retries.returning`), moves of pop messages (`cluster.pop.moving`). All of it is dropped with
+the process; a new leader serves only after it has applied all earlier entries.
 """
 
 from __future__ import annotations

@@ -23,7 +23,8 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
 
-from cluster.protocol.errors import Reason, RequestFailed, reason_of_put
+from cluster.delivery.own_puts import OwnPuts
+from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.topic_config import TopicConfig
 from cluster.retries.copies import moved_copy
 from cluster.retries.rule import Destination, destination_of
@@ -217,21 +218,14 @@ class Moves:
         Raises:
             RequestFailed, StoreError, DLedgerError: they are not.
         """
-        term, puts = self._replica.status().term, self._replica.serving_puts()
-        certainty = Certainty.UNKNOWN
+        puts, term = OwnPuts(self._replica), self._replica.status().term
         try:
-            try:
-                put = puts.begin_own_put([each.copy for each in moves])
-            except IllegalMessage:
-                certainty = Certainty.NOT_APPENDED
+            await puts.put([each.copy for each in moves])
+        except RequestFailed as failure:
+            if failure.certainty is not Certainty.UNKNOWN:
                 raise
-            outcome = await put
-            certainty = outcome.certainty
-            if certainty is Certainty.NOT_APPENDED:
-                raise RequestFailed(reason_of_put(outcome.status), outcome.detail, certainty=certainty)
         finally:
-            if certainty is Certainty.UNKNOWN:
-                await self._decided(term)
+            await self._decided(puts, term)
         for each in moves:
             self._count(each)
 
@@ -246,11 +240,11 @@ class Moves:
         else:
             self._counts.pop_moved += 1
 
-    async def _decided(self, term: int) -> None:
+    async def _decided(self, puts: OwnPuts, term: int) -> None:
         """Wait until the puts of a term are applied, or never will be: this node serves no later term before."""
         while self._replica.status().term == term:
             try:
-                await self._replica.serving_puts().decide_own_puts()
+                await puts.decided()
             except (RequestFailed, StoreError, DLedgerError):
                 await asyncio.sleep(_PAUSE_S)
             else:

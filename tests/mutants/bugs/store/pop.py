@@ -102,7 +102,7 @@ def message_is_chosen_while_its_copy_may_still_be_put(patch):
 
 
 def unknown_outcome_of_a_move_is_taken_for_a_failure(patch):
-    async def decided(_self, _term):
+    async def decided(_self, _puts, _term):
         return None
 
     patch.setattr(Moves, "_decided", decided)
