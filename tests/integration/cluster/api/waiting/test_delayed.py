@@ -271,7 +271,10 @@ def test_message_whose_record_the_log_deletes_before_its_time_is_put_again_as_on
 
 
 class Unsteady(StandaloneReplica):
-    """Its own puts fail at random: without effect, or with an unknown outcome, which is decided later."""
+    """Its own puts fail at random: without effect, or with an unknown outcome, which is decided later.
+
+    The first puts have each fate once: how many there are depends on timing.
+    """
 
     random = Random(0)
     counts: ClassVar[dict[str, int]] = {}
@@ -279,7 +282,8 @@ class Unsteady(StandaloneReplica):
 
     def begin_own_put(self, messages):
         assert self.undecided is None, "a put was begun while the outcome of another one was unknown"
-        fate = self.random.choice(["done", "done", "refused", "lost", "late", "cut", "broken"])
+        fates = ["done", "done", "refused", "lost", "late", "cut", "broken"]
+        fate = self.random.choice([each for each in fates if each not in self.counts] or fates)
         self.counts[fate] = self.counts.get(fate, 0) + 1
         if fate == "done":
             return super().begin_own_put(messages)

@@ -189,8 +189,7 @@ def test_each_dead_letter_is_put_once_whatever_becomes_of_the_puts(shop, monkeyp
             found = list((await stored(shop, DEAD, 40)).bodies)
             assert sorted(map(int, found)) == list(range(40))
             assert (shop.replica.state.unfit_effects_count, floors(shop)[0]) == (0, 40)
-            # Of six kinds of outcomes; how many puts there are depends on timing.
-            assert len(Unsteady.counts) >= 3, Unsteady.counts
+            assert len(Unsteady.counts) == 6, Unsteady.counts
 
     run(scenario)
 
