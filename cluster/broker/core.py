@@ -150,6 +150,8 @@ class BrokerCore:
     async def check_current(self) -> None:
         """Wait until this node is confirmed as leader and has applied everything acknowledged before.
 
+        Messages acknowledged just before may not be dispatched yet: what reads queues calls `confirm_leading`.
+
         Raises:
             RequestFailed: NOT_LEADER.
             StoreError, DLedgerError: see `Replica.confirm`.
@@ -157,6 +159,17 @@ class BrokerCore:
         if not self.is_current():
             self.check_leading()
             await self.confirm()
+
+    async def confirm_leading(self) -> None:
+        """Wait until this node is confirmed as leader and has dispatched every message acknowledged before.
+
+        Raises:
+            RequestFailed: NOT_LEADER.
+            StoreError, DLedgerError: see `Replica.confirm`.
+        """
+        self.check_leading()
+        await self.confirm(ReadMode.LEASE)
+        self.check_leading()
 
     async def confirm(self, mode: ReadMode = ReadMode.LINEARIZABLE) -> None:
         """Wait until a read on this node satisfies `mode`."""

@@ -27,12 +27,12 @@ class DelayCalls:
         self._timers = timers
 
     async def levels(self, _request: pb.DelayLevelsRequest) -> pb.DelayLevelsResponse:
-        """Return all levels; only the leader's numbers are current.
+        """Return all levels with every message acknowledged before; only the leader has the numbers.
 
         Raises:
             RequestFailed, StoreError, DLedgerError: this node does not lead, or cannot confirm it.
         """
-        await self._core.check_current()
+        await self._core.confirm_leading()
         replica = self._core.replica
         # Messages may wait in the queue of a level that the table has no longer.
         count = max(len(replica.state.delay_levels_ms), len(DELAY_LEVELS_MS))

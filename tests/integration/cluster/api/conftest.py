@@ -21,6 +21,7 @@ from commitlog.plain.store import PlainStoreConfig
 from dledger.config import Address
 from dledger.service.frames.port import FramePort
 from store.fs.linux.files import OsFiles
+from store.maintenance.debouncer import Debouncer
 from store.model.config import MessageStoreConfig
 from tests.support import waiting
 from tests.support.brokers.process import BrokerProcess
@@ -110,6 +111,12 @@ class Shop:
 def shop(tmp_path: Path) -> Shop:
     """Return a function that opens a broker in a new directory each time."""
     return Shop(tmp_path / "store")
+
+
+def run_only_awaited_dispatch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let dispatch run only while somebody waits for it, as on a machine that is late with it."""
+    monkeypatch.setattr(Debouncer, "later", lambda _dispatching: None)
+    monkeypatch.setattr(Debouncer, "soon", lambda _dispatching: None)
 
 
 def run(scenario: Callable[[], Awaitable[None]]) -> None:

@@ -16,7 +16,7 @@ from commitlog.record.properties import decode_properties
 from store.errors import Certainty, StoreStopped
 from store.model.commit_log import PutOutcome, PutStatus
 from store.model.topics import DELAY_LEVELS_MS, SCHEDULE_TOPIC, TIMER_TOPIC
-from tests.integration.cluster.api.conftest import TOPIC, run
+from tests.integration.cluster.api.conftest import TOPIC, run, run_only_awaited_dispatch
 from tests.support.waiting import until
 
 HOUR_MS = 3_600_000
@@ -108,6 +108,17 @@ def test_effects_after_the_last_snapshot_are_read_from_the_log(shop):
             assert shop.replica.state.delay_offsets == {1: 2}
             await shop.put(b"c")
             assert await bodies_of(shop, 3) == [b"a", b"b", b"c"]
+
+    run(scenario)
+
+
+def test_levels_show_every_message_that_was_acknowledged_before_also_while_dispatch_is_late(shop, monkeypatch):
+    async def scenario():
+        async with shop.open() as stub:
+            run_only_awaited_dispatch(monkeypatch)
+            await shop.put(b"a", b"b", properties=[delayed(1), delayed(18)])
+            found = await stub.DelayLevels(pb.DelayLevelsRequest())
+            assert [(each.level, each.max_offset) for each in found.levels if each.max_offset] == [(1, 1), (18, 1)]
 
     run(scenario)
 
