@@ -224,7 +224,7 @@ class BrokerState:
     def _apply_decoded(self, effect: Effect, record: bytes) -> bool:
         """Apply an effect; return False if it does not fit the state."""
         if isinstance(effect, DelayDelivered):
-            return self._set_delays(((effect.level, effect.unit + 1),)) is CHANGED
+            return self._delivered(effect.level, effect.unit + 1)
         if isinstance(effect, Returned):
             return self._content.returned.add(effect.key, is_dead=effect.is_dead)
         if isinstance(effect, TimerDone):
@@ -394,6 +394,13 @@ class BrokerState:
         ahead = {level: offset for level, offset in delays if offset > kept.get(level, -1)}
         kept |= ahead
         return CHANGED if ahead else UNCHANGED
+
+    def _delivered(self, level: int, offset: int) -> bool:
+        kept = self._content.delay_offsets
+        is_ahead = offset > kept.get(level, -1)
+        if is_ahead:
+            kept[level] = offset
+        return is_ahead
 
     def effects_applied(self, offset: int) -> None:
         """Record that the effects of all records before a log offset are applied; only of a standalone broker."""

@@ -40,6 +40,7 @@ ENDS_MAX: Final = 256
 _KEY_TEXT: Final = re.compile(r"[0-9a-f]{32}")
 # The only text of a number: no other digits, and no zeros before it.
 _NUMBER: Final = re.compile("(0|[1-9][0-9]{0,18})")
+_DELAYED: Final = re.compile(f"{_NUMBER.pattern}:{_NUMBER.pattern}")
 
 
 class Ending(StrEnum):
@@ -207,8 +208,12 @@ def _numbers(texts: Sequence[str], count: int) -> list[int] | None:
 
 
 def _delay_delivered(text: str) -> DelayDelivered | None:
-    numbers = _numbers(text.split(":"), 2)
-    return DelayDelivered(*numbers) if numbers and 1 <= numbers[0] <= len(DELAY_LEVELS_MS) else None
+    # One expression for both numbers: this runs on every node for every delayed message.
+    found = _DELAYED.fullmatch(text)
+    if found is None:
+        return None
+    level, unit = int(found[1]), int(found[2])
+    return DelayDelivered(level, unit) if 1 <= level <= len(DELAY_LEVELS_MS) and unit < _UNIT_END else None
 
 
 def _returned(text: str, *, is_dead: bool) -> Returned | None:
@@ -216,8 +221,8 @@ def _returned(text: str, *, is_dead: bool) -> Returned | None:
 
 
 def _timer_done(text: str, end: TimerEnd) -> TimerDone | None:
-    numbers = _numbers([text], 1)
-    return TimerDone(numbers[0], end) if numbers else None
+    unit = int(text) if _NUMBER.fullmatch(text) else _UNIT_END
+    return TimerDone(unit, end) if unit < _UNIT_END else None
 
 
 def _prepared(text: str) -> Prepared | None:
