@@ -61,6 +61,10 @@ def what_the_group_has_decided_is_overwritten(patch):
     patch.setattr(TransactionTable, "ended", lambda self, half: None)
 
 
+def clocks_of_producers_are_taken_for_the_brokers(patch):
+    patch.setattr(halves, "_CLOCKS_MS", 0)
+
+
 def table_of_delays_is_in_no_snapshot(patch):
     patch.setattr(DelayTable, "is_empty", property(lambda self: True))
 
@@ -95,6 +99,11 @@ MUTANTS = [
         what_the_group_has_decided_is_overwritten,
         "ended once",
         Tests(PARTS + "test_what_the_group_has_decided_since_stays"),
+    ),
+    Mutant(
+        clocks_of_producers_are_taken_for_the_brokers,
+        "ended once",
+        Tests(HALVES + "test_op_that_rocketmqs_group_has_passed_ends_the_copy_that_was_put_before_it[offsets1-55000]"),
     ),
     Mutant(
         table_of_delays_is_in_no_snapshot,
