@@ -63,7 +63,9 @@ class OutgoingMessage(NamedTuple):
     message_group: str = ""
 
 
-_AT_ONCE: Final = [0, 0, None]
+_AT_ONCE: Final = (0, 0, None)
+# The fields after the body of a message that has only a body.
+_PLAIN: Final = OutgoingMessage("", b"")[2:]
 
 
 def queue_key_of(messages: Sequence[OutgoingMessage], queue_key: str | None) -> str | None:
@@ -124,42 +126,33 @@ class OutgoingEncoder:
         if len(messages) == 1:
             key, sent = self._encode(messages[0], self._unique_keys.next(), now_ms)
             return SendItem(topic, (sent,), (key,), deadline, sequence, self._loop.create_future())
-        groups = {message.message_group for message in messages}
-        if len(groups) > 1:
-            expected, found = "one message group for all messages of a call", ", ".join(sorted(groups))[:80]
-            raise IllegalMessage("messages", expected, repr(found))
+        group = messages[0].message_group
         encoded, unique_keys = [], []
         for message, new_key in zip(messages, self._unique_keys.take(len(messages)), strict=True):
             if message.topic != topic:
                 raise IllegalMessage("messages", "one topic for all messages of a call", f"{topic}, {message.topic}")
+            if message.message_group != group:
+                expected, found = "one message group for all messages of a call", f"{group}, {message.message_group}"
+                raise IllegalMessage("messages", expected, repr(found[:80]))
             key, sent = self._encode(message, new_key, now_ms)
             unique_keys.append(key)
             encoded.append(sent)
         return SendItem(topic, encoded, tuple(unique_keys), deadline, sequence, self._loop.create_future())
 
     def _encode(self, message: OutgoingMessage, new_key: str, now_ms: int) -> tuple[str, Encoded]:
-        _, body, tags, keys, more, flag, *later, message_group = message
+        body = message.body
         if not isinstance(body, bytes):
             raise TypeError(f"expected a body of bytes, found {type(body).__name__}")
         if len(body) > BODY_SIZE_MAX:
             raise IllegalMessage("body", f"at most {BODY_SIZE_MAX} bytes", f"{len(body)}")
-        unique_key, properties = new_key, (_NEW_KEY_NAME + new_key + PROPERTY_SEPARATOR).encode()
-        delivery = {} if later == _AT_ONCE else _delivery_of(message)
-        if tags or keys or more or delivery or message_group:
-            unique_key = more.get(UNIQUE_KEY) or new_key
-            named = {UNIQUE_KEY: unique_key}
-            if tags:
-                named[TAGS] = tags
-            if keys:
-                named[KEYS] = keys if isinstance(keys, str) else " ".join(keys)
-            named |= more
-            if message_group:
-                named[SHARDING_KEY] = _checked_group(message_group)
-            properties = encode_properties(named | delivery)
+        if message[2:] == _PLAIN:
+            unique_key, properties = new_key, (_NEW_KEY_NAME + new_key + PROPERTY_SEPARATOR).encode()
+        else:
+            unique_key, properties = _encode_named(message, new_key)
         sys_flag = 0
         if self._compression is not None and len(body) > self._compress_above_bytes:
             body, sys_flag = compressed_body(body, self._compression)
-        return unique_key, Encoded(body, properties, flag, sys_flag, now_ms)
+        return unique_key, Encoded(body, properties, message.flag, sys_flag, now_ms)
 
     def _check_topic(self, topic: str) -> None:
         if topic in self._checked_topics:
@@ -167,6 +160,26 @@ class OutgoingEncoder:
         check_topic(topic)
         if len(self._checked_topics) < _TOPICS_KEPT:
             self._checked_topics.add(topic)
+
+
+def _encode_named(message: OutgoingMessage, new_key: str) -> tuple[str, bytes]:
+    """Return the UNIQ_KEY of a message and its encoded properties.
+
+    Raises:
+        IllegalMessage: a property, the group or the delivery violates a limit.
+    """
+    _, _, tags, keys, more, _, *later, message_group = message
+    unique_key = more.get(UNIQUE_KEY) or new_key
+    named = {UNIQUE_KEY: unique_key}
+    if tags:
+        named[TAGS] = tags
+    if keys:
+        named[KEYS] = keys if isinstance(keys, str) else " ".join(keys)
+    named |= more
+    if message_group:
+        named[SHARDING_KEY] = _checked_group(message_group)
+    delivery = {} if tuple(later) == _AT_ONCE else _delivery_of(message)
+    return unique_key, encode_properties(named | delivery)
 
 
 def _checked_group(message_group: str) -> str:
