@@ -23,7 +23,7 @@ from packaging.utils import canonicalize_name
 
 from cluster.api.gates import metrics as gate_metrics
 from cluster.api.name_servers import metrics as name_server_metrics
-from cluster.broker import metrics as broker_metrics
+from cluster.broker import metric_table as broker_metrics
 from cluster.broker import rocketmq_metrics
 from cluster.config.broker_options import ServerOptions
 from cluster.process import page_metrics

@@ -106,6 +106,19 @@ class ServerOptions(SecurityOptions, NodeOptions):
         description="... and times after which the transaction is given up: the message is copied to "
         "TRANS_CHECK_MAX_TIME_TOPIC.",
     )
+    compaction_schedule_internal: int = Field(
+        default=900_000,
+        ge=1_000,
+        le=24 * _HOUR_MS,
+        description="Milliseconds between two compactions of compacted topics, unless there are many new messages.",
+    )
+    compaction_keep_tombstones_sec: int = Field(
+        default=86_400,
+        ge=0,
+        le=365 * 86_400,
+        description="Seconds for which consumers of a compacted topic can read a message with an empty body, which "
+        "removes its key.",
+    )
     max_message_size: int = Field(
         default=4 * _MIB,
         ge=1,

@@ -122,6 +122,8 @@ class BrokerSettings:
         timer_max_delay_sec: longest time until the delivery of a message, in seconds.
         transaction_timeout_ms, transaction_check_interval_ms, transaction_check_max: when producers are asked about
             their transactions (`cluster.delivery.transactions.checks.CheckSettings`).
+        compaction_schedule_internal, compaction_keep_tombstones_sec: when topics are compacted
+            (`cluster.delivery.compaction.CompactionSettings`).
         max_message_size: maximum bytes of a body.
         has_property_crc: whether the records of the base log have property CRCs.
         store: settings of queues, index and reads; the base log has the retention of entries.
@@ -143,6 +145,8 @@ class BrokerSettings:
     transaction_timeout_ms: int
     transaction_check_interval_ms: int
     transaction_check_max: int
+    compaction_schedule_internal: int
+    compaction_keep_tombstones_sec: int
     max_message_size: int
     has_property_crc: bool
     store: MessageStoreConfig

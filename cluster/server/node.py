@@ -210,6 +210,7 @@ async def _serve_messages(
 def _options_of(server: ServerConfig, settings: BrokerSettings, node_config: NodeConfig) -> BrokerOptions:
     # Imported here, because a log of raw entries does not need them.
     from cluster.broker.core import BrokerOptions  # noqa: PLC0415
+    from cluster.delivery.compaction import CompactionSettings  # noqa: PLC0415
     from cluster.delivery.transactions.checks import CheckSettings  # noqa: PLC0415
 
     return BrokerOptions(
@@ -230,6 +231,9 @@ def _options_of(server: ServerConfig, settings: BrokerSettings, node_config: Nod
         timer_max_delay_sec=settings.timer_max_delay_sec,
         checks=CheckSettings(
             settings.transaction_timeout_ms, settings.transaction_check_interval_ms, settings.transaction_check_max
+        ),
+        compaction=CompactionSettings(
+            settings.compaction_schedule_internal / 1_000, settings.compaction_keep_tombstones_sec
         ),
     )
 

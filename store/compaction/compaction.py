@@ -151,6 +151,15 @@ class Compaction:
         """Whether the rows must be merged before the log is read further."""
         return self.pending_count >= ROWS_MAX
 
+    @property
+    def rows_count(self) -> int:
+        """Messages in the indexes; any thread may read it."""
+        return sum(len(index.rows) for _, index in self.queues())
+
+    def behind_bytes(self, end: int) -> int:
+        """Return the bytes of the log before an offset that were not read yet; any thread may call it."""
+        return max(end - max(self._next, 0), 0) if self.topics else 0
+
     def has_read(self, end: int) -> bool:
         """Return whether the log before an offset was read."""
         return self._next >= end

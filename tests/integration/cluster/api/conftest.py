@@ -114,7 +114,7 @@ def shop(tmp_path: Path) -> Shop:
 
 
 def run_only_awaited_dispatch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let dispatch run only while somebody waits for it, as on a machine that is late with it."""
+    """Let dispatch run only while a caller waits for it, as on a machine that is late with it."""
     monkeypatch.setattr(Debouncer, "later", lambda _dispatching: None)
     monkeypatch.setattr(Debouncer, "soon", lambda _dispatching: None)
 

@@ -55,6 +55,8 @@ def test_readers_get_the_latest_message_of_each_key_also_after_a_restart(shop):
             compaction = shop.replica.store.compaction
             await until(lambda: any(index.end_offset == 5 for _, index in compaction.queues()))
             assert await read(shop) == expected
+            gauges = shop.broker.gauges()
+            assert (gauges.compacted_messages, gauges.compaction_behind_bytes, gauges.compaction_copied) == (3, 0, 0)
         async with shop.open(compaction=CompactionSettings()):
             assert await read(shop) == expected
             await put(shop, "b", b"b5")
@@ -78,6 +80,7 @@ def test_old_records_are_copied_before_the_log_deletes_them_and_readers_see_noth
             await until(lambda: task.copied_count >= 2)
             shop.clock_ahead_ms = 0
             await until(lambda: compaction.min_place >= end)
+            assert shop.broker.gauges().compaction_copied == task.copied_count
             assert await read(shop) == {1: b"b1", 2: b"a2"}
             request = pb.ReceiveRequest(topic=PRICES, group="g", max_messages=8, invisible_ms=60_000)
             popped = await shop.stub.Receive(request)
