@@ -7,8 +7,8 @@
 | mixed | both; the first data file's name is the offset that divides them | as above |
 | raw | `dledger-<id>/data/` | none: the bodies are arbitrary bytes of clients |
 
-Read-only, for files of any origin: all properties are checked, and inconsistencies are reported. The commit index of a
-replicated log is not known offline (DLedger's checkpoint is older): the whole log is read, as by RocketMQ's recovery.
+Read-only, for files of any origin: all properties are checked, and inconsistencies are reported. The whole log is read,
+as by RocketMQ's recovery; which of its last entries are committed may not be known (`commitlog.offline.committed_end`).
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from commitlog.offline.checkpoint_check import CheckpointCheck
+from commitlog.offline.committed_end import committed_end
 from commitlog.offline.directory import LogFileInfo, StoreDirectory, StoreMode
 from commitlog.offline.durable_part import RESTORE, DurablePart
 from commitlog.offline.log_walk import LogWalk, WalkedBatch
@@ -79,6 +80,7 @@ class StoreParts:
         accepted: damage of the log that an operator has accepted.
         is_unfinished: it was not closed cleanly, or is open.
         durable_part: of the log, by the checkpoint; empty for a store in use.
+        committed_end: where entries begin that a closed node did not know to be committed; None: nowhere, or unknown.
     """
 
     def __init__(self, files: ReadOnlyFiles, directory: StoreDirectory, *, is_live: bool = False) -> None:
@@ -90,6 +92,8 @@ class StoreParts:
         if is_live:
             time.sleep(_LOOK_PAUSE_S)
         self.durable_part = self._read_durable_part()
+        node = None if self.is_unfinished else directory.node_directory
+        self.committed_end = None if node is None else committed_end(files, node)
         self.accepted = load_accepted(files, directory.root)
         self.findings = [problem for problem in (self.accepted.problem,) if problem is not None]
         self.queues = self._load_queues()
@@ -250,6 +254,9 @@ class Verification:
             batch = walked.batch
             yield from (corrupt_place(skipped, parts.accepted_place(skipped)) for skipped in batch.skipped)
             checkpoint.add(batch)
+            if parts.committed_end is not None and batch.next_offset > parts.committed_end:
+                # The next start adds these messages, if they are committed.
+                queues.is_unfinished = index.is_unfinished = True
             if parts.has_derived_data:
                 yield from queues.add(batch)[1]
                 yield from index.add(batch)[1]

@@ -52,6 +52,19 @@ class Checkpoint:
     commit_floor: int = NO_INDEX
 
 
+def parse_checkpoint(content: bytes) -> Checkpoint | None:
+    """Return the checkpoint in the content of a file; None if it is none."""
+    try:
+        properties = parse_checked(content)
+        end_index = int(properties[_END_KEY])
+        committed_index = int(properties.get(_COMMITTED_KEY, NO_INDEX))
+    except (ValueError, KeyError):
+        return None
+    committed_index = min(committed_index, end_index)
+    is_floor = is_checked(content) and properties.get(_SYNC_KEY) == "true"
+    return Checkpoint(end_index, committed_index, committed_index if is_floor else NO_INDEX)
+
+
 class CheckpointFile:
     """Loads, saves and revokes the checkpoint. `save` may run in another thread than `withdraw`.
 
@@ -86,17 +99,11 @@ class CheckpointFile:
 
     def load(self) -> Checkpoint:
         """Return the saved checkpoint; an empty one if there is none, or if it cannot be read."""
-        content = self._files.read_bytes(self._path)
-        try:
-            properties = parse_checked(content or b"")
-            end_index = int(properties[_END_KEY])
-            committed_index = int(properties.get(_COMMITTED_KEY, NO_INDEX))
-        except (ValueError, KeyError):
+        found = parse_checkpoint(self._files.read_bytes(self._path) or b"")
+        if found is None:
             return Checkpoint()
-        committed_index = min(committed_index, end_index)
-        is_floor = is_checked(content or b"") and properties.get(_SYNC_KEY) == "true"
-        self._saved = Checkpoint(end_index, committed_index, committed_index if is_floor else NO_INDEX)
-        return self._saved
+        self._saved = found
+        return found
 
     def save(self, checkpoint: Checkpoint, generation: int) -> None:
         """Save `checkpoint`, unless one was withdrawn since `generation` was read.

@@ -59,11 +59,13 @@ class IndexChecker:
         files: all index files, oldest first.
         directory: of the index, for reports.
         log_begin: items of messages before it belong to deleted files of the log, and are not checked.
-        is_unfinished: the store was not closed cleanly: missing items at the end are not damage.
+        is_unfinished: the start value of the attribute.
         is_live: a program is adding items; headers and items at the end are not checked.
 
     Attributes:
         item_count: of all files.
+        is_unfinished: the store was not closed cleanly, or the end of its log may not be committed: missing items at
+            the end are not damage.
     """
 
     def __init__(
@@ -78,7 +80,7 @@ class IndexChecker:
         self._files = files
         self._directory = directory
         self._counts = [count_items(file) for file in files]
-        self._is_unfinished = is_unfinished
+        self.is_unfinished = is_unfinished
         self._is_live = is_live
         self._begin_timestamps = {number: file.header.begin_timestamp for number, file in enumerate(files)}
         self._pending: Finding | None = None
@@ -94,7 +96,7 @@ class IndexChecker:
     @property
     def is_missing_due(self) -> bool:
         """Whether a start of the store adds the missing items: it was not closed cleanly, and the items end."""
-        return self._is_unfinished and self.is_at_end
+        return self.is_unfinished and self.is_at_end
 
     def seek(self, offset: int) -> None:
         """Continue with the items of the messages from `offset` on."""
@@ -154,8 +156,8 @@ class IndexChecker:
                     f"the end of the items, for the log ends at {log_end}",
                     f"{len(places)} items, the first one of a message at {items.offsets[first]}",
                     "they refer to messages that do not exist",
-                    "The next start of the store removes them" if self._is_unfinished else REBUILD,
-                    self._is_unfinished,
+                    "The next start of the store removes them" if self.is_unfinished else REBUILD,
+                    self.is_unfinished,
                     len(places),
                 )
             self._advance(len(items))
@@ -281,8 +283,8 @@ class IndexChecker:
             f"items of the message at {offsets[missing[0]]}" + (" and of those after it" if is_tail else ""),
             "the end of the items" if is_tail else "none",
             "queries by key do not find " + ("these messages" if is_tail else f"{messages} messages from there on"),
-            NEXT_START if is_tail and self._is_unfinished else REBUILD,
-            is_tail and self._is_unfinished,
+            NEXT_START if is_tail and self.is_unfinished else REBUILD,
+            is_tail and self.is_unfinished,
             messages,
         )
         if is_tail:
@@ -326,7 +328,7 @@ class IndexChecker:
     def _check_stated(self, file: IndexView, position: int, name: str, expected: int, found: int) -> Iterator[Finding]:
         if expected != found and not self._is_live:
             meaning = "a query by time could skip the file"
-            remedy = MENDED if self._is_unfinished else REBUILD
+            remedy = MENDED if self.is_unfinished else REBUILD
             yield Finding(
                 Area.INDEX,
                 file.path,
@@ -335,7 +337,7 @@ class IndexChecker:
                 f"{found}",
                 meaning,
                 remedy,
-                self._is_unfinished,
+                self.is_unfinished,
             )
 
 

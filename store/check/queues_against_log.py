@@ -59,8 +59,12 @@ class QueueChecker:
     Args:
         queues: all of them.
         root: their directory, for reports.
-        is_unfinished: the store was not closed cleanly: missing or surplus units at the ends are not damage.
+        is_unfinished: the start value of the attribute.
         look_again: for a store in use: waits briefly, and returns the current queues; None: no process writes.
+
+    Attributes:
+        is_unfinished: the store was not closed cleanly, or the end of its log may not be committed: missing or surplus
+            units at the ends are not damage.
     """
 
     def __init__(
@@ -73,7 +77,7 @@ class QueueChecker:
     ) -> None:
         self._queues = queues
         self._root = root
-        self._is_unfinished = is_unfinished
+        self.is_unfinished = is_unfinished
         self._look_again = look_again
         self._checks_left = _CHECKS_MAX
         self._progress: dict[QueueKey, _Progress] = {}
@@ -115,7 +119,7 @@ class QueueChecker:
         If the store was not closed cleanly, a start adds the messages after the ends of the queues.
         """
         is_due = np.zeros(len(batch), np.bool_)
-        if self._is_unfinished:
+        if self.is_unfinished:
             for key, rows in _by_queue(batch):
                 queue = self._queues.get(key)
                 is_due[rows] = ~is_found[rows] & (batch.queue_offsets[rows] >= (0 if queue is None else queue.end))
@@ -269,7 +273,7 @@ class QueueChecker:
         queue = self._queues.get(key)
         path, position = (f"{self._root}/{key.topic}/{key.queue_id}", 0) if queue is None else queue.place_of(begin)
         is_tail = queue is None or begin >= queue.end
-        is_unfinished = is_tail and self._is_unfinished
+        is_unfinished = is_tail and self.is_unfinished
         return Finding(
             Area.QUEUES,
             path,
@@ -313,8 +317,8 @@ class QueueChecker:
             f"the end of {_text(queue.key)} at unit {queue_offset}, for the log ends at {log_end}",
             f"{_counted(count, 'unit')}, the first one: {_unit_text(unit.offset, unit.size, unit.tags_code)}",
             "they point past the log's end",
-            NEXT_START_REMOVES if self._is_unfinished else REBUILD,
-            self._is_unfinished,
+            NEXT_START_REMOVES if self.is_unfinished else REBUILD,
+            self.is_unfinished,
             count,
         )
 
