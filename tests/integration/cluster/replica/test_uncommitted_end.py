@@ -58,7 +58,7 @@ def test_messages_that_are_not_known_to_be_committed_are_no_damage_and_are_added
     run(scenario())
 
 
-def test_units_that_are_missing_in_the_committed_part_are_damage(tmp_path):
+def test_units_that_are_missing_at_the_end_of_a_committed_log_are_damage(tmp_path):
     async def scenario():
         async with running_group(configs_in(tmp_path)) as group:
             await group.start()

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import commitlog.offline.verify
 import commitlog.plain.accepted_damage
 import commitlog.plain.commit_log
 import commitlog.plain.recovery
@@ -29,6 +30,14 @@ ACCEPTED = "tests/unit/store/maintenance/test_accepted_damage.py::"
 LOST = "tests/unit/store/maintenance/test_lost_files.py::"
 REFUSED = "tests/compat/test_refused_starts.py::"
 JAVA_END = "tests/compat/test_java_log_lost_its_end.py::"
+
+
+def end_that_may_not_be_committed_is_checked_as_any_other(patch):
+    patch.setattr(commitlog.offline.verify, "committed_end", lambda *_: None)
+
+
+def whole_log_counts_as_not_committed(patch):
+    patch.setattr(commitlog.offline.verify, "committed_end", lambda *_: 0)
 
 
 def one_bit_of_the_last_record_is_a_torn_write(patch):
@@ -381,5 +390,21 @@ MUTANTS = (
         emptied_last_old_file_is_ignored,
         "no message is lost",
         Tests(REFUSED + "test_emptied_last_file_of_the_old_log_is_refused"),
+    ),
+    Mutant(
+        end_that_may_not_be_committed_is_checked_as_any_other,
+        "verify reports only damage",
+        Tests(
+            "tests/integration/cluster/replica/test_uncommitted_end.py::"
+            "test_messages_that_are_not_known_to_be_committed_are_no_damage_and_are_added_if_they_are[True]"
+        ),
+    ),
+    Mutant(
+        whole_log_counts_as_not_committed,
+        "verify reports all damage",
+        Tests(
+            "tests/integration/cluster/replica/test_uncommitted_end.py::"
+            "test_units_that_are_missing_at_the_end_of_a_committed_log_are_damage"
+        ),
     ),
 )
