@@ -13,6 +13,7 @@ import grpc
 import pytest
 
 from cluster import OutgoingMessage, Producer
+from cluster.state.features import WITH_EFFECTS
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1.broker_pb2_grpc import BrokerServiceStub
 from tests.support.brokers.group import BrokerGroup
@@ -97,6 +98,25 @@ class Client:
         self._channel.close()
 
 
+def pass_over_delayed_messages(group):
+    """Wait until the delayed messages of Java, all of which are due, were found to have no topic.
+
+    After `create_topics` they would be delivered, so that the queues would have more messages than Java has put.
+    """
+    answers = []
+
+    def is_done():
+        leader, _ = group.leader()
+        client = Client(group.cluster.endpoint_of(leader))
+        answers.append(client.stub.DelayLevels(pb.DelayLevelsRequest(), timeout=PATIENCE_S))
+        client.close()
+        found = answers[-1]
+        is_delivering = not found.answer.reason and found.feature_level >= WITH_EFFECTS
+        return is_delivering and all(each.delivered_offset == each.max_offset for each in found.levels)
+
+    wait_until(is_done, lambda: str(answers[-1:]))
+
+
 def create_topics(group, queues):
     """Create the topics at the current leader."""
     counts = defaultdict(int)
@@ -164,6 +184,7 @@ def test_store_of_java_is_read_in_full_and_continued(name, nodes, tmp_path):
     for node_id, root in zip(group.ids, group.roots, strict=True):
         unpack(name, root, node_id)
     with group:
+        pass_over_delayed_messages(group)
         create_topics(group, queues)
         leader, _ = group.leader()
         client = Client(group.cluster.endpoint_of(leader))
