@@ -10,7 +10,7 @@ It ends at once if this environment has an archive that is newer than its jar fi
 
 Without Java there is nothing to write, and a JVM that cannot dump classes only makes the tests slower: both are
 reported, and the exit status is 0. So is a stream that fails, for example because Spark gives a Python worker 10 s to
-connect, on a machine that stands still: then the archive lacks the classes that were not loaded.
+connect, and a machine may be busy: then the archive lacks the classes that were not loaded.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ SERVICE = "tests/unit/store/maintenance/test_service.py::"
 ACCEPTED = "tests/unit/store/maintenance/test_accepted_damage.py::"
 LOST = "tests/unit/store/maintenance/test_lost_files.py::"
 REFUSED = "tests/compat/test_refused_starts.py::"
+UNCOMMITTED = "tests/integration/cluster/replica/test_uncommitted_end.py::"
 JAVA_END = "tests/compat/test_java_log_lost_its_end.py::"
 
 
@@ -395,16 +396,13 @@ MUTANTS = (
         end_that_may_not_be_committed_is_checked_as_any_other,
         "verify reports only damage",
         Tests(
-            "tests/integration/cluster/replica/test_uncommitted_end.py::"
-            "test_messages_that_are_not_known_to_be_committed_are_no_damage_and_are_added_if_they_are[True]"
+            UNCOMMITTED
+            + "test_messages_that_are_not_known_to_be_committed_are_no_damage_and_are_added_if_they_are[True]"
         ),
     ),
     Mutant(
         whole_log_counts_as_not_committed,
         "verify reports all damage",
-        Tests(
-            "tests/integration/cluster/replica/test_uncommitted_end.py::"
-            "test_units_that_are_missing_at_the_end_of_a_committed_log_are_damage"
-        ),
+        Tests(UNCOMMITTED + "test_units_that_are_missing_at_the_end_of_a_committed_log_are_damage"),
     ),
 )
