@@ -181,9 +181,7 @@ class PutCalls:
                 self._pending.give_back(name, amount)
                 raise
             self._preparing += halves_count
-            if topic.attributes:
-                # The size of a request is a third of the cost of reading its bodies.
-                core.flow.charge_put(topic, len(messages), request.ByteSize())
+            core.flow.charge_put(topic, len(messages), request.ByteSize)
         except BadRequest as error:
             ended.set_result(_Put(None, _illegal(error)))
             return ended

@@ -71,11 +71,11 @@ class FlowQuotas:
         if topic.attributes:
             self._check(_put_buckets(topic), "topic_put")
 
-    def charge_put(self, topic: TopicConfig, count: int, size_bytes: int) -> None:
-        """Charge messages that are put to a topic, and the bytes of their request."""
+    def charge_put(self, topic: TopicConfig, count: int, size_of: Callable[[], int]) -> None:
+        """Charge messages that are put to a topic, and the bytes of their request, which only a quota of bytes asks."""
         if topic.attributes:
             for bucket in _put_buckets(topic):
-                self._buckets.charge(bucket, (count if bucket.quota == PUT_MESSAGES else size_bytes) / bucket.rate)
+                self._buckets.charge(bucket, (count if bucket.quota == PUT_MESSAGES else size_of()) / bucket.rate)
 
     def check_get(self, topic: TopicConfig | None, group: GroupConfig | None) -> None:
         """Raise unless messages of a topic may be sent to a group, or to a reader without one, now.

@@ -390,10 +390,9 @@ class BrokerState:
         return CHANGED if self.timers.pass_over(command.floor, command.ranges) else UNCHANGED
 
     def _set_delays(self, delays: Iterable[tuple[int, int]]) -> Applied:
-        kept = self._content.delay_offsets
-        ahead = {level: offset for level, offset in delays if offset > kept.get(level, -1)}
-        kept |= ahead
-        return CHANGED if ahead else UNCHANGED
+        # A list: each is set, also after one that is ahead.
+        are_ahead = [self._delivered(level, offset) for level, offset in delays]
+        return CHANGED if any(are_ahead) else UNCHANGED
 
     def _delivered(self, level: int, offset: int) -> bool:
         kept = self._content.delay_offsets

@@ -25,7 +25,7 @@ def refused_puts_use_the_quota_of_their_topic(patch):
 
     def check_and_charge(self, topic):
         check(self, topic)
-        self.charge_put(topic, 1, 1)
+        self.charge_put(topic, 1, lambda: 1)
 
     patch.setattr(FlowQuotas, "check_put", check_and_charge)
 

@@ -37,7 +37,7 @@ class Flow:
                 self.quotas.check_put(topic)
             except OverQuota:
                 return number
-            self.quotas.charge_put(topic, count, size_bytes)
+            self.quotas.charge_put(topic, count, lambda: size_bytes)
         return tries
 
     def put_wait_s(self, topic: TopicConfig) -> float:
@@ -148,7 +148,7 @@ def test_in_no_time_more_is_taken_than_the_rate_allows_and_one_request(rate, ste
     taken, begin_s = 0, flow.clock.now_s
     for count, pause_s in steps:
         if flow.put_wait_s(topic) == 0:
-            flow.quotas.charge_put(topic, count, 1)
+            flow.quotas.charge_put(topic, count, lambda: 1)
             # Before the last request it had not used what the time allows, and a second in advance.
             assert taken <= rate * (flow.clock.now_s - begin_s + 1) + 1e-3
             taken += count
