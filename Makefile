@@ -76,7 +76,7 @@ export PYTHONDONTWRITEBYTECODE :=
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check lint format type contracts collected proto verify-proto advisories spark waiting computing unit scenarios sim sim-shell sim-brokers sim-long sim-coverage crashpoints bit-flips stalls mutants mutants-blind chaos kill-waiting \
+.PHONY: help setup demo test check lint format type contracts collected lists proto verify-proto advisories spark waiting computing unit scenarios sim sim-shell sim-brokers sim-long sim-coverage crashpoints bit-flips stalls mutants mutants-blind chaos kill-waiting \
 	fuzz interop bench bench-peers bench-spark bench-shape bench-shape-draw docs wheel wheel-client lock audit \
 	cluster-up cluster-down cluster-status clean distclean
 
@@ -120,7 +120,7 @@ $(READY): $(INSTALLED) $(NATIVE_SOURCES)
 
 ##@ Checks
 
-check: type collected lint contracts verify-proto advisories ## All checks without the tests
+check: type collected lists lint contracts verify-proto advisories ## All checks without the tests
 
 lint: $(READY) ## Style and likely mistakes (ruff)
 	@$(BIN)/ruff check --quiet .
@@ -140,6 +140,11 @@ contracts: $(READY) ## Which packages may import which others (import-linter)
 # One process compiles all test modules while mypy runs, not each worker of the tests again.
 collected: $(READY) ## Every test module can be imported
 	@report="$$($(BIN)/python -m pytest -q --collect-only tests 2>&1)" || { echo "$$report" | tail -n 60; exit 1; }
+
+# A change of a condition in the core renames its branches; the simulated runs, which use the list, come last in the gate.
+lists: $(READY) ## The lists of rare branches and planted bugs name what exists
+	@report="$$($(BIN)/python -m pytest -q -p no:cacheprovider tests/simulation/test_branches.py tests/mutants/test_mutants.py \
+		-k "listed_branches or names_are_unique or every_planted_bug" 2>&1)" || { echo "$$report" | tail -n 60; exit 1; }
 
 proto: $(READY) ## Generate the stubs of proto/ again
 	@$(BIN)/python scripts/generate_proto.py
