@@ -25,7 +25,7 @@ from cluster.rocketmq_v2 import messaging_pb2 as mq
 from store.errors import StoreError
 
 if TYPE_CHECKING:
-    from cluster.grpc_v2.leader_link import LeaderLink
+    from cluster.fronts.leader_link import LeaderLink
     from cluster.grpc_v2.telemetry import ClientStream
     from cluster.grpc_v2.topics import KnownTopics
     from cluster.v1 import broker_pb2 as pb

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from google.protobuf.duration_pb2 import Duration
 
     from cluster.client.routing.broker_nodes import Method, ResponseT
-    from cluster.grpc_v2.leader_link import LeaderLink
+    from cluster.fronts.leader_link import LeaderLink
     from cluster.pop.handles import Handle
 
 BATCH_MAX: Final = 32

@@ -31,7 +31,7 @@ from store.errors import IllegalRequest
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from cluster.grpc_v2.leader_link import LeaderLink
+    from cluster.fronts.leader_link import LeaderLink
     from cluster.grpc_v2.outgoing import CheckedMessage
     from cluster.grpc_v2.topics import KnownTopics
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 import grpc
 import grpc.aio
 
+from cluster.fronts.leader_link import LeaderLink
 from cluster.grpc_v2.bounds import BOUNDS
-from cluster.grpc_v2.leader_link import LeaderLink
 from cluster.grpc_v2.names import check_client_id, group_name
 from cluster.grpc_v2.orphan_checks import OrphanChecks
 from cluster.grpc_v2.receives import Receives

@@ -18,7 +18,7 @@ from cluster.v1 import broker_pb2 as pb
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cluster.grpc_v2.leader_link import LeaderLink
+    from cluster.fronts.leader_link import LeaderLink
     from cluster.protocol.topic_config import TopicConfig
     from cluster.state.broker_state import BrokerState
 

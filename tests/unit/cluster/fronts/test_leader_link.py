@@ -2,7 +2,7 @@
 
 import pytest
 
-from cluster.grpc_v2.leader_link import LeaderLink
+from cluster.fronts.leader_link import LeaderLink
 from cluster.protocol.errors import Reason, RequestFailed
 from dledger.security.settings import PLAIN
 from tests.support.waiting import in_a_loop

@@ -1,0 +1,56 @@
+"""Reads the fields of a request: all are text, and each has its bounds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cluster.remoting.command import Refused, ResponseCode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_SHOWN_LENGTH_MAX = 80
+
+
+def text_of(fields: Mapping[str, str], name: str, length_max: int) -> str:
+    """Return a field that must be there, of 1 to `length_max` characters.
+
+    Raises:
+        Refused: INVALID_PARAMETER.
+    """
+    value = fields.get(name, "")
+    if 0 < len(value) <= length_max:
+        return value
+    raise _wrong(name, f"1 to {length_max} characters", value)
+
+
+def int_of(fields: Mapping[str, str], name: str, low: int, high: int, default: int | None = None) -> int:
+    """Return a number from `low` to `high`; `default` for a field that is not there, or is empty.
+
+    Raises:
+        Refused: INVALID_PARAMETER: it is not there and has no default, is no number, or is out of range.
+    """
+    value = fields.get(name, "")
+    if not value and default is not None:
+        return default
+    # The longest number of 64 bits has 20 characters.
+    if len(value) <= 20:
+        try:
+            number = int(value)
+        except ValueError:
+            pass
+        else:
+            if low <= number <= high:
+                return number
+    raise _wrong(name, f"a number from {low} to {high}", value)
+
+
+def bool_of(fields: Mapping[str, str], name: str, *, default: bool = False) -> bool:
+    """Return whether a field is "true", in any case; `default` if it is not there."""
+    value = fields.get(name)
+    return default if value is None else value.lower() == "true"
+
+
+def _wrong(name: str, expected: str, found: str) -> Refused:
+    text = f"field {name!r}: expected {expected}, found {found[:_SHOWN_LENGTH_MAX]!r}"
+    return Refused(ResponseCode.INVALID_PARAMETER, text)
