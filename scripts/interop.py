@@ -1,8 +1,8 @@
 """`make interop`: tests that RocketMQ opens our stores and we open its stores, then compares the speed of both.
 
 Builds the Java part of tests/interop (once, into build/interop, with Maven; later runs need no network), installs the
-official Python client into an environment of its own beside it, runs the tests, and measures. Without Java 17 and
-Maven, or the client, the tests that need them are reported as skipped.
+official Python and Node clients into environments of their own beside it, runs the tests, and measures. Without Java 17
+and Maven, or a client, the tests that need them are reported as skipped.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ _JAVA_VERSION = 17
 # Of its own, because its packages are not those of this project, and its stubs have the same names as ours.
 CLIENT_ENVIRONMENT = ROOT / "build" / "interop" / "rocketmq-python"
 _CLIENT = "rocketmq-python-client==5.1.2"
+NODE_CLIENT = ROOT / "build" / "interop" / "rocketmq-node"
+_NODE_PACKAGE = "rocketmq-client-nodejs@1.0.8"
 
 
 def main() -> int:
@@ -35,6 +37,7 @@ def main() -> int:
         _build()
         environment["DLEDGER_INTEROP_JAR"] = str(JAR)
     environment |= _python_client()
+    environment |= _node_client()
     tests = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "tests/interop"], cwd=ROOT, env=environment, check=False
     )
@@ -58,6 +61,24 @@ def _python_client() -> dict[str, str]:
                 print(f"make interop: {missing}", file=sys.stderr)
                 return {"DLEDGER_INTEROP_ROCKETMQ_PYTHON_MISSING": missing}
     return {"DLEDGER_INTEROP_ROCKETMQ_PYTHON": str(python)}
+
+
+def _node_client() -> dict[str, str]:
+    """Install the official Node client unless it is there; return what the tests need to know."""
+    modules = NODE_CLIENT / "node_modules"
+    missing = ""
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        missing = "needs node and npm on the PATH (on Debian and Ubuntu: nodejs, npm)"
+    elif not (modules / "rocketmq-client-nodejs").exists():
+        print(f"installing {_NODE_PACKAGE} into {NODE_CLIENT.relative_to(ROOT)}", file=sys.stderr)
+        NODE_CLIENT.mkdir(parents=True, exist_ok=True)
+        install = ["npm", "install", "--silent", "--ignore-scripts", "--prefix", str(NODE_CLIENT), _NODE_PACKAGE]
+        if subprocess.run(install, check=False).returncode:
+            missing = f"{_NODE_PACKAGE} could not be installed; see the output above"
+    if missing:
+        print(f"make interop: {missing}", file=sys.stderr)
+        return {"DLEDGER_INTEROP_ROCKETMQ_NODE_MISSING": missing}
+    return {"DLEDGER_INTEROP_ROCKETMQ_NODE": str(modules)}
 
 
 def _what_is_missing() -> str:

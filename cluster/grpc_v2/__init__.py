@@ -4,6 +4,7 @@ The front translates, and the rules stay in one place: each call becomes calls o
 group (`cluster.fronts.leader_link`), so any node answers, and rights, quotas and audit are those of that service. The
 front has no rights of its own: to a broker that has users it is closed (ADR 90).
 
-`service` has the methods; `routes`, `sends`, `receives`, `orphan_checks` and `telemetry` do their work; `outgoing` and
-`delivered` translate messages; `status_codes` has the codes, and `bounds` what a request may contain.
+`service` has the methods; `routes`, `sends`, `receives`, `orphan_checks` and `telemetry` do their work; `renewing`
+renews the messages of push consumers; `outgoing` and `delivered` translate messages; `status_codes` has the codes, and
+`bounds` what a request may contain.
 """

@@ -56,11 +56,18 @@ def check_client_id(context: grpc.aio.ServicerContext[object, object]) -> None:
     Raises:
         CodedRefusal: CLIENT_ID_REQUIRED: it sends none, or one that is too long.
     """
-    for name, value in context.invocation_metadata() or ():
-        if name == _CLIENT_ID and isinstance(value, str) and 0 < len(value) <= _CLIENT_ID_LENGTH_MAX:
-            return
+    if client_id(context):
+        return
     text = f"header {_CLIENT_ID}: expected 1 to {_CLIENT_ID_LENGTH_MAX} characters"
     raise CodedRefusal(mq.CLIENT_ID_REQUIRED, text)
+
+
+def client_id(context: grpc.aio.ServicerContext[object, object]) -> str:
+    """Return the id of the client that calls; empty if it sends none, or one that is too long."""
+    for name, value in context.invocation_metadata() or ():
+        if name == _CLIENT_ID and isinstance(value, str) and 0 < len(value) <= _CLIENT_ID_LENGTH_MAX:
+            return value
+    return ""
 
 
 def _stored(resource: mq.Resource) -> str:

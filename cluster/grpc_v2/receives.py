@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 from cluster.client.consumer.received import records_of
 from cluster.grpc_v2.delivered import delivered, timestamp
 from cluster.grpc_v2.names import group_name, topic_name
+from cluster.grpc_v2.renewal_table import INVISIBLE_MS, Key
 from cluster.grpc_v2.status_codes import CodedRefusal, ok, unknown_topic
 from cluster.pop.handles import decode_handle
 from cluster.protocol.errors import Reason, RequestFailed
@@ -39,13 +40,12 @@ if TYPE_CHECKING:
 
     from cluster.client.routing.broker_nodes import Method, ResponseT
     from cluster.fronts.leader_link import LeaderLink
+    from cluster.grpc_v2.renewing import Renewing
     from cluster.pop.handles import Handle
 
 BATCH_MAX: Final = 32
 _INVISIBLE_MS_MIN: Final = 10_000
 _INVISIBLE_MS_MAX: Final = 12 * 3_600_000
-# A push consumer's messages, which RocketMQ renews.
-_AUTO_RENEW_MS: Final = 60_000
 _WAIT_S_MAX: Final = 20.0
 # An answer must arrive before the client's deadline.
 _ANSWER_S: Final = 0.5
@@ -59,17 +59,24 @@ class Receives:
 
     Args:
         link: to the leader.
+        renewing: of the messages of push consumers.
         clock_ms: the wall clock, milliseconds since 1970.
     """
 
-    def __init__(self, link: LeaderLink, clock_ms: Callable[[], int]) -> None:
+    def __init__(self, link: LeaderLink, renewing: Renewing, clock_ms: Callable[[], int]) -> None:
         self._link = link
+        self._renewing = renewing
         self._clock_ms = clock_ms
 
     async def receive(
-        self, request: mq.ReceiveMessageRequest, limit_s: float
+        self, request: mq.ReceiveMessageRequest, client: str, limit_s: float
     ) -> AsyncIterator[mq.ReceiveMessageResponse]:
         """Yield a status, then messages, then the time.
+
+        Args:
+            request: of a simple consumer, or of a push consumer: `auto_renew`.
+            client: id of the consumer.
+            limit_s: of the call.
 
         Raises:
             CodedRefusal, RequestFailed: nothing was taken, or it is given again after its invisible time.
@@ -97,6 +104,10 @@ class Receives:
                 raise CodedRefusal(mq.INTERNAL_SERVER_ERROR, str(error)) from error
             yield mq.ReceiveMessageResponse(message=message)
         yield mq.ReceiveMessageResponse(delivery_timestamp=timestamp(self._clock_ms()))
+        # A client that has ended the stream before has not got all: they are given again.
+        if request.auto_renew:
+            for handle, attempt in zip(response.handles, response.attempts, strict=True):
+                self._renewing.add(Key(taken.group, taken.topic, handle), client, attempt)
 
     async def acknowledge(self, request: mq.AckMessageRequest, limit_s: float) -> mq.AckMessageResponse:
         """Acknowledge messages, each for itself.
@@ -111,8 +122,7 @@ class Receives:
         good = [entry.receipt_handle for entry, code in zip(request.entries, codes, strict=True) if code is None]
         outcomes: Sequence[pb.AckOutcome.ValueType] = ()
         if good:
-            acknowledged = pb.AcknowledgeRequest(group=group, topic=topic, handles=good)
-            outcomes = (await self._call(lambda stub: stub.Acknowledge, acknowledged, limit_s)).outcomes
+            outcomes = await self._acknowledged([Key(group, topic, handle) for handle in good], limit_s)
         results = iter(outcomes)
         response = mq.AckMessageResponse()
         for entry, refused in zip(request.entries, codes, strict=True):
@@ -122,6 +132,15 @@ class Receives:
         is_same = all(entry.status.code == first.code for entry in response.entries)
         response.status.CopyFrom(first if is_same else mq.Status(code=mq.MULTIPLE_RESULTS, message="see each entry"))
         return response
+
+    async def _acknowledged(self, keys: Sequence[Key], limit_s: float) -> Sequence[pb.AckOutcome.ValueType]:
+        """Acknowledge messages of one group and topic, and renew them no longer; return the outcome of each."""
+        handles = [await self._renewing.current(key) for key in keys]
+        request = pb.AcknowledgeRequest(group=keys[0].group, topic=keys[0].topic, handles=handles)
+        outcomes = (await self._call(lambda stub: stub.Acknowledge, request, limit_s)).outcomes
+        for key in keys:
+            self._renewing.table.remove(key)
+        return outcomes
 
     async def change_invisible(
         self, request: mq.ChangeInvisibleDurationRequest, limit_s: float
@@ -137,10 +156,12 @@ class Receives:
             text = f"invisible_duration: expected 0 to 12 h, found {invisible_ms} ms"
             raise CodedRefusal(mq.ILLEGAL_INVISIBLE_TIME, text)
         _handle_of(request.receipt_handle)
-        changed = pb.ChangeInvisibleRequest(
-            group=group, topic=topic, handle=request.receipt_handle, invisible_ms=invisible_ms
-        )
+        key = Key(group, topic, request.receipt_handle)
+        handle = await self._renewing.current(key)
+        changed = pb.ChangeInvisibleRequest(group=group, topic=topic, handle=handle, invisible_ms=invisible_ms)
         response = await self._call(lambda stub: stub.ChangeInvisible, changed, limit_s)
+        # A push consumer does so when it failed to process the message.
+        self._renewing.table.remove(key)
         return mq.ChangeInvisibleDurationResponse(
             status=_ack_status(response.outcome), receipt_handle=response.handle or request.receipt_handle
         )
@@ -173,8 +194,7 @@ class Receives:
                 delay_level=_NEVER,
             )
             await self._call(lambda stub: stub.ReturnMessage, returned, limit_s)
-        acknowledged = pb.AcknowledgeRequest(group=group, topic=topic, handles=[request.receipt_handle])
-        await self._call(lambda stub: stub.Acknowledge, acknowledged, limit_s)
+        await self._acknowledged([Key(group, topic, request.receipt_handle)], limit_s)
         return mq.ForwardMessageToDeadLetterQueueResponse(status=ok())
 
     async def _call(
@@ -213,7 +233,7 @@ def _taken(request: mq.ReceiveMessageRequest, wait_s: float) -> pb.ReceiveReques
     group, topic = group_name(request.group), topic_name(request.message_queue.topic)
     invisible_ms = _milliseconds(request.invisible_duration)
     if request.auto_renew:
-        invisible_ms = _AUTO_RENEW_MS
+        invisible_ms = INVISIBLE_MS
     if not _INVISIBLE_MS_MIN <= invisible_ms <= _INVISIBLE_MS_MAX:
         text = f"invisible_duration: expected 10 s to 12 h, found {invisible_ms} ms"
         raise CodedRefusal(mq.ILLEGAL_INVISIBLE_TIME, text)

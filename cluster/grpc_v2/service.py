@@ -16,9 +16,10 @@ import grpc.aio
 
 from cluster.fronts.leader_link import LeaderLink
 from cluster.grpc_v2.bounds import BOUNDS
-from cluster.grpc_v2.names import check_client_id, group_name
+from cluster.grpc_v2.names import check_client_id, client_id, group_name
 from cluster.grpc_v2.orphan_checks import OrphanChecks
 from cluster.grpc_v2.receives import Receives
+from cluster.grpc_v2.renewing import Renewing
 from cluster.grpc_v2.routes import Routes
 from cluster.grpc_v2.sends import Sends
 from cluster.grpc_v2.status_codes import CodedRefusal, ok, status_of
@@ -29,6 +30,7 @@ from cluster.rocketmq_v2 import messaging_pb2 as mq
 from cluster.rocketmq_v2 import messaging_pb2_grpc
 from dledger.service.grpc_server import Served
 from dledger.service.guarded_method import Guard
+from store.maintenance.background import monotonic_ms
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable
@@ -72,7 +74,8 @@ class MessagingService(messaging_pb2_grpc.MessagingServiceServicer):
         clock_ms, options = core.clock_ms, core.options
         self._routes = Routes(topics, options.broker, address)
         self._sends = Sends(self._link, topics, clock_ms, options.timer_max_delay_sec, zlib.crc32(own_address.encode()))
-        self._receives = Receives(self._link, clock_ms)
+        self._renewing = Renewing(self._link, monotonic_ms)
+        self._receives = Receives(self._link, self._renewing, clock_ms)
         self._checks = OrphanChecks(self._link, topics)
         self._telemetry = Telemetry(topics, self._checks)
 
@@ -83,6 +86,7 @@ class MessagingService(messaging_pb2_grpc.MessagingServiceServicer):
 
     async def stop(self) -> None:
         """End what runs beside calls, and close the connections to other nodes."""
+        await self._renewing.stop()
         await self._checks.stop()
         await self._link.close()
 
@@ -123,13 +127,23 @@ class MessagingService(messaging_pb2_grpc.MessagingServiceServicer):
 
     async def Heartbeat(self, request: mq.HeartbeatRequest, context: Context) -> mq.HeartbeatResponse:
         """Answer that this node lives."""
-        return await self._answered(mq.HeartbeatResponse(), context, _alive(request))
+        return await self._answered(mq.HeartbeatResponse(), context, self._alive(request, client_id(context)))
 
     async def NotifyClientTermination(
         self, request: mq.NotifyClientTerminationRequest, context: Context
     ) -> mq.NotifyClientTerminationResponse:
-        """Note that a client ends: its stream and its connection end, too."""
-        return await self._answered(mq.NotifyClientTerminationResponse(), context, _terminated())
+        """Note that a client ends: its messages are given again soon."""
+        return await self._answered(mq.NotifyClientTerminationResponse(), context, self._terminated(client_id(context)))
+
+    async def _alive(self, request: mq.HeartbeatRequest, client: str) -> mq.HeartbeatResponse:
+        if request.HasField("group"):
+            group_name(request.group)
+        self._renewing.table.seen(client)
+        return mq.HeartbeatResponse(status=ok())
+
+    async def _terminated(self, client: str) -> mq.NotifyClientTerminationResponse:
+        self._renewing.table.ended(client)
+        return mq.NotifyClientTerminationResponse(status=ok())
 
     async def SendMessage(self, request: mq.SendMessageRequest, context: Context) -> mq.SendMessageResponse:
         """Store messages."""
@@ -152,7 +166,7 @@ class MessagingService(messaging_pb2_grpc.MessagingServiceServicer):
         """Stream messages of a topic."""
         try:
             self._admit(context)
-            async for response in self._receives.receive(request, _limit_s(context)):
+            async for response in self._receives.receive(request, client_id(context), _limit_s(context)):
                 yield response
         except (CodedRefusal, RequestFailed) as error:
             yield mq.ReceiveMessageResponse(status=status_of(error))
@@ -217,16 +231,6 @@ class MessagingService(messaging_pb2_grpc.MessagingServiceServicer):
 
 async def _unimplemented(context: Context) -> NoReturn:
     await context.abort(grpc.StatusCode.UNIMPLEMENTED, "not implemented: no official client uses it")
-
-
-async def _alive(request: mq.HeartbeatRequest) -> mq.HeartbeatResponse:
-    if request.HasField("group"):
-        group_name(request.group)
-    return mq.HeartbeatResponse(status=ok())
-
-
-async def _terminated() -> mq.NotifyClientTerminationResponse:
-    return mq.NotifyClientTerminationResponse(status=ok())
 
 
 def _limit_s(context: Context) -> float:

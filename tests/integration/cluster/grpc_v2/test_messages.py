@@ -209,3 +209,19 @@ def test_calls_that_no_official_client_uses_are_unimplemented(nodes):
         with pytest.raises(grpc.RpcError) as caught:
             nodes[0].call(method, request)
         assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_what_a_push_consumer_did_not_acknowledge_is_given_again_soon_after_its_end(nodes, topic):
+    name = topic(1)
+    for number in range(3):
+        nodes[0].sent(message(name, f"m{number}"))
+    taken = nodes[1].receive(name, "Gpush", auto_renew=True, count=3)
+    assert nodes[1].ack(taken[0], "Gpush").code == mq.OK
+    terminated = mq.NotifyClientTerminationRequest(group=resource("Gpush"))
+    assert nodes[1].call("NotifyClientTermination", terminated).status.code == mq.OK
+    # Sooner than the 60 s for which they were taken.
+    found, end = [], time.monotonic() + 50
+    while len(found) < 2 and time.monotonic() < end:
+        found += nodes[2].receive(name, "Gpush", wait_s=10)
+    assert [each.system_properties.message_id for each in found] == ["m1", "m2"]
+    assert {each.system_properties.delivery_attempt for each in found} == {2}

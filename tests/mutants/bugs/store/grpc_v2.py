@@ -2,12 +2,13 @@
 
 import zlib
 
-from cluster.grpc_v2 import delivered, outgoing, sends
+from cluster.grpc_v2 import delivered, outgoing, renewal_table, renewing, sends
 from cluster.protocol.errors import RequestFailed
 from store.model.message import UNIQUE_KEY
 from tests.mutants.mutant import Mutant, Tests
 
 TRANSLATION = "tests/unit/cluster/grpc_v2/test_translation.py::"
+RENEWAL = "tests/unit/cluster/grpc_v2/test_renewal.py::"
 LINK = "tests/unit/cluster/grpc_v2/test_leader_link.py::"
 
 
@@ -40,7 +41,52 @@ def bomb_of_gzip_is_uncompressed_whole(patch):
     patch.setattr(outgoing, "BODY_SIZE_MAX", 1 << 30)
 
 
+def messages_of_a_push_consumer_are_renewed_without_end(patch):
+    patch.setattr(renewal_table, "RENEWED_MS_MAX", 1 << 60)
+
+
+def silent_push_consumer_keeps_its_messages(patch):
+    patch.setattr(renewal_table, "SILENCE_MS_MAX", 1 << 60)
+
+
+def end_of_a_push_consumer_is_lost_in_a_renewal(patch):
+    changed = renewal_table.RenewalTable.changed
+
+    def forgetting(self, row, handle, invisible_ms):
+        row.is_ending, row.invisible_ms = False, invisible_ms
+        changed(self, row, handle, invisible_ms)
+
+    patch.setattr(renewal_table.RenewalTable, "changed", forgetting)
+
+
+def call_during_a_renewal_uses_the_old_handle(patch):
+    async def current(self, key):
+        return self.table.current(key)
+
+    patch.setattr(renewing.Renewing, "current", current)
+
+
 MUTANTS = [
+    Mutant(
+        messages_of_a_push_consumer_are_renewed_without_end,
+        "a message that is not processed is given again at last",
+        Tests(RENEWAL + "test_after_three_hours_a_message_is_given_again_after_the_pause_of_its_attempt"),
+    ),
+    Mutant(
+        silent_push_consumer_keeps_its_messages,
+        "the messages of a consumer that has failed are given again",
+        Tests(RENEWAL + "test_a_consumer_that_is_silent_has_ended"),
+    ),
+    Mutant(
+        end_of_a_push_consumer_is_lost_in_a_renewal,
+        "the messages of a consumer that has ended are given again soon",
+        Tests(RENEWAL + "test_a_consumer_that_ends_during_a_renewal_is_given_its_last_change_after_it"),
+    ),
+    Mutant(
+        call_during_a_renewal_uses_the_old_handle,
+        "an acknowledgement is not lost because of a renewal",
+        Tests(RENEWAL + "test_a_call_with_a_handle_that_is_being_changed_waits_for_the_new_one"),
+    ),
     Mutant(
         repeated_send_has_no_key_by_which_it_is_recognised,
         "a repeated send stores nothing again",

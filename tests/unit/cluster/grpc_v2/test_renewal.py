@@ -1,0 +1,166 @@
+"""Messages of push consumers: renewed while their consumer lives, at most 3 h, and then given again."""
+
+import asyncio
+from itertools import pairwise
+
+import pytest
+
+from cluster.grpc_v2 import renewal_table, renewing
+from cluster.grpc_v2.renewal_table import INVISIBLE_MS, Key, RenewalTable
+from cluster.grpc_v2.renewing import Renewing
+from cluster.protocol.errors import Reason, RequestFailed
+from cluster.v1 import broker_pb2 as pb
+from tests.support.waiting import in_a_loop, until
+
+HOURS_3_MS = 3 * 3_600_000
+SILENCE_MS = 90_000
+
+KEY = Key("G", "T", "h0")
+
+
+class Clock:
+    """A clock that a test moves."""
+
+    def __init__(self):
+        self.now_ms = 1_000
+
+    def __call__(self):
+        return self.now_ms
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def table(clock):
+    return RenewalTable(clock)
+
+
+def lived(table, clock, milliseconds, client="c"):
+    """Let time pass, in steps of 2 s in which the client is seen; apply what is due, and return it."""
+    found, end_ms = [], clock.now_ms + milliseconds
+    while clock.now_ms < end_ms:
+        clock.now_ms += 2_000
+        table.seen(client)
+        for row, invisible_ms in table.due():
+            found.append((clock.now_ms, invisible_ms))
+            table.changed(row, f"h{len(found)}", invisible_ms)
+    return found
+
+
+def test_a_message_is_renewed_before_its_time_ends_while_its_consumer_lives(table, clock):
+    table.add(KEY, "c", 1)
+    changes = lived(table, clock, 10 * 60_000)
+    assert {invisible_ms for _, invisible_ms in changes} == {INVISIBLE_MS}
+    times = [1_000, *(at_ms for at_ms, _ in changes)]
+    assert max(later - before for before, later in pairwise(times)) <= INVISIBLE_MS - 20_000
+    assert table.current(KEY) == f"h{len(changes)}"
+
+
+@pytest.mark.parametrize(("attempt", "pause_ms"), [(1, 1_000), (5, 60_000), (99, 7_200_000)])
+def test_after_three_hours_a_message_is_given_again_after_the_pause_of_its_attempt(table, clock, attempt, pause_ms):
+    table.add(KEY, "c", attempt)
+    *renewals, last = lived(table, clock, HOURS_3_MS + 3 * INVISIBLE_MS)
+    assert {invisible_ms for _, invisible_ms in renewals} == {INVISIBLE_MS}
+    assert last[1] == pause_ms
+    assert last[0] - 1_000 >= HOURS_3_MS
+    lived(table, clock, pause_ms)
+    assert len(table) == 0
+
+
+def test_the_messages_of_a_consumer_that_ends_are_given_again_after_a_second_and_those_of_others_are_renewed(
+    table, clock
+):
+    table.add(KEY, "c", 1)
+    table.add(Key("G", "T", "other"), "d", 1)
+    table.ended("c")
+    ((row, invisible_ms),) = table.due()
+    assert (row.key, invisible_ms) == (KEY, 1_000)
+    table.changed(row, "last", 1_000)
+    assert table.current(KEY) == "last", "a late acknowledgement finds its handle"
+    clock.now_ms += 1_000
+    assert table.due() == []
+    assert len(table) == 1
+
+
+def test_a_consumer_that_is_silent_has_ended(table, clock):
+    table.add(KEY, "c", 1)
+    clock.now_ms += SILENCE_MS
+    assert [invisible_ms for _, invisible_ms in table.due()] == [1_000]
+
+
+def test_a_consumer_that_ends_during_a_renewal_is_given_its_last_change_after_it(table, clock):
+    table.add(KEY, "c", 1)
+    clock.now_ms += INVISIBLE_MS
+    ((row, invisible_ms),) = table.due()
+    table.ended("c")
+    table.changed(row, "h1", invisible_ms)
+    assert [(each.handle, change_ms) for each, change_ms in table.due()] == [("h1", 1_000)]
+
+
+def test_a_message_is_renewed_no_longer_when_it_is_done_or_another_consumer_has_it(table, clock):
+    table.add(KEY, "c", 1)
+    clock.now_ms += INVISIBLE_MS
+    ((row, invisible_ms),) = table.due()
+    table.changed(row, "", invisible_ms)
+    assert (len(table), table.current(KEY)) == (0, "h0")
+    table.add(KEY, "c", 1)
+    table.remove(KEY)
+    table.ended("c")
+    assert table.due() == []
+
+
+def test_a_full_table_renews_no_further_messages(table, monkeypatch):
+    monkeypatch.setattr(renewal_table, "RENEWED_MAX", 2)
+    for number in range(5):
+        table.add(Key("G", "T", str(number)), "c", 1)
+    assert len(table) == 2
+
+
+class ScriptedLink:
+    """A leader that answers changes when the test permits it."""
+
+    def __init__(self, *failures):
+        self.failures = list(failures)
+        self.asked = []
+        self.may_answer = asyncio.Event()
+
+    async def call(self, _method, request, _limit_s):
+        self.asked.append(request.handle)
+        await self.may_answer.wait()
+        if self.failures:
+            raise self.failures.pop(0)
+        return pb.ChangeInvisibleResponse(handle=f"{request.handle}+")
+
+
+@in_a_loop
+async def test_a_call_with_a_handle_that_is_being_changed_waits_for_the_new_one(monkeypatch):
+    monkeypatch.setattr(renewing, "_SCAN_S", 0.0)
+    clock, link = Clock(), ScriptedLink()
+    renewed = Renewing(link, clock)
+    renewed.add(KEY, "c", 1)
+    assert await renewed.current(KEY) == "h0"
+    clock.now_ms += INVISIBLE_MS
+    await until(lambda: link.asked)
+    waiting = asyncio.create_task(renewed.current(KEY))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    link.may_answer.set()
+    assert await waiting == "h0+"
+    await renewed.stop()
+
+
+@in_a_loop
+async def test_a_change_that_fails_is_repeated_and_one_that_is_refused_is_not(monkeypatch):
+    monkeypatch.setattr(renewing, "_SCAN_S", 0.0)
+    clock = Clock()
+    link = ScriptedLink(RequestFailed(Reason.NOT_LEADER, "elsewhere"), RequestFailed(Reason.UNKNOWN_TOPIC, "no"))
+    link.may_answer.set()
+    renewed = Renewing(link, clock)
+    renewed.add(KEY, "c", 1)
+    clock.now_ms += INVISIBLE_MS
+    await until(lambda: not len(renewed.table))
+    assert link.asked == ["h0", "h0"]
+    await renewed.stop()
