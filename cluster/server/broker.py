@@ -18,6 +18,7 @@ import time
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Self
 
 from cluster.access.quotas import Quotas
@@ -64,7 +65,7 @@ from store.fs.linux.files import OsFiles
 
 if TYPE_CHECKING:
     import signal
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from prometheus_client import CollectorRegistry
 
@@ -106,6 +107,8 @@ class Broker:
         frames: the frame port of the same services, not started; None: there is none.
         spans: exports spans of puts; open until the broker has ended. None: nothing is traced.
         rocketmq_grpc_address: of the port for official clients of RocketMQ 5; None: there is none.
+        rocketmq_remoting_address: of the port for RocketMQ's remoting protocol; None: there is none.
+        rocketmq_remoting_peers: `host:port` at which clients reach that port of each node, by node id.
         clock_ms: the wall clock, by which delayed messages are due; milliseconds since 1970.
     """
 
@@ -126,9 +129,12 @@ class Broker:
         frames: FramePort | None = None,
         spans: SpanExport | None = None,
         rocketmq_grpc_address: Address | None = None,
+        rocketmq_remoting_address: Address | None = None,
+        rocketmq_remoting_peers: Mapping[str, str] = MappingProxyType({}),
         clock_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
         self._replica, self._clock_ms, self._rocketmq_grpc_address = replica, clock_ms, rocketmq_grpc_address
+        self._remoting_address, self._remoting_peers = rocketmq_remoting_address, rocketmq_remoting_peers
         self._audit, self._frames, self._spans = audit, frames, spans
         self._address, self._beside, self._security = address, beside, security
         self._metrics = BrokerMetrics(registry if options.has_own_names else None, options.broker, options.self_id)
@@ -237,6 +243,12 @@ class Broker:
                 await serve_rocketmq(
                     self.core, self._rocketmq_grpc_address, str(self._address), stack, count_overloaded=overloaded
                 )
+            if self._remoting_address is not None:
+                # Imported here, because most nodes have no such port.
+                from cluster.remoting.assembly import serve_remoting  # noqa: PLC0415
+
+                own = str(self._address)
+                await serve_remoting(self.core, self._remoting_address, self._remoting_peers, own, stack)
             self._stack = stack.pop_all()
         return self
 
