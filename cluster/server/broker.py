@@ -151,10 +151,7 @@ class Broker:
             has_topic=lambda name: name in replica.state.topics,
             has_group=lambda name: name in replica.state.groups,
         )
-        calls = None
-        if audit is not None:
-            calls = CallAudit(audit, scope)
-            self._metrics.count_records(audit.written, audit.summarized, audit.lost)
+        calls = None if audit is None else self._call_audit(audit, scope)
         # Without a first user every call passes until a user exists.
         is_closed = first_user is not None
         self._access_service = AccessService(self.core, calls, is_closed=is_closed)
@@ -175,6 +172,10 @@ class Broker:
         dial = partial(GrpcNameServer, security=name_server_security)
         self._registrar = Registrar(name_servers, dial) if name_servers else None
         self._changed, self._stack = asyncio.Event(), AsyncExitStack()
+
+    def _call_audit(self, audit: AuditLog, scope: Scope) -> CallAudit:
+        self._metrics.count_records(audit.written, audit.summarized, audit.lost)
+        return CallAudit(audit, scope)
 
     def _create_services(self) -> None:
         """Create the tasks of the leader, and the service that uses them."""
