@@ -40,7 +40,14 @@ from dledger.client import AdminFailed
 DEFAULT_FOLDER = Path("run")
 CONTEXTS = "contexts.toml"
 # All by which the commands find a cluster.
-VARIABLES = ("DLEDGER_ENDPOINTS", "DLEDGER_NAME_SERVERS", "DLEDGER_BROKER", "DLEDGER_ROCKETMQ_GRPC", FILE_VARIABLE)
+VARIABLES = (
+    "DLEDGER_ENDPOINTS",
+    "DLEDGER_NAME_SERVERS",
+    "DLEDGER_BROKER",
+    "DLEDGER_ROCKETMQ_GRPC",
+    "DLEDGER_ROCKETMQ_NAMESRV",
+    FILE_VARIABLE,
+)
 _DESCRIPTIONS = {ADMINISTRATOR: "the administrator of a local cluster", APPLICATION: "a user for programs"}
 
 
@@ -184,6 +191,7 @@ def _exports(of: LocalCluster | LocalBrokers) -> str:
     # Of one broker: each of its nodes serves all of its topics, and a client needs one node.
     if len(of.clusters) == 1 and of.rocketmq_endpoints:
         lines.append(f"export DLEDGER_ROCKETMQ_GRPC={of.rocketmq_endpoints.partition(';')[0]}")
+        lines.append(f"export DLEDGER_ROCKETMQ_NAMESRV={shlex.quote(of.remoting_endpoints)}")
     return "\n".join(lines)
 
 

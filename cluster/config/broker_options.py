@@ -13,9 +13,16 @@ from pydantic import BeforeValidator, Field
 from cluster.config.options import NodeOptions
 from cluster.config.quotas import BrokerLimits
 from cluster.config.security_options import SecurityOptions
-from cluster.config.values import parse_address_or_off, parse_addresses, parse_broker, parse_collector, parse_group
+from cluster.config.values import (
+    parse_address_or_off,
+    parse_addresses,
+    parse_broker,
+    parse_collector,
+    parse_group,
+    parse_peers_if_any,
+)
 from cluster.protocol.topic_config import DEFAULT_TOPIC_QUEUES, QUEUES_MAX
-from dledger.config import Address  # noqa: TC001  (pydantic reads the annotation)
+from dledger.config import Address, Peer  # noqa: TC001  (pydantic reads the annotation)
 from store.model.config import MessageStoreConfig
 
 _STORE = MessageStoreConfig()
@@ -62,6 +69,19 @@ class ServerOptions(SecurityOptions, NodeOptions):
         "apache.rocketmq.v2.MessagingService). Any node serves them. It neither authenticates clients nor has TLS yet, "
         "so it needs client_tls = off and no first_user_file, and refuses all calls while the broker has users. "
         "Usually the host of client_address and port 8081. off: there is no such port.",
+    )
+    rocketmq_remoting_address: Annotated[Address | None, BeforeValidator(parse_address_or_off)] = Field(
+        default=None,
+        examples=["127.0.0.1:10911"],
+        description="Address at which clients and tools of RocketMQ's remoting protocol reach this node, as a "
+        "name server. It neither authenticates clients nor has TLS yet, so it needs client_tls = off and no "
+        "first_user_file, and refuses all requests while the broker has users. off: there is no such port.",
+    )
+    rocketmq_remoting_peers: Annotated[tuple[Peer, ...], BeforeValidator(parse_peers_if_any)] = Field(
+        default=(),
+        examples=["n0-10.0.0.1:10911;n1-10.0.0.2:10911;n2-10.0.0.3:10911"],
+        description="Where clients reach rocketmq_remoting_address of each node, in the form of peers; equal on all "
+        "nodes. Empty: the hosts of peers, and the port of this node.",
     )
     auto_create_topic_enable: bool = Field(default=False, description="true: a put to an unknown topic creates it.")
     default_topic_queue_nums: int = Field(

@@ -67,7 +67,7 @@ def _peers_differ(options: ServerOptions) -> Iterator[tuple[str, str]]:
             yield "peers", f"the address {place} is listed {count} times: every node needs its own"
 
 
-_PORTS = ("client_address", "frame_address", "metrics_address", "rocketmq_grpc_address")
+_PORTS = ("client_address", "frame_address", "metrics_address", "rocketmq_grpc_address", "rocketmq_remoting_address")
 
 
 def _ports_differ(options: ServerOptions) -> Iterator[tuple[str, str]]:
@@ -185,14 +185,21 @@ def _users_of_log_are_known(options: ServerOptions) -> Iterator[tuple[str, str]]
 
 
 def _front_is_open(options: ServerOptions) -> Iterator[tuple[str, str]]:
-    """The port for RocketMQ's clients authenticates no client, so it must not be open beside one that does."""
-    if options.rocketmq_grpc_address is None:
-        return
-    if options.first_user_file:
-        yield "rocketmq_grpc_address", "expected off with first_user_file: this port does not authenticate clients yet"
-    if options.client_tls != "off":
-        text = f"expected off with client_tls = {options.client_tls!r}: this port has no TLS yet"
-        yield "rocketmq_grpc_address", text
+    """The ports for RocketMQ's clients authenticate no client, so they must not be open beside one that does."""
+    for name in ("rocketmq_grpc_address", "rocketmq_remoting_address"):
+        if getattr(options, name) is None:
+            continue
+        if options.first_user_file:
+            yield name, "expected off with first_user_file: this port does not authenticate clients yet"
+        if options.client_tls != "off":
+            yield name, f"expected off with client_tls = {options.client_tls!r}: this port has no TLS yet"
+
+
+def _remoting_peers_have_self(options: ServerOptions) -> Iterator[tuple[str, str]]:
+    """A node tells clients its own address, too."""
+    ids = [peer.id for peer in options.rocketmq_remoting_peers]
+    if ids and (options.self_id not in ids or len(ids) != len(set(ids))):
+        yield "rocketmq_remoting_peers", f"expected each node once, with {options.self_id}, found {', '.join(ids)}"
 
 
 _USERS_OF_LOG = ("log_administrators", "log_writers", "log_readers")
@@ -244,6 +251,10 @@ _CHECKS: tuple[tuple[frozenset[str], Check], ...] = (
     (frozenset({"peer_security", "peer_security_also", "peer_secret_file"}), _secret_has_file),
     (frozenset({"client_tls", "broker", *_USERS_OF_LOG}), _users_of_log_are_known),
     (frozenset({"client_tls", "name_servers", "name_server_tls"}), _check_name_servers_tls),
-    (frozenset({"client_tls", "first_user_file", "rocketmq_grpc_address"}), _front_is_open),
+    (
+        frozenset({"client_tls", "first_user_file", "rocketmq_grpc_address", "rocketmq_remoting_address"}),
+        _front_is_open,
+    ),
+    (frozenset({"self_id", "rocketmq_remoting_peers"}), _remoting_peers_have_self),
     (frozenset({"max_in_flight_size_bytes", "max_in_flight_total_size_bytes"}), _bounds_nest),
 )

@@ -66,6 +66,8 @@ def exposed_ports(options: ServerOptions) -> tuple[ExposedPort, ...]:
     }
     if options.rocketmq_grpc_address is not None:
         ports.append(ExposedPort("rocketmq_grpc_address", options.rocketmq_grpc_address, "set it off"))
+    if options.rocketmq_remoting_address is not None:
+        ports.append(ExposedPort("rocketmq_remoting_address", options.rocketmq_remoting_address, "set it off"))
     for option, address in clients.items():
         if address is None:
             continue

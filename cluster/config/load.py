@@ -173,6 +173,8 @@ class ServerConfig:
         log_callers: the users of a log of raw entries; None: callers present no certificate, or it is a broker's.
         frame_address: of the frame port; None: there is none.
         rocketmq_grpc_address: of the port for RocketMQ's clients; None: there is none.
+        rocketmq_remoting_address: of the port for the remoting protocol; None: there is none.
+        rocketmq_remoting_peers: `host:port` of that port of each node, by node id.
         is_debuggable: other processes of the same user may read the memory of the process.
     """
 
@@ -191,6 +193,8 @@ class ServerConfig:
     log_callers: LogCallers | None = None
     frame_address: Address | None = None
     rocketmq_grpc_address: Address | None = None
+    rocketmq_remoting_address: Address | None = None
+    rocketmq_remoting_peers: Mapping[str, str] = field(default_factory=dict)
     is_debuggable: bool = False
 
 
@@ -340,9 +344,21 @@ def _config_of(options: ServerOptions) -> ServerConfig:
         quotas=QuotaSettings(**{name: getattr(options, name) for name in QuotaSettings.__dataclass_fields__}),
         frame_address=options.frame_address,
         rocketmq_grpc_address=options.rocketmq_grpc_address,
+        rocketmq_remoting_address=options.rocketmq_remoting_address,
+        rocketmq_remoting_peers=_remoting_peers(options),
         is_debuggable=options.debuggable,
         log_callers=_log_callers_of(options) if options.client_tls == "mutual" and broker is None else None,
     )
+
+
+def _remoting_peers(options: ServerOptions) -> dict[str, str]:
+    own = options.rocketmq_remoting_address
+    if own is None:
+        return {}
+    if options.rocketmq_remoting_peers:
+        return {peer.id: str(peer.address) for peer in options.rocketmq_remoting_peers}
+    others = {peer.id: str(Address(peer.address.host, own.port)) for peer in options.peers}
+    return others | {options.self_id: str(own)}
 
 
 def _log_callers_of(options: ServerOptions) -> LogCallers:

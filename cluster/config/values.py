@@ -108,6 +108,15 @@ def parse_broker(value: object) -> str:
     return "" if value == "" else parse_group(value)
 
 
+def parse_peers_if_any(value: object) -> tuple[Peer, ...]:
+    """Parse peers as `parse_peers`; an empty text has none.
+
+    Raises:
+        ValueError: one or more peers are invalid.
+    """
+    return () if value == "" else parse_peers(value)
+
+
 def parse_addresses(value: object) -> str:
     """Check addresses `host:port,host:port`; return them in the same form; empty: none.
 

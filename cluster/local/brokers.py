@@ -189,6 +189,11 @@ class LocalBrokers(RunsWhileOpen):
         return ";".join(filter(None, (cluster.rocketmq_endpoints for cluster in self.clusters.values())))
 
     @property
+    def remoting_endpoints(self) -> str:
+        """The `host:port` of every node's port for the remoting protocol, separated by semicolons."""
+        return ";".join(filter(None, (cluster.remoting_endpoints for cluster in self.clusters.values())))
+
+    @property
     def running_count(self) -> int:
         """The number of running nodes and name servers."""
         servers = sum(process.is_running for process in self._servers.values())

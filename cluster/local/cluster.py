@@ -93,7 +93,8 @@ class LocalCluster(RunsWhileOpen):
             base_port: first of consecutive ports (four per node); None: free ports are chosen.
             secrets: of a secured cluster (`LocalSecurity.create`); None: all connections are plain.
             is_detached: whether nodes continue after this program has ended; otherwise the system kills them.
-            has_rocketmq: whether nodes have a fifth port, for official clients of RocketMQ; with `broker` only.
+            has_rocketmq: whether nodes have two more ports, for clients of RocketMQ by gRPC and by the remoting
+                protocol; with `broker` only.
 
         Raises:
             ClusterError: the folder already contains a cluster (attach to it), or a port is in use.
@@ -105,10 +106,14 @@ class LocalCluster(RunsWhileOpen):
         defaults = {**_DEFAULT_OPTIONS, "group": broker or "default", **(_BROKER_OPTIONS if broker else {})}
         settings = {**defaults, **given}
         group = str(settings["group"])
-        own_ports = 4 if has_rocketmq else 3
+        own_ports = 5 if has_rocketmq else 3
         ports = choose_ports((1 + own_ports) * nodes, base_port)
         ids = [f"n{number}" for number in range(nodes)]
         peers = ";".join(f"{node_id}-127.0.0.1:{port}" for node_id, port in zip(ids, ports, strict=False))
+        if has_rocketmq:
+            last_ports = ports[nodes + own_ports - 1 :: own_ports]
+            places = (f"{node_id}-127.0.0.1:{port}" for node_id, port in zip(ids, last_ports, strict=True))
+            settings["rocketmq_remoting_peers"] = ";".join(places)
         made = [
             write_node(
                 folder,
@@ -192,6 +197,11 @@ class LocalCluster(RunsWhileOpen):
     def rocketmq_endpoints(self) -> str:
         """The `host:port` of every node's port for official clients, separated by semicolons; empty: there are none."""
         return ";".join(node.rocketmq for node in self._nodes.values() if node.rocketmq)
+
+    @property
+    def remoting_endpoints(self) -> str:
+        """The `host:port` of every node's port for the remoting protocol, separated by semicolons, or empty."""
+        return ";".join(node.remoting for node in self._nodes.values() if node.remoting)
 
     def rocketmq_endpoint_of(self, node_id: str) -> str:
         """Return `host:port` of one node's port for official clients of RocketMQ; empty: it has none."""
@@ -288,13 +298,15 @@ class LocalCluster(RunsWhileOpen):
         """
         node_id = f"n{1 + max(int(known.removeprefix('n')) for known in self._nodes)}"
         has_rocketmq = any(node.rocketmq for node in self._nodes.values())
-        peer_port, *ports = choose_ports(5 if has_rocketmq else 4, None)
+        peer_port, *ports = choose_ports(6 if has_rocketmq else 4, None)
         with self._administration(timeout_s) as admin:
             admin.add(node_id, f"127.0.0.1:{peer_port}")
             peers = ";".join(f"{member.id}-{member.address}" for member in admin.members().members)
             # The settings of another node, some of which must be equal on all nodes.
             settings = tomllib.loads(Path(next(iter(self._nodes.values())).config).read_text())
             joining = {**settings, "is_joining": True}
+            if has_rocketmq:
+                joining["rocketmq_remoting_peers"] += f";{node_id}-127.0.0.1:{ports[-1]}"
             if self._secrets is not None:
                 joining |= self._secrets.node_settings(self._group, node_id)
             self._nodes[node_id] = write_node(self._folder, node_id, peers, joining, ports)

@@ -45,6 +45,7 @@ class LocalNode:
     endpoint: str
     metrics: str
     rocketmq: str = ""
+    remoting: str = ""
     process: ProcessRef | None = None
 
 
@@ -58,7 +59,8 @@ def write_node(
         node_id: of the node.
         peers: of the cluster, in the form of the setting.
         settings: of all nodes; those that only one node can have are added.
-        ports: for clients, for the metrics page, and for frames; one more: for RocketMQ's clients.
+        ports: for clients, for the metrics page, and for frames; two more: for RocketMQ's clients by gRPC,
+            and by the remoting protocol.
     """
     client_port, metrics_port, frame_port, *more = ports
     node = LocalNode(
@@ -69,6 +71,7 @@ def write_node(
         endpoint=f"127.0.0.1:{client_port}",
         metrics=f"127.0.0.1:{metrics_port}",
         rocketmq=f"127.0.0.1:{more[0]}" if more else "",
+        remoting=f"127.0.0.1:{more[1]}" if more else "",
     )
     own: dict[str, Setting] = {
         "self_id": node_id,
@@ -81,6 +84,7 @@ def write_node(
         own["frame_address"] = f"127.0.0.1:{frame_port}"
     if node.rocketmq:
         own["rocketmq_grpc_address"] = node.rocketmq
+        own["rocketmq_remoting_address"] = node.remoting
     # Strings, numbers and booleans have the same syntax in JSON and TOML.
     lines = [f"{name} = {json.dumps(value)}\n" for name, value in {**settings, **own}.items()]
     Path(node.config).write_text("".join(lines))

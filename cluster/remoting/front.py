@@ -47,13 +47,18 @@ class Front:
 
     Args:
         handlers: by code.
+        is_closed: returns whether every request is refused: nothing here authenticates clients.
     """
 
-    def __init__(self, handlers: Mapping[int, Handler]) -> None:
+    def __init__(self, handlers: Mapping[int, Handler], is_closed: Callable[[], bool] = lambda: False) -> None:
         self._handlers = handlers
+        self._is_closed = is_closed
 
     async def answer(self, request: Request, client: Client) -> Response | None:
         """Return the response to a request; None: there is none."""
+        if self._is_closed():
+            remark = "this broker has users, and its port for the remoting protocol does not authenticate them yet"
+            return Response(ResponseCode.NO_PERMISSION, remark=remark)
         handler = self._handlers.get(request.code)
         if handler is None:
             remark = f"request code {request.code} is not supported"

@@ -18,6 +18,7 @@ import time
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Self
 
 from cluster.access.quotas import Quotas
@@ -64,7 +65,7 @@ from store.fs.linux.files import OsFiles
 
 if TYPE_CHECKING:
     import signal
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from prometheus_client import CollectorRegistry
 
@@ -106,6 +107,8 @@ class Broker:
         frames: the frame port of the same services, not started; None: there is none.
         spans: exports spans of puts; open until the broker has ended. None: nothing is traced.
         rocketmq_grpc_address: of the port for official clients of RocketMQ 5; None: there is none.
+        rocketmq_remoting_address: of the port for RocketMQ's remoting protocol; None: there is none.
+        rocketmq_remoting_peers: `host:port` at which clients reach that port of each node, by node id.
         clock_ms: the wall clock, by which delayed messages are due; milliseconds since 1970.
     """
 
@@ -126,9 +129,12 @@ class Broker:
         frames: FramePort | None = None,
         spans: SpanExport | None = None,
         rocketmq_grpc_address: Address | None = None,
+        rocketmq_remoting_address: Address | None = None,
+        rocketmq_remoting_peers: Mapping[str, str] = MappingProxyType({}),
         clock_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
         self._replica, self._clock_ms, self._rocketmq_grpc_address = replica, clock_ms, rocketmq_grpc_address
+        self._remoting_address, self._remoting_peers = rocketmq_remoting_address, rocketmq_remoting_peers
         self._audit, self._frames, self._spans = audit, frames, spans
         self._address, self._beside, self._security = address, beside, security
         self._metrics = BrokerMetrics(registry if options.has_own_names else None, options.broker, options.self_id)
@@ -145,10 +151,7 @@ class Broker:
             has_topic=lambda name: name in replica.state.topics,
             has_group=lambda name: name in replica.state.groups,
         )
-        calls = None
-        if audit is not None:
-            calls = CallAudit(audit, scope)
-            self._metrics.count_records(audit.written, audit.summarized, audit.lost)
+        calls = None if audit is None else self._call_audit(audit, scope)
         # Without a first user every call passes until a user exists.
         is_closed = first_user is not None
         self._access_service = AccessService(self.core, calls, is_closed=is_closed)
@@ -169,6 +172,10 @@ class Broker:
         dial = partial(GrpcNameServer, security=name_server_security)
         self._registrar = Registrar(name_servers, dial) if name_servers else None
         self._changed, self._stack = asyncio.Event(), AsyncExitStack()
+
+    def _call_audit(self, audit: AuditLog, scope: Scope) -> CallAudit:
+        self._metrics.count_records(audit.written, audit.summarized, audit.lost)
+        return CallAudit(audit, scope)
 
     def _create_services(self) -> None:
         """Create the tasks of the leader, and the service that uses them."""
@@ -237,6 +244,12 @@ class Broker:
                 await serve_rocketmq(
                     self.core, self._rocketmq_grpc_address, str(self._address), stack, count_overloaded=overloaded
                 )
+            if self._remoting_address is not None:
+                # Imported here, because most nodes have no such port.
+                from cluster.remoting.assembly import serve_remoting  # noqa: PLC0415
+
+                own = str(self._address)
+                await serve_remoting(self.core, self._remoting_address, self._remoting_peers, own, stack)
             self._stack = stack.pop_all()
         return self
 

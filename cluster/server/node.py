@@ -93,6 +93,7 @@ async def _serve(config: ServerConfig, stopped: asyncio.Future[signal.Signals]) 
             grpc=config.node.client_address,
             frames=config.frame_address or "off",
             **({"rocketmq_grpc": config.rocketmq_grpc_address} if config.rocketmq_grpc_address else {}),
+            **({"rocketmq_remoting": config.rocketmq_remoting_address} if config.rocketmq_remoting_address else {}),
             metrics=config.metrics_address,
         )
         await wait_end(stopped, failure)
@@ -202,6 +203,8 @@ async def _serve_messages(
         revoked=security.revoked,
         spans=opened_spans(settings.otlp_endpoint, options, stack),
         rocketmq_grpc_address=server.rocketmq_grpc_address,
+        rocketmq_remoting_address=server.rocketmq_remoting_address,
+        rocketmq_remoting_peers=server.rocketmq_remoting_peers,
     )
     await stack.enter_async_context(broker)
     return replica.failure

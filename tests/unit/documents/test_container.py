@@ -104,7 +104,14 @@ def test_exposed_ports_are_the_defaults() -> None:
             ports[name] = port_in(str(example))
     listened = [inspect.signature(each).parameters["listen"].default for each in (broker, nameserver)]
 
-    assert {"peers", "client_address", "frame_address", "metrics_address", "rocketmq_grpc_address"} == set(ports)
+    assert {
+        "peers",
+        "client_address",
+        "frame_address",
+        "metrics_address",
+        "rocketmq_grpc_address",
+        "rocketmq_remoting_address",
+    } == set(ports)
     assert {*ports.values(), *map(port_in, listened)} == {
         int(port) for port in values(stages()[-1], "EXPOSE")[0].split()
     }

@@ -20,6 +20,10 @@ def test_a_broker_has_an_address_for_official_clients_of_rocketmq(tmp_path: Path
     assert exports["DLEDGER_ROCKETMQ_GRPC"] == cluster.rocketmq_endpoint_of("n0")
     settings = [tomllib.loads(cluster.config_of(name).read_text()) for name in cluster.node_ids]
     assert [each["rocketmq_grpc_address"] for each in settings] == cluster.rocketmq_endpoints.split(";")
+    endpoints = exports["DLEDGER_ROCKETMQ_NAMESRV"].strip("'")
+    assert [each["rocketmq_remoting_address"] for each in settings] == endpoints.split(";")
+    places = ";".join(f"n{at}-{each}" for at, each in enumerate(endpoints.split(";")))
+    assert {each["rocketmq_remoting_peers"] for each in settings} == {places}
     assert LocalBrokers.attach(tmp_path / "one").rocketmq_endpoints == brokers.rocketmq_endpoints
 
 

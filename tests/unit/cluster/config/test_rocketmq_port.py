@@ -32,3 +32,36 @@ def test_the_port_is_refused_where_it_would_be_open_to_unknown_clients(settings:
         load_config(None, {}, GOOD | settings)
     assert fault in str(refused.value)
     assert {each.name for each in refused.value.faults} == {"rocketmq_grpc_address"}
+
+
+REMOTING = {"broker": "b", "rocketmq_remoting_address": "127.0.0.1:10911"}
+
+
+def test_the_port_of_the_remoting_protocol_is_off_by_default() -> None:
+    assert load_config(None, {}, GOOD | {"broker": "b"}).rocketmq_remoting_address is None
+    loaded = load_config(None, {}, GOOD | REMOTING)
+    assert loaded.rocketmq_remoting_address == parse_address("127.0.0.1:10911")
+    assert loaded.rocketmq_remoting_peers == {"n0": "127.0.0.1:10911"}
+
+
+def test_other_nodes_are_at_their_hosts_and_the_same_port_or_where_the_settings_say() -> None:
+    peers = {"peers": "n0-127.0.0.1:1001;n1-127.0.0.2:1001"}
+    assert load_config(None, {}, GOOD | REMOTING | peers).rocketmq_remoting_peers["n1"] == "127.0.0.2:10911"
+    said = {"rocketmq_remoting_peers": "n0-h0:1;n1-h1:2"}
+    assert load_config(None, {}, GOOD | REMOTING | peers | said).rocketmq_remoting_peers == {"n0": "h0:1", "n1": "h1:2"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "name", "fault"),
+    [
+        ({"first_user_file": "u"}, "rocketmq_remoting_address", "expected off with first_user_file"),
+        (FILES | {"client_tls": "on"}, "rocketmq_remoting_address", "expected off with client_tls = 'on'"),
+        ({"rocketmq_remoting_address": "n0:8081"}, "rocketmq_remoting_address", "other machines can reach n0:8081"),
+        ({"rocketmq_remoting_peers": "n1-h:1"}, "rocketmq_remoting_peers", "expected each node once, with n0"),
+    ],
+)
+def test_the_port_of_the_remoting_protocol_has_the_same_bounds(settings: dict[str, str], name: str, fault: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load_config(None, {}, GOOD | REMOTING | settings)
+    assert fault in str(refused.value)
+    assert {each.name for each in refused.value.faults} == {name}
