@@ -203,3 +203,24 @@ def test_a_queue_is_locked_by_one_client_and_named_as_it_was_asked_for(shop):
             assert json.loads((await side.ask(41, body=body("b"))).body) == {"lockOKMQSet": [queue]}
 
     run(scenario)
+
+
+def test_pop_is_not_offered(shop):
+    async def scenario():
+        async with opened(shop) as side:
+            for code in (400, 401, 200_050, 200_051, 200_053, 200_054, 200_151):
+                assert (await side.ask(code)).code == 3
+
+    run(scenario)
+
+
+def test_a_repeated_return_makes_one_copy(shop):
+    async def scenario():
+        async with opened(shop) as side:
+            await side.beat()
+            put = await shop.put(b"failed")
+            fields = {"group": "g", "offset": put.physical_offsets[0], "delayLevel": -1}
+            assert [(await side.ask(36, fields)).code for _ in range(2)] == [0, 0]
+            assert (await shop.get(topic="%DLQ%g")).columns.bodies == [b"failed"]
+
+    run(scenario)
