@@ -109,7 +109,7 @@ class Pulls:
         return _answer(read.offset, await self._read(read, hold_s))
 
     def _subscription(self, request: Request, group: str, topic: str, flags: int) -> Subscription:
-        """Return what the client wants of the topic.
+        """Return the subscription of the topic for this pull.
 
         Raises:
             Refused: SUBSCRIPTION_NOT_EXIST, SUBSCRIPTION_NOT_LATEST: until the next heartbeat.
@@ -181,7 +181,7 @@ def _answer(offset: int, found: pb.GetResponse) -> Response:
     elif next_offset > offset:
         code = ResponseCode.PULL_RETRY_IMMEDIATELY
     else:
-        # An answer 20 with the same offset would make the client repeat its pull at once, for ever.
+        # An answer 20 with the same offset would make the client repeat its pull at once, again and again.
         code, next_offset = ResponseCode.PULL_NOT_FOUND, offset
     fields = {
         "nextBeginOffset": str(next_offset),

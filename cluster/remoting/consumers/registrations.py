@@ -1,6 +1,6 @@
 """34 HEART_BEAT, 35 UNREGISTER_CLIENT, 38 GET_CONSUMER_LIST_BY_GROUP, 46 CHECK_CLIENT_CONFIG; sends 40.
 
-The first heartbeat of a consumer creates its group and the retry topic of it, as RocketMQ does. 40 tells the members
+The first heartbeat of a consumer creates its group and the retry topic of it, as RocketMQ does. 40 asks the members
 of a group to balance its queues; it is sent only when the members or the topics have changed.
 
 Source: RocketMQ `ClientManageProcessor`, `ConsumerManageProcessor`, `DefaultConsumerIdsChangeListener`.
@@ -156,7 +156,7 @@ class Registrations:
         self._notify(self._clients.closed(client))
 
     def _notify(self, groups: Iterable[str]) -> None:
-        """Tell the members of changed groups; of broadcasting ones each member reads all queues anyway."""
+        """Notify the members of changed groups; of broadcasting ones each member reads all queues anyway."""
         for name in groups:
             group = self._clients.consumers_of(name)
             if group is None or group.data.is_broadcasting:

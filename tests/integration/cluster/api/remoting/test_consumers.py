@@ -133,7 +133,7 @@ def test_a_pull_without_a_filter_needs_a_heartbeat_with_a_subscription_that_is_n
     run(scenario)
 
 
-def test_a_heartbeat_makes_the_group_and_its_retry_topic_and_changes_of_the_members_are_told(shop):
+def test_a_heartbeat_makes_the_group_and_its_retry_topic_and_changes_of_the_members_are_sent(shop):
     async def scenario():
         async with opened(shop) as side:
             first, second = Connection(), Connection()
