@@ -202,14 +202,7 @@ class GroupCalls:
             IllegalRequest, RequestFailed: nothing was locked.
         """
         queues = await self._queues_of(request)
-        gathering_ms = self.gathering_ms(request.group)
-        if gathering_ms:
-            message = f"this new leader waits {gathering_ms} ms more for the group's consumers to join; retry then"
-            raise RequestFailed(Reason.LEADER_NOT_READY, message)
-        if request.client_id not in self.members.members(request.group):
-            # Otherwise a consumer that has left the group could block the others.
-            message = f"consumer {request.client_id!r} is not in group {request.group!r}: join it first"
-            raise RequestFailed(Reason.NOT_IN_GROUP, message)
+        self._check_lockable(request)
         if request.is_kept:
             # The holder counts from its request: this node must have been the leader after it.
             await self._core.confirm()
@@ -220,6 +213,25 @@ class GroupCalls:
             await self._own(request, locked)
         named = [pb.QueueId(topic=each.topic, queue_id=each.queue_id) for each in locked]
         return pb.LockQueuesResponse(answer=DONE, locked=named, lock_ms=LOCK_MS)
+
+    def _check_lockable(self, request: pb.LockQueuesRequest) -> None:
+        """Raise unless the consumer may lock queues now.
+
+        Raises:
+            RequestFailed: LEADER_NOT_READY, NOT_IN_GROUP, UNSUPPORTED.
+        """
+        if request.is_kept and request.is_unjoined:
+            # Without a membership, only the holder in the log protects it from a new leader's other consumers.
+            self._core.check_feature(WITH_OWNERS, "locks of consumers that have not joined")
+            return
+        gathering_ms = self.gathering_ms(request.group)
+        if gathering_ms:
+            message = f"this new leader waits {gathering_ms} ms more for the group's consumers to join; retry then"
+            raise RequestFailed(Reason.LEADER_NOT_READY, message)
+        if request.client_id not in self.members.members(request.group):
+            # Otherwise a consumer that has left the group could block the others.
+            message = f"consumer {request.client_id!r} is not in group {request.group!r}: join it first"
+            raise RequestFailed(Reason.NOT_IN_GROUP, message)
 
     async def unlock(self, request: pb.LockQueuesRequest) -> pb.ChangeResponse:
         """Release a consumer's queue locks.

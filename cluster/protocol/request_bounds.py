@@ -57,6 +57,7 @@ _LOCKS: Final[dict[str, Bound]] = {
     "client_id": NAME,
     "queues": Many(LOCK_QUEUES_MAX, FIELDS),
     "is_kept": ANY_NUMBER,
+    "is_unjoined": ANY_NUMBER,
 }
 
 BROKER_BOUNDS: Final[Bounds] = {
@@ -109,6 +110,7 @@ BROKER_BOUNDS: Final[Bounds] = {
         "unique_key": Text(KEY_LENGTH_MAX),
         "topic": NAME,
         "form": ANY_NUMBER,
+        "physical_offset": ANY_NUMBER,
     },
     "cluster.v1.RecallMessageRequest": {"topic": NAME, "recall_handle": Text(RECALL_HANDLE_LENGTH_MAX)},
     "cluster.v1.QueryByTimeRequest": {

@@ -772,11 +772,14 @@ class QueryByIdRequest(_message.Message):
 
     MESSAGE_ID_FIELD_NUMBER: _builtins.int
     UNIQUE_KEY_FIELD_NUMBER: _builtins.int
+    PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
     TOPIC_FIELD_NUMBER: _builtins.int
     FORM_FIELD_NUMBER: _builtins.int
     message_id: _builtins.str
     """32 or 56 hexadecimal digits."""
     unique_key: _builtins.str
+    physical_offset: _builtins.int
+    """Where the message is in the log."""
     topic: _builtins.str
     """Needed with unique_key."""
     form: Global___MessageForm.ValueType
@@ -785,14 +788,15 @@ class QueryByIdRequest(_message.Message):
         *,
         message_id: _builtins.str = ...,
         unique_key: _builtins.str = ...,
+        physical_offset: _builtins.int = ...,
         topic: _builtins.str = ...,
         form: Global___MessageForm.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "message_id", b"message_id", "unique_key", b"unique_key"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "message_id", b"message_id", "physical_offset", b"physical_offset", "unique_key", b"unique_key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["form", b"form", "id", b"id", "message_id", b"message_id", "topic", b"topic", "unique_key", b"unique_key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["form", b"form", "id", b"id", "message_id", b"message_id", "physical_offset", b"physical_offset", "topic", b"topic", "unique_key", b"unique_key"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_id: _TypeAlias = _typing.Literal["message_id", "unique_key"]  # noqa: Y015
+    _WhichOneofReturnType_id: _TypeAlias = _typing.Literal["message_id", "unique_key", "physical_offset"]  # noqa: Y015
     _WhichOneofArgType_id: _TypeAlias = _typing.Literal["id", b"id"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_id) -> _WhichOneofReturnType_id | None: ...
 
@@ -1582,12 +1586,15 @@ class LockQueuesRequest(_message.Message):
     CLIENT_ID_FIELD_NUMBER: _builtins.int
     QUEUES_FIELD_NUMBER: _builtins.int
     IS_KEPT_FIELD_NUMBER: _builtins.int
+    IS_UNJOINED_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     client_id: _builtins.str
     is_kept: _builtins.bool
     """Of a consumer that needs the lock to process messages at all (consumption in order): the lock stays until its time
     has passed, or it is released, also if the stream of JoinGroup ends or another node becomes leader.
     """
+    is_unjoined: _builtins.bool
+    """With is_kept: the consumer is in no group by JoinGroup, as clients of RocketMQ's remoting protocol."""
     @_builtins.property
     def queues(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueueId]: ...
     def __init__(
@@ -1597,10 +1604,11 @@ class LockQueuesRequest(_message.Message):
         client_id: _builtins.str = ...,
         queues: _abc.Iterable[Global___QueueId] | None = ...,
         is_kept: _builtins.bool = ...,
+        is_unjoined: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "group", b"group", "is_kept", b"is_kept", "queues", b"queues"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "group", b"group", "is_kept", b"is_kept", "is_unjoined", b"is_unjoined", "queues", b"queues"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,9 @@
+"""Consumers of the remoting protocol: heartbeats, pulls, offsets, returned messages and locks of queues.
+
+Each module has the handlers of some request codes; `service` has the table of all. What only the leader may do are
+calls of our own service at the leader. The members of groups are in this node's table (`cluster.remoting.clients`),
+which each consumer fills by its heartbeats to every node.
+
+Not here: POP (codes 200050 to 200054 and 200151). Consumers use it only after an operator has switched their group
+to it with RocketMQ's tools, which this broker does not offer.
+"""

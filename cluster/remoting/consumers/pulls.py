@@ -1,0 +1,195 @@
+"""11 PULL_MESSAGE, 361 LITE_PULL_MESSAGE: reads of the leader, held while there is no message.
+
+| result of the leader | answer |
+| --- | --- |
+| messages | 0, with the stored records unchanged |
+| none at the end of the queue | 19 |
+| messages that the filter rejects, or deleted ones | 20, with a later offset |
+| an offset out of the queue | 21, with the next valid one |
+
+A hold is a series of reads of some seconds each at whatever node leads then, so that a change of the leader ends no
+hold. When this node stops it answers its held pulls with 19: older clients wait 30 s after a connection that was closed
+instead.
+
+Source: RocketMQ `PullMessageProcessor`, `PullRequestHoldService`, `MQClientAPIImpl`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Final
+
+from cluster.protocol.wire.filters import filter_fields
+from cluster.remoting.clients import Subscription
+from cluster.remoting.command import Refused, Request, Response, ResponseCode
+from cluster.remoting.consumers.bodies import EXPRESSION_LENGTH_MAX
+from cluster.remoting.consumers.filters import checked_filter
+from cluster.remoting.fields import int_of, text_of
+from cluster.v1 import broker_pb2 as pb
+from store.model.topics import RETRY_TOPIC_LENGTH_MAX
+
+if TYPE_CHECKING:
+    from cluster.fronts.leader_link import LeaderLink
+    from cluster.remoting.clients import ClientTable
+    from cluster.remoting.consumers.offsets import Offsets
+    from cluster.remoting.front import Client
+
+# Clients wait 30 s for the answer.
+HOLD_S_MAX: Final = 20.0
+HELD_MAX: Final = 20_000
+_COUNT_MAX: Final = 1_024
+_SIZE_BYTES_MAX: Final = 4 << 20
+# Of one read at the leader.
+_PIECE_S: Final = 5.0
+_LIMIT_S: Final = 2.5
+_COMMIT, _SUSPEND, _HAS_SUBSCRIPTION = 1, 2, 4
+_INT_MAX: Final = 2**31 - 1
+_LONG_MAX: Final = 2**63 - 1
+
+_EMPTY: Final = frozenset(
+    {
+        pb.GET_STATUS_OFFSET_OVERFLOW_ONE,
+        pb.GET_STATUS_NO_MATCHED_LOGIC_QUEUE,
+        pb.GET_STATUS_NO_MESSAGE_IN_QUEUE,
+        pb.GET_STATUS_OFFSET_FOUND_NULL,
+    }
+)
+_MOVED: Final = frozenset({pb.GET_STATUS_OFFSET_OVERFLOW_BADLY, pb.GET_STATUS_OFFSET_TOO_SMALL})
+
+
+class Pulls:
+    """The pulls of consumers.
+
+    Args:
+        link: to the leader.
+        clients: of this node.
+        offsets: takes offsets that come with pulls.
+    """
+
+    def __init__(self, link: LeaderLink, clients: ClientTable, offsets: Offsets) -> None:
+        self._link = link
+        self._clients = clients
+        self._offsets = offsets
+        self._stopping = asyncio.Event()
+        self._held = 0
+
+    def stop(self) -> None:
+        """Answer all held pulls now, and hold no more."""
+        self._stopping.set()
+
+    async def pull(self, request: Request, _: Client) -> Response:
+        """Return messages of a queue.
+
+        Raises:
+            Refused, RequestFailed: the client pulls again after 1 s.
+        """
+        fields = request.fields
+        flags = int_of(fields, "sysFlag", 0, _INT_MAX, 0)
+        group = text_of(fields, "consumerGroup", RETRY_TOPIC_LENGTH_MAX)
+        read = pb.GetRequest(
+            topic=text_of(fields, "topic", RETRY_TOPIC_LENGTH_MAX),
+            queue_id=int_of(fields, "queueId", 0, _INT_MAX),
+            offset=int_of(fields, "queueOffset", 0, _LONG_MAX),
+            max_messages=min(int_of(fields, "maxMsgNums", 1, _INT_MAX), _COUNT_MAX),
+            max_bytes=min(int_of(fields, "maxMsgBytes", 1, _INT_MAX, _SIZE_BYTES_MAX), _SIZE_BYTES_MAX),
+            form=pb.MESSAGE_FORM_RECORDS,
+            group=group,
+        )
+        expression = checked_filter(self._subscription(request, group, read.topic, flags))
+        wanted = filter_fields(expression)
+        read.tags, read.sql = wanted["tags"], wanted["sql"]
+        if flags & _COMMIT:
+            commit_offset = int_of(fields, "commitOffset", -1, _LONG_MAX, -1)
+            if commit_offset >= 0:
+                await self._offsets.commit_soon(group, read.topic, read.queue_id, commit_offset)
+        hold_s = 0.0
+        if flags & _SUSPEND:
+            hold_s = min(int_of(fields, "suspendTimeoutMillis", 0, _LONG_MAX, 0) / 1_000, HOLD_S_MAX)
+        return _answer(read.offset, await self._read(read, hold_s))
+
+    def _subscription(self, request: Request, group: str, topic: str, flags: int) -> Subscription:
+        """Return the subscription of the topic for this pull.
+
+        Raises:
+            Refused: SUBSCRIPTION_NOT_EXIST, SUBSCRIPTION_NOT_LATEST: until the next heartbeat.
+        """
+        fields = request.fields
+        if flags & _HAS_SUBSCRIPTION:
+            expression = fields.get("subscription", "") or "*"
+            if len(expression) > EXPRESSION_LENGTH_MAX:
+                text = f"subscription: at most {EXPRESSION_LENGTH_MAX} characters, found {len(expression)}"
+                raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, text)
+            return Subscription(topic, expression, is_sql=fields.get("expressionType", "").upper() == "SQL92")
+        found = self._clients.consumers_of(group)
+        known = None if found is None else found.subscriptions.get(topic)
+        if known is None:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST, f"group {group!r} has no subscription of topic {topic!r} here"
+            )
+        version = int_of(fields, "subVersion", 0, _LONG_MAX, 0)
+        if known.version < version:
+            raise Refused(ResponseCode.SUBSCRIPTION_NOT_LATEST, f"topic {topic!r}: the subscription is older here")
+        return known
+
+    async def _read(self, read: pb.GetRequest, hold_s: float) -> pb.GetResponse:
+        """Read until there is a result, or the hold is over.
+
+        Raises:
+            RequestFailed: no leader has answered.
+        """
+        deadline = time.monotonic() + hold_s
+        is_held = hold_s > 0 and self._held < HELD_MAX
+        self._held += is_held
+        try:
+            while True:
+                left_s = deadline - time.monotonic() if is_held else 0.0
+                wait_s = 0.0 if self._stopping.is_set() else max(min(left_s, _PIECE_S), 0.0)
+                found = await self._get(read, wait_s)
+                if found.status not in _EMPTY or found.next_offset > read.offset:
+                    return found
+                if wait_s == 0 or self._stopping.is_set() or deadline <= time.monotonic():
+                    return found
+        finally:
+            self._held -= is_held
+
+    async def _get(self, read: pb.GetRequest, wait_s: float) -> pb.GetResponse:
+        """Read once at the leader; a wait there ends early when this node stops."""
+        read.wait_ms = int(wait_s * 1_000)
+        call = asyncio.ensure_future(self._link.call(lambda stub: stub.Get, read, wait_s + _LIMIT_S, wait_s))
+        if not wait_s:
+            return await call
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait((call, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if call.done():
+                return call.result()
+        finally:
+            call.cancel()
+            stopping.cancel()
+        read.wait_ms = 0
+        return await self._link.call(lambda stub: stub.Get, read, _LIMIT_S)
+
+
+def _answer(offset: int, found: pb.GetResponse) -> Response:
+    """Return the answer to a pull from `offset`."""
+    next_offset = found.next_offset
+    if found.status == pb.GET_STATUS_FOUND:
+        code = ResponseCode.SUCCESS
+    elif found.status in _MOVED:
+        code = ResponseCode.PULL_OFFSET_MOVED
+    elif next_offset > offset:
+        code = ResponseCode.PULL_RETRY_IMMEDIATELY
+    else:
+        # An answer 20 with the same offset would make the client repeat its pull at once, again and again.
+        code, next_offset = ResponseCode.PULL_NOT_FOUND, offset
+    fields = {
+        "nextBeginOffset": str(next_offset),
+        "minOffset": str(found.min_offset),
+        "maxOffset": str(found.max_offset),
+        "suggestWhichBrokerId": "0",
+        "topicSysFlag": "0",
+        "groupSysFlag": "0",
+    }
+    remark = pb.GetStatus.Name(found.status).removeprefix("GET_STATUS_")
+    return Response(code, fields, found.records, remark)

@@ -1,0 +1,166 @@
+"""34 HEART_BEAT, 35 UNREGISTER_CLIENT, 38 GET_CONSUMER_LIST_BY_GROUP, 46 CHECK_CLIENT_CONFIG; sends 40.
+
+The first heartbeat of a consumer creates its group and the retry topic of it, as RocketMQ does. 40 asks the members
+of a group to balance its queues; it is sent only when the members or the topics have changed.
+
+Source: RocketMQ `ClientManageProcessor`, `ConsumerManageProcessor`, `DefaultConsumerIdsChangeListener`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cluster.protocol.errors import Reason, RequestFailed
+from cluster.remoting.command import Refused, Request, Response, ResponseCode
+from cluster.remoting.consumers.bodies import CLIENT_ID_LENGTH_MAX, heartbeat_of, json_of, object_of, subscription_of
+from cluster.remoting.consumers.filters import checked_filter
+from cluster.remoting.fields import text_of
+from cluster.v1 import broker_pb2 as pb
+from store.model.topics import RETRY_PREFIX, RETRY_TOPIC_LENGTH_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from cluster.broker.core import BrokerCore
+    from cluster.fronts.leader_link import LeaderLink
+    from cluster.remoting.clients import ClientTable
+    from cluster.remoting.front import Client
+
+_NOTIFY_CONSUMER_IDS_CHANGED: Final = 40
+_READ_WRITE: Final = 6
+# Clients have 3 s, and close the connection after that.
+_LIMIT_S: Final = 2.0
+
+
+class Registrations:
+    """The calls about clients in groups.
+
+    Args:
+        core: of this node.
+        link: to the leader.
+        clients: of this node.
+        clock_ms: a monotonic clock, milliseconds.
+    """
+
+    def __init__(self, core: BrokerCore, link: LeaderLink, clients: ClientTable, clock_ms: Callable[[], int]) -> None:
+        self._core = core
+        self._link = link
+        self._clients = clients
+        self._clock_ms = clock_ms
+        # Connections with a callback: one each.
+        self._watched: set[Client] = set()
+
+    async def heartbeat(self, request: Request, client: Client) -> Response:
+        """Register a client in its groups.
+
+        Raises:
+            Refused, RequestFailed: it is not registered; it repeats its heartbeat.
+        """
+        heartbeat = heartbeat_of(request.body)
+        for each in heartbeat.consumers:
+            await self._create(each.group)
+        self._watch(client)
+        beat = self._clients.beat(heartbeat, client, request.language, request.version, self._clock_ms())
+        self._notify(beat.changed_groups)
+        fields = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true" if beat.is_full_wanted else "false"}
+        return Response(fields=fields)
+
+    async def unregister(self, request: Request, _: Client) -> Response:
+        """Remove a client from its groups."""
+        fields = request.fields
+        changed = self._clients.unregister(
+            text_of(fields, "clientID", CLIENT_ID_LENGTH_MAX),
+            producer_group=fields.get("producerGroup", ""),
+            consumer_group=fields.get("consumerGroup", ""),
+        )
+        self._notify(changed)
+        return Response()
+
+    async def members(self, request: Request, _: Client) -> Response:
+        """Return the ids of a group's members.
+
+        Raises:
+            Refused: SYSTEM_ERROR: it has none; the client keeps its queues.
+        """
+        group = text_of(request.fields, "consumerGroup", RETRY_TOPIC_LENGTH_MAX)
+        found = self._clients.consumers_of(group)
+        if found is None:
+            raise Refused(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
+        return Response(body=json_of({"consumerIdList": sorted(found.members)}))
+
+    async def check(self, request: Request, _: Client) -> Response:
+        """Answer whether this broker can evaluate a subscription.
+
+        Raises:
+            Refused: SUBSCRIPTION_PARSE_FAILED.
+        """
+        given = object_of(request.body).get("subscriptionData")
+        if given is not None:
+            checked_filter(subscription_of(given))
+        return Response()
+
+    def expire(self) -> None:
+        """Remove silent clients; called each 10 s."""
+        self._notify(self._clients.expire(self._clock_ms()))
+
+    async def _create(self, group: str) -> None:
+        """Create a group, if it may be, and its retry topic.
+
+        Raises:
+            Refused: SUBSCRIPTION_GROUP_NOT_EXIST.
+            RequestFailed: it is not certain that both are there.
+        """
+        state = self._core.replica.state
+        if group not in state.groups:
+            if not self._core.options.auto_create_subscription_group:
+                raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"there is no group {group!r}")
+            settings = pb.Group(
+                name=group,
+                is_consume_enabled=True,
+                is_broadcast_enabled=True,
+                is_from_min_enabled=True,
+                retry_queues=1,
+                retry_max_times=16,
+                consume_timeout_minutes=15,
+            )
+            created = pb.SetGroupRequest(group=settings, is_new=True)
+            await self._unless_there(
+                self._link.call(lambda stub: stub.SetGroup, created, _LIMIT_S), Reason.GROUP_EXISTS
+            )
+        if RETRY_PREFIX + group not in state.topics:
+            known = state.groups.get(group)
+            queues = 1 if known is None else known.retry_queues
+            if queues:
+                topic = pb.Topic(
+                    name=RETRY_PREFIX + group, read_queues=queues, write_queues=queues, permission=_READ_WRITE
+                )
+                new = pb.SetTopicRequest(topic=topic, is_new=True)
+                await self._unless_there(
+                    self._link.call(lambda stub: stub.SetTopic, new, _LIMIT_S), Reason.TOPIC_EXISTS
+                )
+
+    async def _unless_there(self, call: Awaitable[object], reason: Reason) -> None:
+        try:
+            await call
+        except RequestFailed as failure:
+            if failure.reason is not reason:
+                raise
+
+    def _watch(self, client: Client) -> None:
+        if client not in self._watched:
+            self._watched.add(client)
+            client.when_closed(lambda: self._closed(client))
+
+    def _closed(self, client: Client) -> None:
+        self._watched.discard(client)
+        self._notify(self._clients.closed(client))
+
+    def _notify(self, groups: Iterable[str]) -> None:
+        """Notify the members of changed groups; of broadcasting ones each member reads all queues anyway."""
+        for name in groups:
+            group = self._clients.consumers_of(name)
+            if group is None or group.data.is_broadcasting:
+                continue
+            request = Request(_NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": name}, is_oneway=True)
+            for member in group.members.values():
+                member.connection.push(request)

@@ -1,0 +1,82 @@
+"""Planted bugs of consumers of the remoting protocol: what loops, skips messages, or disturbs other members."""
+
+from dataclasses import replace
+
+from cluster.remoting import clients
+from cluster.remoting.command import ResponseCode
+from cluster.remoting.consumers import pulls, queue_calls
+from cluster.remoting.consumers.offsets import Offsets
+from tests.mutants.mutant import Mutant, Tests
+
+TABLE = "tests/unit/cluster/remoting/test_clients.py::"
+NODE = "tests/integration/cluster/api/remoting/test_consumers.py::"
+
+
+def every_heartbeat_changes_its_group(patch):
+    beat = clients.ClientTable.beat
+
+    def changing(self, heartbeat, *rest):
+        found = beat(self, heartbeat, *rest)
+        return replace(found, changed_groups=tuple(each.group for each in heartbeat.consumers))
+
+    patch.setattr(clients.ClientTable, "beat", changing)
+
+
+def newer_connection_ends_with_the_older_one(patch):
+    patch.setattr(clients.ClientTable, "closed", lambda self, _: self._remove_where(lambda member: True))
+
+
+def pull_after_the_end_is_repeated_at_once(patch):
+    answer = pulls._answer
+
+    def again(offset, found):
+        response = answer(offset, found)
+        is_empty = response.code == ResponseCode.PULL_NOT_FOUND
+        return replace(response, code=ResponseCode.PULL_RETRY_IMMEDIATELY) if is_empty else response
+
+    patch.setattr(pulls, "_answer", again)
+
+
+def young_queue_is_begun_at_its_end(patch):
+    async def never(self, topic, queue_id):
+        return False
+
+    patch.setattr(Offsets, "_is_young", never)
+
+
+def lock_is_named_by_the_broker(patch):
+    queues_of = queue_calls.queues_of
+    patch.setattr(
+        queue_calls,
+        "queues_of",
+        lambda given, count_max: [{**each, "brokerName": "b"} for each in queues_of(given, count_max)],
+    )
+
+
+MUTANTS = [
+    Mutant(
+        every_heartbeat_changes_its_group,
+        "unchanged heartbeats balance no queues",
+        Tests(TABLE + "test_only_a_new_member_or_other_topics_change_a_group"),
+    ),
+    Mutant(
+        newer_connection_ends_with_the_older_one,
+        "a client that has connected again stays in its groups",
+        Tests(TABLE + "test_a_closed_connection_removes_its_clients_unless_they_have_a_newer_one"),
+    ),
+    Mutant(
+        pull_after_the_end_is_repeated_at_once,
+        "a consumer makes no busy loop",
+        Tests(NODE + "test_a_pull_returns_the_stored_records_unchanged_and_says_where_to_continue"),
+    ),
+    Mutant(
+        young_queue_is_begun_at_its_end,
+        "a new group misses no message of a new queue",
+        Tests(NODE + "test_offsets_of_groups_and_queues"),
+    ),
+    Mutant(
+        lock_is_named_by_the_broker,
+        "clients recognise the queues that they have locked",
+        Tests(NODE + "test_a_queue_is_locked_by_one_client_and_named_as_it_was_asked_for"),
+    ),
+]
