@@ -5,6 +5,6 @@ a change of the leader costs it some time, but no error: a send is repeated with
 recognises. Bodies are stored as they come, compressed or not.
 
 `headers` reads the two forms of a send's header, `batches` the body of a batch, `stored_properties` adds what a broker
-of RocketMQ adds; `sends` puts, `retried` has the rule of consumers' failed messages, `transactions` ends half messages and
-asks producers about them (`restored`), `replies` pushes replies to requesters; `part` has the table of request codes.
+of RocketMQ adds; `sends` puts, `retried` has the rule of consumers' failed messages; `transactions` ends half messages
+and asks producers about them (`restored`), `replies` pushes replies to requesters; `part` has the table of codes.
 """
