@@ -53,6 +53,9 @@ class ProducerMember(Protocol):
 class RegisteredProducers(Protocol):
     """The producers that are connected to this node."""
 
+    def producer_groups(self) -> Sequence[str]:
+        """Return the names of all groups."""
+
     def producers_of(self, group: str) -> Sequence[ProducerMember]:
         """Return those of a group."""
 
@@ -120,6 +123,8 @@ class Transactions:
 
     async def _follow(self) -> None:
         """Begin the streams that are needed, and end the others."""
+        if not self._streams and not self._producers.producer_groups():
+            return
         request = pb.ListTransactionsRequest(max_transactions=_LISTED_MAX)
         try:
             found = await self._link.call(lambda stub: stub.ListTransactions, request, _LIMIT_S)

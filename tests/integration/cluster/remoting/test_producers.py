@@ -39,6 +39,9 @@ class Table:
     def __init__(self):
         self.members = {}
 
+    def producer_groups(self):
+        return sorted(self.members)
+
     def producers_of(self, group):
         return self.members.get(group, [])
 
