@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from cluster.client.producer.unique_keys import UniqueKeys
 from cluster.process.tasks import end_tasks
 from cluster.remoting.producers.replies import Replies
-from cluster.remoting.producers.sends import Sends
+from cluster.remoting.producers.sends import MessageSends
 from cluster.remoting.producers.stored_properties import PropertyRule
 from cluster.remoting.producers.transactions import Transactions
 
@@ -32,7 +32,7 @@ class Producers:
     def __init__(self, core: BrokerCore, link: LeaderLink, producers: RegisteredProducers) -> None:
         host = core.replica.store_host
         rule = PropertyRule(core.options.cluster, UniqueKeys().next)
-        self._sends = Sends(core, link, rule)
+        self._sends = MessageSends(core, link, rule)
         self._transactions = Transactions(link, producers, core.options.broker)
         self._replies = Replies(producers, f"{ip_address(host.address)}:{host.port}", core.clock_ms)
         self._asking = asyncio.create_task(self._transactions.run())

@@ -64,7 +64,7 @@ class _Stored(NamedTuple):
     recall_handle: str
 
 
-class Sends:
+class MessageSends:
     """The requests 10, 310, 320 and 370.
 
     Args:
