@@ -18,6 +18,7 @@ from cluster.v1 import broker_pb2 as pb
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from cluster.fronts.leader_link import LeaderLink
     from cluster.grpc_v2.renewal_table import Key, RenewedMessage
 
 _SCAN_S: Final = 2.0

@@ -30,6 +30,8 @@ from tests.mutants.bugs.store import (
     pending_units,
     pop,
     remoting_consumers,
+
+    remoting_producers,
     replicated,
     retries,
     simulated_brokers,
@@ -55,6 +57,8 @@ GROUPS = (
     pop,
     grpc_v2,
     remoting_consumers,
+
+    remoting_producers,
     replicated,
     retries,
     delays,

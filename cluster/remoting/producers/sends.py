@@ -1,0 +1,259 @@
+"""Sends and recalls: puts of the leader, and the answers with the ids that clients decode.
+
+A put whose outcome is unknown is repeated until the limit, and recognised by its UNIQ_KEYs; then the answer is a code
+that clients repeat. The codes 10, 11 and 12, by which RocketMQ says that a message may be stored, are never answered:
+applications would have to repeat such a send themselves.
+
+Source: RocketMQ `SendMessageProcessor`, `RecallMessageProcessor`.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from cluster.protocol.errors import Reason, RequestFailed
+from cluster.protocol.recall_handle import decode_recall_handle
+from cluster.protocol.topic_config import GroupConfig
+from cluster.remoting.command import Refused, Response, ResponseCode
+from cluster.remoting.fields import text_of
+from cluster.remoting.producers.batches import BatchedMessage, decode_batch
+from cluster.remoting.producers.headers import SendHeader, send_header
+from cluster.remoting.producers.retried import is_dead, retried_properties
+from cluster.remoting.producers.stored_properties import REGION_FIELDS
+from cluster.v1 import broker_pb2 as pb
+from commitlog.record.properties import decode_properties
+from store.errors import IllegalMessage, IllegalRequest
+from store.model.message import TRANSACTION
+from store.model.sys_flag import COMPRESSED, COMPRESSION_MASK, MULTI_TAGS, TRANSACTION_PREPARED_TYPE
+from store.model.topics import AUTO_CREATE_TOPIC, DLQ_PREFIX, RETRY_PREFIX, check_topic, is_closed_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cluster.broker.core import BrokerCore
+    from cluster.fronts.leader_link import LeaderLink
+    from cluster.remoting.command import Request
+    from cluster.remoting.front import Client
+    from cluster.remoting.producers.stored_properties import PropertyRule, StoredProperties
+
+# Below the 3 s for which clients wait.
+LIMIT_S: Final = 2.5
+BODY_BYTES_MAX: Final = 4 << 20
+# Of one put; a batch with more becomes several, one after the other.
+PUT_MESSAGES_MAX: Final = 4_096
+_VERSION_1: Final = frozenset({10, 324})
+_KEPT_BITS: Final = COMPRESSED | MULTI_TAGS | COMPRESSION_MASK
+_HANDLE_LENGTH_MAX: Final = 1_024
+_TOPIC_LENGTH_MAX: Final = 255
+
+
+class _Target(NamedTuple):
+    """Where messages are put."""
+
+    topic: str
+    queue_id: int
+
+
+class _Stored(NamedTuple):
+    """Puts of one send, in order."""
+
+    ids: list[str]
+    queue_id: int
+    queue_offset: int
+    recall_handle: str
+
+
+class MessageSends:
+    """The requests 10, 310, 320 and 370.
+
+    Args:
+        core: rules of the broker.
+        link: to the leader.
+        rule: completes properties.
+    """
+
+    def __init__(self, core: BrokerCore, link: LeaderLink, rule: PropertyRule) -> None:
+        self._core = core
+        self._link = link
+        self._rule = rule
+        self._turn = 0
+
+    async def send(self, request: Request, _: Client) -> Response:
+        """Store a message, or a batch.
+
+        Raises:
+            Refused, RequestFailed: nothing was stored, unless the certainty is unknown.
+        """
+        header = send_header(request.fields, is_short=request.code not in _VERSION_1)
+        try:
+            return await self._send(header, request.body)
+        except (IllegalMessage, IllegalRequest) as error:
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
+        except RequestFailed as failure:
+            # Clients repeat other codes, without success.
+            if failure.reason is Reason.UNSUPPORTED:
+                raise Refused(ResponseCode.MESSAGE_ILLEGAL, failure.message) from failure
+            raise
+
+    async def _send(self, header: SendHeader, body: bytes) -> Response:
+        deadline = time.monotonic() + LIMIT_S
+        _check_name(header.topic)
+        if len(body) > BODY_BYTES_MAX:
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"body: expected at most {BODY_BYTES_MAX} bytes")
+        if header.topic.startswith(RETRY_PREFIX):
+            header, target = await self._retried(header, deadline)
+        else:
+            target = _Target(header.topic, await self._queue(header, deadline))
+        messages = decode_batch(body) if header.is_batch else [BatchedMessage(header.flag, body, header.properties)]
+        properties = [self._rule.stored(each.properties) for each in messages]
+        is_half = not header.is_batch and _is_half(properties[0].raw)
+        if header.sys_flag & TRANSACTION_PREPARED_TYPE and not is_half:
+            expected = f"{TRANSACTION}=true with the sysFlag of a transaction, and one message"
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"properties: expected {expected}")
+        stored = await self._put(header, target, messages, properties, deadline)
+        return _response(header, stored, properties[0].unique_key, is_half=is_half)
+
+    async def _put(
+        self,
+        header: SendHeader,
+        target: _Target,
+        messages: Sequence[BatchedMessage],
+        properties: Sequence[StoredProperties],
+        deadline: float,
+    ) -> _Stored:
+        ids: list[str] = []
+        first = pb.PutResponse()
+        for begin in range(0, len(messages), PUT_MESSAGES_MAX):
+            part = messages[begin : begin + PUT_MESSAGES_MAX]
+            put = pb.PutRequest(
+                topic=target.topic,
+                queue_ids=[target.queue_id],
+                bodies=[each.body for each in part],
+                properties=[each.raw for each in properties[begin : begin + PUT_MESSAGES_MAX]],
+                flags=[each.flag for each in part],
+                sys_flags=[header.sys_flag & _KEPT_BITS],
+                born_timestamps=[header.born_ms],
+                reconsume_times=[header.reconsume_times] * len(part) if header.reconsume_times else (),
+            )
+            stored = await self._link.call(lambda stub: stub.Put, put, _left_s(deadline))
+            first = stored if not begin else first
+            ids += _message_ids(stored)
+        queue_id = first.queue_ids[0] if first.queue_ids else target.queue_id
+        return _Stored(ids, queue_id, first.queue_offsets[0], next(iter(first.recall_handles), ""))
+
+    async def _queue(self, header: SendHeader, deadline: float) -> int:
+        """Return the queue of a message, whose topic is created if the client may do that.
+
+        Raises:
+            RequestFailed: UNKNOWN_TOPIC; or the leader does not answer.
+        """
+        name, options = header.topic, self._core.options
+        topic = self._core.replica.state.topics.get(name)
+        if topic is None and options.auto_create_topic_enable and header.default_topic == AUTO_CREATE_TOPIC:
+            count = options.default_topic_queue_nums
+            await self._create(name, min(header.default_queues or count, count), deadline)
+        if header.queue_id >= 0:
+            return header.queue_id
+        if topic is None:
+            request = pb.ListTopicsRequest(topic=name)
+            found = await self._link.call(lambda stub: stub.ListTopics, request, _left_s(deadline))
+            queues = found.topics[0].write_queues
+        else:
+            queues = topic.write_queues
+        self._turn += 1
+        return self._turn % max(queues, 1)
+
+    async def _retried(self, header: SendHeader, deadline: float) -> tuple[SendHeader, _Target]:
+        """Return the header and the place of a message that a consumer returns.
+
+        Raises:
+            Refused: there is no such group, or it is a batch.
+        """
+        if header.is_batch:
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, "batch: expected an ordinary topic, found a retry topic")
+        name = header.topic.removeprefix(RETRY_PREFIX)
+        group = self._core.replica.state.groups.get(name)
+        if group is None:
+            if not self._core.options.auto_create_subscription_group:
+                raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"there is no group {name[:80]!r}")
+            group = GroupConfig(name)
+        is_lost = is_dead(group, header.reconsume_times, header.max_reconsume_times, header.properties)
+        properties = retried_properties(header.properties, is_dead_letter=is_lost)
+        target = _Target(DLQ_PREFIX + name, 0) if is_lost else _Target(header.topic, max(header.queue_id, 0))
+        if target.topic not in self._core.replica.state.topics:
+            await self._create(target.topic, 1 if is_lost else group.retry_queues, deadline)
+        return header._replace(properties=properties), target
+
+    async def _create(self, name: str, queues: int, deadline: float) -> None:
+        """Create a topic; one that exists stays as it is."""
+        topic = pb.Topic(name=name, read_queues=queues, write_queues=queues, permission=6)
+        request = pb.SetTopicRequest(topic=topic, is_new=True)
+        try:
+            await self._link.call(lambda stub: stub.SetTopic, request, _left_s(deadline))
+        except RequestFailed as failure:
+            if failure.reason is not Reason.TOPIC_EXISTS:
+                raise
+
+    async def recall(self, request: Request, _: Client) -> Response:
+        """Take a message back that waits for its time.
+
+        Raises:
+            Refused: ILLEGAL_OPERATION: it does not wait, or the handle is not valid.
+            RequestFailed: it is not certain that it is recalled.
+        """
+        topic = text_of(request.fields, "topic", _TOPIC_LENGTH_MAX)
+        handle = text_of(request.fields, "recallHandle", _HANDLE_LENGTH_MAX)
+        try:
+            unique_key = decode_recall_handle(handle).unique_key
+            recall = pb.RecallMessageRequest(topic=topic, recall_handle=handle)
+            found = await self._link.call(lambda stub: stub.RecallMessage, recall, LIMIT_S)
+        except IllegalRequest as error:
+            raise Refused(ResponseCode.ILLEGAL_OPERATION, str(error)) from error
+        except RequestFailed as failure:
+            if failure.reason is Reason.ILLEGAL_REQUEST:
+                raise Refused(ResponseCode.ILLEGAL_OPERATION, failure.message) from failure
+            raise
+        if found.outcome != pb.RECALL_OUTCOME_RECALLED:
+            raise Refused(ResponseCode.ILLEGAL_OPERATION, "the message does not wait: it was delivered, or deleted")
+        return Response(fields={"msgId": unique_key})
+
+
+def _check_name(topic: str) -> None:
+    try:
+        check_topic(topic)
+    except IllegalMessage as error:
+        raise Refused(ResponseCode.INVALID_PARAMETER, str(error)) from error
+    if is_closed_topic(topic):
+        raise Refused(ResponseCode.NO_PERMISSION, f"topic {topic!r} is one of the broker itself: choose another one")
+
+
+def _is_half(properties: bytes) -> bool:
+    mark = TRANSACTION.encode()
+    return mark in properties and decode_properties(properties).get(TRANSACTION, "").lower() == "true"
+
+
+def _left_s(deadline: float) -> float:
+    return max(deadline - time.monotonic(), 0.0)
+
+
+def _message_ids(stored: pb.PutResponse) -> list[str]:
+    """Return the offset message id of each message: address, port and physical offset, in hexadecimal digits."""
+    hosts = stored.store_hosts or [stored.store_host] * len(stored.physical_offsets)
+    pairs = zip(hosts, stored.physical_offsets, strict=True)
+    return [f"{host.hex().upper()}{offset:016X}" for host, offset in pairs]
+
+
+def _response(header: SendHeader, stored: _Stored, unique_key: str, *, is_half: bool) -> Response:
+    fields = {
+        "msgId": ",".join(stored.ids),
+        # The producer of a transaction gets the queue that it asked for.
+        "queueId": str(header.queue_id if is_half else stored.queue_id),
+        "queueOffset": str(stored.queue_offset),
+        **REGION_FIELDS,
+    }
+    if not header.is_batch:
+        fields["transactionId"] = unique_key
+    if stored.recall_handle:
+        fields["recallHandle"] = stored.recall_handle
+    return Response(fields=fields)

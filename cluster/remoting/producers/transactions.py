@@ -1,0 +1,177 @@
+"""Ends of transactions, and the leader's questions about them, pushed to producers of their groups.
+
+Each node asks the leader for the questions about the groups whose producers are connected to it: one stream for each
+group and topic with open transactions, which it finds in the leader's list every `ROUND_S`. A producer answers with the
+end. A question that no producer gets is not lost: the leader asks again, and it may come to another node.
+
+Source: RocketMQ `EndTransactionProcessor`, `AbstractTransactionalMessageCheckListener`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final, Protocol
+
+from cluster.client.consumer.received import records_of
+from cluster.process.tasks import end_tasks
+from cluster.protocol.errors import Reason, RequestFailed
+from cluster.remoting.command import Refused, Request, Response, ResponseCode
+from cluster.remoting.fields import int_of, text_of
+from cluster.remoting.producers.restored import restored
+from cluster.v1 import broker_pb2 as pb
+from store.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cluster.fronts.leader_link import LeaderLink
+    from cluster.remoting.front import Client
+
+CHECK_TRANSACTION_STATE: Final = 39
+ROUND_S: Final = 2.0
+# Groups and topics with a stream; more are asked about at other nodes, or after others have ended.
+STREAMS_MAX: Final = 200
+# Open transactions of one round; those that have waited longest come first.
+_LISTED_MAX: Final = 256
+_LIMIT_S: Final = 2.5
+_NAME_LENGTH_MAX: Final = 255
+_LONG_MAX: Final = (1 << 63) - 1
+_ENDS: Final = {8: pb.TRANSACTION_END_COMMIT, 12: pb.TRANSACTION_END_ROLLBACK}
+
+logger = logging.getLogger(__name__)
+
+
+class ProducerMember(Protocol):
+    """A registered producer."""
+
+    @property
+    def connection(self) -> Client:
+        """Its newest connection."""
+
+
+class RegisteredProducers(Protocol):
+    """The producers that are connected to this node."""
+
+    def producer_groups(self) -> Sequence[str]:
+        """Return the names of all groups."""
+
+    def producers_of(self, group: str) -> Sequence[ProducerMember]:
+        """Return those of a group."""
+
+    def client(self, client_id: str) -> Client | None:
+        """Return the connection of a client; None: it is not connected to this node."""
+
+
+class Transactions:
+    """The request 37, and the pushes 39.
+
+    Args:
+        link: to the leader.
+        producers: of this node.
+        broker: name of the broker.
+    """
+
+    def __init__(self, link: LeaderLink, producers: RegisteredProducers, broker: str) -> None:
+        self._link = link
+        self._producers = producers
+        self._broker = broker
+        self._streams: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._turn = 0
+
+    async def end(self, request: Request, _: Client) -> Response | None:
+        """End a transaction; clients send it one-way.
+
+        Raises:
+            Refused, RequestFailed: it was not ended, unless the certainty is unknown.
+        """
+        fields = request.fields
+        end = _ENDS.get(int_of(fields, "commitOrRollback", 0, 12))
+        if end is not None:
+            half_offset = int_of(fields, "tranStateTableOffset", 0, _LONG_MAX)
+            ended = pb.EndTransactionRequest(
+                topic=fields.get("topic") or await self._topic_of(half_offset),
+                producer_group=text_of(fields, "producerGroup", _NAME_LENGTH_MAX),
+                half_offset=half_offset,
+                physical_offset=int_of(fields, "commitLogOffset", 0, _LONG_MAX),
+                transaction_id=fields.get("transactionId") or fields.get("msgId", ""),
+                end=end,
+            )
+            await self._link.call(lambda stub: stub.EndTransaction, ended, _LIMIT_S)
+        return None if request.is_oneway else Response()
+
+    async def _topic_of(self, half_offset: int) -> str:
+        """Return the topic of an open transaction; clients before version 5 do not send it.
+
+        Raises:
+            Refused: ILLEGAL_OPERATION: there is no such open transaction.
+        """
+        request = pb.ListTransactionsRequest(from_half_offset=half_offset, max_transactions=1)
+        found = await self._link.call(lambda stub: stub.ListTransactions, request, _LIMIT_S)
+        if not found.transactions or found.transactions[0].half_offset != half_offset:
+            raise Refused(ResponseCode.ILLEGAL_OPERATION, f"no transaction is open at half offset {half_offset}")
+        return found.transactions[0].topic
+
+    async def run(self) -> None:
+        """Ask the producers of this node until cancelled."""
+        try:
+            while True:
+                await self._follow()
+                await asyncio.sleep(ROUND_S)
+        finally:
+            await end_tasks(self._streams.values())
+
+    async def _follow(self) -> None:
+        """Begin the streams that are needed, and end the others."""
+        if not self._streams and not self._producers.producer_groups():
+            return
+        request = pb.ListTransactionsRequest(max_transactions=_LISTED_MAX)
+        try:
+            found = await self._link.call(lambda stub: stub.ListTransactions, request, _LIMIT_S)
+        except RequestFailed as failure:
+            # A broker of an older feature level has no transactions.
+            if failure.reason is not Reason.UNSUPPORTED:
+                logger.debug("transactions_not_listed: %s", failure)
+            return
+        listed = {(each.producer_group, each.topic): None for each in found.transactions if each.topic}
+        wanted = [pair for pair in listed if self._producers.producers_of(pair[0])][:STREAMS_MAX]
+        for pair in set(self._streams) - set(wanted):
+            self._streams.pop(pair).cancel()
+        for pair in wanted:
+            known = self._streams.get(pair)
+            if known is None or known.done():
+                self._streams[pair] = asyncio.create_task(self._ask(*pair))
+
+    async def _ask(self, group: str, topic: str) -> None:
+        """Pass on the questions about one group and topic, until the stream fails; the next round begins it again."""
+        try:
+            async for question in self._link.checks(group, topic):
+                self._pass_on(group, question)
+        except (RequestFailed, StoreError) as error:
+            logger.debug("transaction_checks_interrupted group=%s topic=%s: %s", group, topic, error)
+
+    def _pass_on(self, group: str, question: pb.TransactionChecksResponse) -> None:
+        members = self._producers.producers_of(group)
+        if not members:
+            return
+        self._turn += 1
+        members[self._turn % len(members)].connection.push(check_request(question, self._broker))
+
+
+def check_request(question: pb.TransactionChecksResponse, broker: str) -> Request:
+    """Return the request that asks a producer about a transaction.
+
+    Raises:
+        StoreError: the record of the question is damaged.
+    """
+    (record,) = records_of(question.record, question.topic)
+    fields = {
+        "tranStateTableOffset": str(question.half_offset),
+        "commitLogOffset": str(question.physical_offset),
+        "msgId": question.transaction_id,
+        "transactionId": question.transaction_id,
+        "offsetMsgId": record.message_id,
+        "topic": question.topic,
+        "bname": broker,
+    }
+    return Request(CHECK_TRANSACTION_STATE, fields, restored(record, question.topic), is_oneway=True)

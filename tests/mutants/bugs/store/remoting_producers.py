@@ -1,0 +1,60 @@
+"""Planted bugs of the front for producers of the remoting protocol: what damages, doubles or misplaces messages."""
+
+from cluster.remoting.producers import batches, restored, retried, sends, stored_properties
+from tests.mutants.mutant import Mutant, Tests
+
+MESSAGES = "tests/unit/cluster/remoting/producers/test_sent_messages.py::"
+PRODUCERS = "tests/integration/cluster/remoting/test_producers.py::"
+
+
+def key_of_the_client_is_replaced(patch):
+    find = stored_properties.RawProperties.find
+    patch.setattr(
+        stored_properties.RawProperties, "find", lambda self, name: None if name == "UNIQ_KEY" else find(self, name)
+    )
+
+
+def compression_of_a_body_is_forgotten(patch):
+    patch.setattr(sends, "_KEPT_BITS", 0)
+
+
+def flags_of_a_batch_are_lost(patch):
+    decode = batches.decode_batch
+    patch.setattr(sends, "decode_batch", lambda body: [each._replace(flag=0) for each in decode(body)])
+
+
+def last_redelivery_of_a_consumer_in_order_is_repeated(patch):
+    patch.setattr(retried, "delay_level", lambda _text: 0)
+
+
+def question_names_the_first_queue(patch):
+    patch.setattr(restored, "REAL_QUEUE_ID", "NONE")
+
+
+MUTANTS = [
+    Mutant(
+        key_of_the_client_is_replaced,
+        "a repeated send is recognised by its key",
+        Tests(MESSAGES + "test_stored_properties_have_the_region_the_cluster_and_the_key_of_the_client"),
+    ),
+    Mutant(
+        compression_of_a_body_is_forgotten,
+        "consumers can decompress what was sent",
+        Tests(PRODUCERS + "test_a_compressed_body_and_its_flags_are_stored_unchanged"),
+    ),
+    Mutant(
+        flags_of_a_batch_are_lost,
+        "a batch is stored as it was sent",
+        Tests(PRODUCERS + "test_a_batch_is_stored_by_its_messages_and_answered_with_all_ids"),
+    ),
+    Mutant(
+        last_redelivery_of_a_consumer_in_order_is_repeated,
+        "a message is delivered a limited number of times",
+        Tests(MESSAGES + "test_a_returned_message_is_dead_after_its_last_redelivery"),
+    ),
+    Mutant(
+        question_names_the_first_queue,
+        "a producer is asked with its own message",
+        Tests(PRODUCERS + "test_a_producer_is_asked_about_a_transaction_and_its_answer_ends_it"),
+    ),
+]
