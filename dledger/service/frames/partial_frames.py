@@ -7,12 +7,22 @@ sends parts of frames ends its own connections first.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from dledger.service.frames.limits import Closed
 
-if TYPE_CHECKING:
-    from dledger.service.frames.connection import FrameConnection
+
+class FrameReceiver(Protocol):
+    """A connection that may have an incomplete frame.
+
+    Attributes:
+        client: the key by which its bytes are counted.
+    """
+
+    client: str
+
+    def end(self, reason: Closed) -> None:
+        """End the connection at once."""
 
 
 class PartialFrames:
@@ -29,9 +39,9 @@ class PartialFrames:
         self.size_bytes = 0
         self._size_bytes_max = size_bytes_max
         # Only connections with an incomplete frame.
-        self._sizes: dict[FrameConnection, int] = {}
+        self._sizes: dict[FrameReceiver, int] = {}
 
-    def set(self, connection: FrameConnection, size_bytes: int) -> None:
+    def set(self, connection: FrameReceiver, size_bytes: int) -> None:
         """Note the bytes of a connection's incomplete frame, 0: there is none; may end connections, also this one."""
         self.size_bytes += size_bytes - self._sizes.pop(connection, 0)
         if size_bytes:

@@ -1,0 +1,224 @@
+"""Listens for clients of the remoting protocol, and bounds their connections.
+
+It accepts by itself, as the frame port does: connections beyond a client's share are closed before anything of them is
+read, and those without a first frame are bounded in number and time. Clients before version 4.5.1 send messages to
+the port whose number is smaller by two (the "VIP channel"), so there may be several addresses.
+
+Not here: one connection (`connection`), and what requests mean (`front`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from cluster.remoting.connection import RemotingConnection
+from cluster.remoting.limits import RemotingLimits
+from dledger.errors import DLedgerError
+from dledger.networks import network_of_host
+from dledger.peer.unverified_peers import UnverifiedPeers
+from dledger.service.frames.limits import Closed
+from dledger.service.frames.partial_frames import PartialFrames
+from dledger.service.frames.turns import FairTurns
+from dledger.service.limits.fair_shares import FairShares
+from dledger.service.limits.open_connections import peer_of
+from dledger.service.limits.unread_answers import UnreadAnswers
+from dledger.sockets import accept_all, open_listeners
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Sequence
+
+    from cluster.remoting.command import Request, Response
+    from cluster.remoting.front import Client, Front
+    from dledger.config import Address
+    from dledger.service.limits.open_connections import OtherEnd
+
+_LOOK_INTERVAL_S: Final = 1.0
+
+logger = logging.getLogger(__name__)
+
+
+class RemotingServer:
+    """The port of one node, from `start` to `stop`. Construct it in the event loop.
+
+    Args:
+        addresses: to listen on, at least one.
+        front: answers requests.
+        limits: of connections.
+
+    Attributes:
+        limits: as given.
+        turns: of the connections.
+        calls, call_bytes: of all requests in flight.
+    """
+
+    def __init__(self, addresses: Sequence[Address], front: Front, limits: RemotingLimits | None = None) -> None:
+        self.limits = limits or RemotingLimits()
+        self.turns = FairTurns(asyncio.get_running_loop().time)
+        self.calls = self.call_bytes = 0
+        self._addresses, self._front = addresses, front
+        self._unread = UnreadAnswers(self._end_slow, self.limits.unread_bytes_max)
+        self._partial = PartialFrames(self.limits.partial_bytes_max)
+        self._arrivals = UnverifiedPeers(self.limits.ungreeted_max, self.limits.ungreeted_address_max)
+        # All connections, from accept to end, oldest first, and what each client has of them.
+        self._connections: dict[RemotingConnection, None] = {}
+        self._shares = FairShares(self.limits.connections_max)
+        self._all_closed = asyncio.Event()
+        self._all_closed.set()
+        self._opening: set[asyncio.Task[None]] = set()
+        self._listeners: list[socket.socket] = []
+        self._accepting: list[asyncio.Task[None]] = []
+        self._looking: asyncio.TimerHandle | None = None
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises:
+            OSError: an address cannot be listened on; choose another one.
+        """
+        loop = asyncio.get_running_loop()
+        for address in self._addresses:
+            try:
+                self._listeners += await open_listeners(address.host, address.port)
+            except OSError:
+                for listener in self._listeners:
+                    listener.close()
+                raise
+        self._accepting = [
+            loop.create_task(accept_all(listener, self._accept, self._note_failure)) for listener in self._listeners
+        ]
+
+    @property
+    def ports(self) -> list[int]:
+        """The numbers of the ports, as the system gave them."""
+        return [listener.getsockname()[1] for listener in self._listeners]
+
+    async def stop(self, grace_s: float) -> None:
+        """Stop listening; requests in flight get `grace_s` seconds, and then a response that this node stops.
+
+        Clients before version 5.1.3 do not notice that a connection was closed, so none is left without a response.
+        """
+        for task in [*self._accepting, *self._opening]:
+            task.cancel()
+        if self._accepting:
+            await asyncio.wait(self._accepting)
+        # A task that was cancelled before its first step has not closed its own.
+        for listener in self._listeners:
+            listener.close()
+        self._arrivals.close(DLedgerError("the server stops"))
+        calls = self._tasks()
+        if calls:
+            await asyncio.wait(calls, timeout=grace_s)
+        calls = self._tasks()
+        for task in calls:
+            task.cancel()
+        if calls:
+            await asyncio.wait(calls)
+        for connection in list(self._connections):
+            connection.finish(Closed.STOPPED)
+        if self._connections:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(grace_s):
+                    await self._all_closed.wait()
+        # The last responses of clients that read slowly are given up.
+        for connection in list(self._connections):
+            connection.abort()
+        await self._all_closed.wait()
+        if self._looking is not None:
+            self._looking.cancel()
+
+    async def answer(self, request: Request, client: Client) -> Response | None:
+        """Return the response to a request; None: there is none."""
+        return await self._front.answer(request, client)
+
+    def _tasks(self) -> list[asyncio.Task[None]]:
+        return [task for connection in self._connections for task in connection.tasks()]
+
+    # --------------------------------------------------------------------------------------------------- connections
+
+    def _accept(self, accepted: socket.socket, host: str) -> None:
+        client = network_of_host(host)
+        if not self._shares.take(client, 1):
+            accepted.close()
+            return
+        connection = RemotingConnection(self, client)
+        self._connections[connection] = None
+        self._all_closed.clear()
+        self._arrivals.add(connection, client)
+        opening = asyncio.get_running_loop().create_task(self._open(connection, accepted))
+        self._opening.add(opening)
+        opening.add_done_callback(lambda task: self._opened(task, connection, accepted))
+        if self._looking is None:
+            self._looking = asyncio.get_running_loop().call_later(_LOOK_INTERVAL_S, self._look)
+
+    async def _open(self, connection: RemotingConnection, accepted: socket.socket) -> None:
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, accepted)
+        except (OSError, ValueError) as error:
+            logger.debug("remoting_not_opened client=%s reason=%s", connection.client, error)
+
+    def _opened(self, task: asyncio.Task[None], connection: RemotingConnection, accepted: socket.socket) -> None:
+        self._opening.discard(task)
+        # Cancelled before its first step, or the other end had gone.
+        if not connection.is_made:
+            accepted.close()
+            self.on_closed(connection, None)
+
+    def _note_failure(self, error: OSError) -> None:
+        logger.warning("remoting_port_full reason=%r", str(error))
+
+    def _look(self) -> None:
+        now_s = asyncio.get_running_loop().time()
+        for connection in list(self._connections):
+            connection.look(now_s)
+        self._looking = None
+        if self._connections:
+            self._looking = asyncio.get_running_loop().call_later(_LOOK_INTERVAL_S, self._look)
+
+    def _end_slow(self, other_end: OtherEnd) -> None:
+        for connection in list(self._connections):
+            if peer_of(connection.peer) == other_end:
+                connection.end(Closed.SLOW)
+
+    # ------------------------------------------------------------------------------------------- of the connections
+
+    def on_spoken(self, connection: RemotingConnection) -> None:
+        """A connection has sent its first frame."""
+        self._arrivals.discard(connection)
+
+    def on_begun(self, size_bytes: int) -> None:
+        """Count a request, and its bytes."""
+        self.calls += 1
+        self.call_bytes += size_bytes
+
+    def on_ended(self, size_bytes: int) -> None:
+        """Count it no longer."""
+        self.calls -= 1
+        self.call_bytes -= size_bytes
+
+    def on_partial(self, connection: RemotingConnection, size_bytes: int) -> None:
+        """Bound the bytes of incomplete frames; may end this connection, or another one."""
+        self._partial.set(connection, size_bytes)
+
+    def on_unsent(self, connection: RemotingConnection, size_bytes: int) -> None:
+        """Bound the bytes of responses that clients do not read."""
+        if size_bytes > 0:
+            self._unread.begin(connection.peer, size_bytes)
+        else:
+            self._unread.end(connection.peer, -size_bytes)
+
+    def on_closed(self, connection: RemotingConnection, reason: Closed | None) -> None:
+        """Forget a connection."""
+        if connection not in self._connections:
+            return
+        del self._connections[connection]
+        self._shares.give_back(connection.client, 1)
+        self._partial.set(connection, 0)
+        self._arrivals.discard(connection)
+        if reason not in (None, Closed.IDLE, Closed.STOPPED):
+            logger.info("remoting_connection_ended client=%s reason=%s", connection.address, reason)
+        if not self._connections:
+            self._all_closed.set()
