@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cluster.remoting.admin.groups import Groups
-from cluster.remoting.admin.messages import Messages
+from cluster.remoting.admin.groups import AdminGroups
+from cluster.remoting.admin.messages import AdminMessages
 from cluster.remoting.admin.online import OnlineClients
-from cluster.remoting.admin.runtime import Runtime
-from cluster.remoting.admin.statistics import Statistics
-from cluster.remoting.admin.topics import Topics
+from cluster.remoting.admin.runtime import AdminRuntime
+from cluster.remoting.admin.statistics import AdminStatistics
+from cluster.remoting.admin.topics import AdminTopics
 
 if TYPE_CHECKING:
     from cluster.broker.core import BrokerCore
@@ -32,14 +32,14 @@ class Administration:
     def __init__(
         self, core: BrokerCore, link: LeaderLink, clients: ClientTable, store_path: str, listen_port: int
     ) -> None:
-        messages, statistics = Messages(core, link), Statistics(core)
+        messages, statistics = AdminMessages(core, link), AdminStatistics(core)
         self._parts = (
-            Topics(core, link),
-            Groups(core, link),
+            AdminTopics(core, link),
+            AdminGroups(core, link),
             OnlineClients(core, clients, messages.record_at),
             messages,
             statistics,
-            Runtime(core, statistics, store_path, listen_port),
+            AdminRuntime(core, statistics, store_path, listen_port),
         )
 
     def handlers(self) -> dict[int, Handler]:

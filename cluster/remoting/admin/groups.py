@@ -60,7 +60,7 @@ class _Progress(NamedTuple):
     offset: int
 
 
-class Groups:
+class AdminGroups:
     """Handlers of requests about consumer groups.
 
     Args:

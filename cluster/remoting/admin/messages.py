@@ -33,7 +33,7 @@ _UNITS_MAX: Final = 1_000
 _SIZE: Final = struct.Struct(">i")
 
 
-class Messages:
+class AdminMessages:
     """Handlers of requests for messages.
 
     Args:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from cluster.broker.core import BrokerCore
-    from cluster.remoting.admin.statistics import Statistics
+    from cluster.remoting.admin.statistics import AdminStatistics
     from cluster.remoting.command import Request
     from cluster.remoting.front import Client, Handler
 
@@ -76,7 +76,7 @@ _REFUSED: Final = {
 _MS_PER_DAY: Final = 86_400_000
 
 
-class Runtime:
+class AdminRuntime:
     """Handlers of requests about the broker.
 
     Args:
@@ -86,7 +86,7 @@ class Runtime:
         listen_port: of the remoting protocol.
     """
 
-    def __init__(self, core: BrokerCore, statistics: Statistics, store_path: str, listen_port: int) -> None:
+    def __init__(self, core: BrokerCore, statistics: AdminStatistics, store_path: str, listen_port: int) -> None:
         self._core = core
         self._statistics = statistics
         self._store_path = store_path

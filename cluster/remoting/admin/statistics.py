@@ -37,7 +37,7 @@ _GROUP_STATS: Final = frozenset({"GROUP_GET_NUMS", "GROUP_GET_SIZE", "SNDBCK_PUT
 _STAT_LENGTH_MAX: Final = 64
 
 
-class Rates:
+class GrowthRates:
     """A growing number, as it was at some times; for rates. Pure: times are seconds of a monotonic clock."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class Rates:
         return max(last - first, 0) / (last_s - first_s) if last_s > first_s else 0.0
 
 
-class Statistics:
+class AdminStatistics:
     """Handler of 315, and the number of messages of the broker.
 
     Args:
@@ -72,7 +72,7 @@ class Statistics:
         self._core = core
         self._monotonic_s = monotonic_s
         self._kept: tuple[float, int] | None = None
-        self.rates = Rates()
+        self.rates = GrowthRates()
 
     def handlers(self) -> dict[int, Handler]:
         """Return the handlers by request codes."""

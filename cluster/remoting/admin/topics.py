@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from store.steps import Steps
 
 
-class Topics:
+class AdminTopics:
     """Handlers of requests about topics.
 
     Args:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cluster.remoting.admin import configs
 from cluster.remoting.admin.answers import BODY_BYTES_MAX, answer, check_size, queue_key, table_steps
 from cluster.remoting.admin.messages import whole_records
-from cluster.remoting.admin.statistics import Rates
+from cluster.remoting.admin.statistics import GrowthRates
 from cluster.remoting.command import Refused, ResponseCode
 from store.steps import at_once
 
@@ -111,7 +111,7 @@ def test_records_are_cut_at_whole_ones():
 
 
 def test_a_rate_is_the_growth_in_its_span_also_if_it_is_looked_at_less_often():
-    rates = Rates()
+    rates = GrowthRates()
     assert rates.per_second(10) == 0
     rates.add(0, 100)
     assert rates.per_second(10) == 0
