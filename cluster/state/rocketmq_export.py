@@ -48,8 +48,8 @@ def exported_files(
         now_ms: the time of the data version, milliseconds since 1970. RocketMQ's name servers and replicas compare it.
     """
     version = {"counter": 1, "stateVersion": 0, "timestamp": now_ms}
-    topic_table = {topic.name: _topic(topic) for topic in topics}
-    group_table = {group.name: _group(group) for group in groups}
+    topic_table = {topic.name: topic_fields(topic) for topic in topics}
+    group_table = {group.name: group_fields(group) for group in groups}
     return {
         "topics.json": _text({"dataVersion": version, "topicConfigTable": topic_table}),
         "subscriptionGroup.json": _text(
@@ -60,7 +60,8 @@ def exported_files(
     }
 
 
-def _topic(topic: TopicConfig) -> dict[str, Any]:
+def topic_fields(topic: TopicConfig) -> dict[str, Any]:
+    """Return a topic in the form of RocketMQ's `TopicConfig`."""
     return {
         "attributes": dict(topic.attributes),
         "order": topic.is_ordered,
@@ -73,7 +74,8 @@ def _topic(topic: TopicConfig) -> dict[str, Any]:
     }
 
 
-def _group(group: GroupConfig) -> dict[str, Any]:
+def group_fields(group: GroupConfig) -> dict[str, Any]:
+    """Return a group in the form of RocketMQ's `SubscriptionGroupConfig`."""
     policy = policy_of(group)
     attributes = {name: value for name, value in group.attributes if policy is None or name != POLICY_ATTRIBUTE}
     return {
