@@ -185,11 +185,9 @@ def _users_of_log_are_known(options: ServerOptions) -> Iterator[tuple[str, str]]
 
 
 def _front_is_open(options: ServerOptions) -> Iterator[tuple[str, str]]:
-    """The port for RocketMQ's clients authenticates no client, so it must not be open beside one that does."""
+    """The port for RocketMQ's clients has no TLS, so it must not be open beside one that has."""
     if options.rocketmq_grpc_address is None:
         return
-    if options.first_user_file:
-        yield "rocketmq_grpc_address", "expected off with first_user_file: this port does not authenticate clients yet"
     if options.client_tls != "off":
         text = f"expected off with client_tls = {options.client_tls!r}: this port has no TLS yet"
         yield "rocketmq_grpc_address", text
@@ -244,6 +242,6 @@ _CHECKS: tuple[tuple[frozenset[str], Check], ...] = (
     (frozenset({"peer_security", "peer_security_also", "peer_secret_file"}), _secret_has_file),
     (frozenset({"client_tls", "broker", *_USERS_OF_LOG}), _users_of_log_are_known),
     (frozenset({"client_tls", "name_servers", "name_server_tls"}), _check_name_servers_tls),
-    (frozenset({"client_tls", "first_user_file", "rocketmq_grpc_address"}), _front_is_open),
+    (frozenset({"client_tls", "rocketmq_grpc_address"}), _front_is_open),
     (frozenset({"max_in_flight_size_bytes", "max_in_flight_total_size_bytes"}), _bounds_nest),
 )
