@@ -59,8 +59,8 @@ class ServerOptions(SecurityOptions, NodeOptions):
         default=None,
         examples=["127.0.0.1:8081"],
         description="Address at which official clients of RocketMQ 5 reach this node (gRPC, "
-        "apache.rocketmq.v2.MessagingService). Any node serves them. It neither authenticates clients nor has TLS yet, "
-        "so it needs client_tls = off and no first_user_file, and refuses all calls while the broker has users. "
+        "apache.rocketmq.v2.MessagingService). Any node serves them. It has no TLS yet, so it "
+        "needs client_tls = off. While the broker has users, clients sign with access keys. "
         "Usually the host of client_address and port 8081. off: there is no such port.",
     )
     auto_create_topic_enable: bool = Field(default=False, description="true: a put to an unknown topic creates it.")
