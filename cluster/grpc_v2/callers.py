@@ -1,4 +1,4 @@
-"""Who calls the front: the user of the access key that has signed a call, and the credential for calls to the leader.
+"""The caller of a front: the user of the access key that has signed, and the credential for calls to the leader.
 
 | metadata | value |
 | --- | --- |

@@ -1,4 +1,4 @@
-"""Official clients with access keys, at each node of a real broker with users: their rights, and who is refused."""
+"""Official clients with access keys, at each node of a real broker with users: their rights, and refusals."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -139,7 +139,7 @@ def test_what_a_user_may_not_is_forbidden(connect):
     assert found.pop("receive") in ("OK", "MESSAGE_NOT_FOUND")
     assert found == {"route": "OK", "assignment": "OK", "heartbeat": "OK", "send": "FORBIDDEN"}
     assert telemetry(bob, "T") is grpc.StatusCode.PERMISSION_DENIED
-    # Nothing tells whether another topic exists.
+    # No answer shows whether another topic exists.
     assert set(codes(bob, "other", "H").values()) == {"FORBIDDEN"}
 
 

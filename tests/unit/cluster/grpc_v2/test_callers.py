@@ -1,4 +1,4 @@
-"""Who calls a front: signatures that are accepted, refused, delayed; and what an unknown client may do."""
+"""Callers of a front: signatures that are accepted, refused, delayed; and what an unknown client may do."""
 
 from __future__ import annotations
 
