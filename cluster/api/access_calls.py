@@ -11,6 +11,7 @@ import secrets
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from cluster.access.access_keys import AccessKey
 from cluster.access.model import (
     ALL_ACTIONS,
     Action,
@@ -27,7 +28,9 @@ from cluster.api.answers import DONE
 from cluster.process.cooperative import run_cooperatively
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.state.access_commands import (
+    AddAccessKey,
     AddApiToken,
+    DeleteAccessKey,
     DeleteApiToken,
     DeleteRole,
     DeleteUser,
@@ -35,6 +38,7 @@ from cluster.state.access_commands import (
     SetTokenKey,
     SetUser,
 )
+from cluster.state.features import WITH_ACCESS_KEYS
 from cluster.state.verdicts import CommandVerdict
 from cluster.v1 import access_pb2 as pb
 from dledger.authentication.tokens import KEY_SIZE
@@ -142,6 +146,24 @@ class AccessCalls:
         """
         return await self._change(DeleteApiToken(request.user, request.id))
 
+    async def add_access_key(self, request: pb.AddAccessKeyRequest) -> pb.AccessChangeResponse:
+        """Add an access key of a user.
+
+        Raises:
+            StoreError, DLedgerError: see `set_user`; UNSUPPORTED: a member of the group does not know access keys.
+        """
+        self._core.check_feature(WITH_ACCESS_KEYS, "access keys")
+        return await self._change(AddAccessKey(AccessKey(request.id, request.user, request.secret)))
+
+    async def delete_access_key(self, request: pb.DeleteAccessKeyRequest) -> pb.AccessChangeResponse:
+        """Delete an access key of a user.
+
+        Raises:
+            StoreError, DLedgerError: see `add_access_key`.
+        """
+        self._core.check_feature(WITH_ACCESS_KEYS, "access keys")
+        return await self._change(DeleteAccessKey(request.user, request.id))
+
     async def rotate_token_key(self, _: pb.RotateTokenKeyRequest) -> pb.AccessChangeResponse:
         """Sign new sessions with another key.
 
@@ -172,7 +194,9 @@ class AccessCalls:
         if request.name and request.name not in access.users:
             raise RequestFailed(Reason.UNKNOWN_USER, f"there is no user {request.name!r}")
         users, has_more = _page(access.users, request.name, request.after, lambda user: len(user.settings.policies))
-        return pb.ListUsersResponse(access_version=access.version, has_more=has_more, users=map(_user_message, users))
+        return pb.ListUsersResponse(
+            access_version=access.version, has_more=has_more, users=[_user_message(user, access) for user in users]
+        )
 
     async def list_roles(self, request: pb.ListRolesRequest) -> pb.ListRolesResponse:
         """Return a page of roles.
@@ -291,7 +315,7 @@ def _policy_message(policy: Policy) -> pb.AccessPolicy:
     )
 
 
-def _user_message(user: User) -> pb.AccessUserState:
+def _user_message(user: User, access: AccessState) -> pb.AccessUserState:
     settings = user.settings
     return pb.AccessUserState(
         user=pb.AccessUser(
@@ -303,4 +327,5 @@ def _user_message(user: User) -> pb.AccessUserState:
         ),
         has_password=settings.verifier is not None,
         tokens=[pb.AccessTokenState(id=token.id, expires_s=token.expires_s) for token in user.tokens],
+        access_keys=[key.id for key in access.access_keys.of_user(settings.name)],
     )

@@ -38,17 +38,21 @@ class AccessService(access_pb2_grpc.AccessServiceServicer):
         core: of the broker.
         audit: records logins; None: they are not recorded.
         is_closed: whether the broker refuses calls until its first user exists.
+
+    Attributes:
+        record_login: records a login at another port: user, peer, cause of a failure.
     """
 
     def __init__(self, core: BrokerCore, audit: CallAudit | None = None, *, is_closed: bool = False) -> None:
         self._core = core
         self._calls = AccessCalls(core)
+        self.record_login = _unrecorded if audit is None else audit.login
         self._logins = LoginCalls(
             lambda: core.replica.state.access,
             lambda: wall_clock_ms() // _MS_PER_S,
             is_closed=is_closed,
             is_current=core.is_current,
-            audit=_unrecorded if audit is None else audit.login,
+            audit=self.record_login,
         )
 
     def served(self) -> Served:
@@ -109,6 +113,14 @@ class AccessService(access_pb2_grpc.AccessServiceServicer):
     async def RotateTokenKey(self, request: pb.RotateTokenKeyRequest, _: Context) -> pb.AccessChangeResponse:
         """Rotate the key that signs the tokens of sessions."""
         return await answered(self._core, pb.AccessChangeResponse, self._calls.rotate_token_key(request))
+
+    async def AddAccessKey(self, request: pb.AddAccessKeyRequest, _: Context) -> pb.AccessChangeResponse:
+        """Add an access key."""
+        return await answered(self._core, pb.AccessChangeResponse, self._calls.add_access_key(request))
+
+    async def DeleteAccessKey(self, request: pb.DeleteAccessKeyRequest, _: Context) -> pb.AccessChangeResponse:
+        """Delete an access key."""
+        return await answered(self._core, pb.AccessChangeResponse, self._calls.delete_access_key(request))
 
     async def Explain(self, request: pb.ExplainRequest, _: Context) -> pb.ExplainResponse:
         """Explain a decision."""

@@ -93,6 +93,10 @@ def _token(request: Any) -> list[str]:
     return [f"User:{request.user}", f"Token:{request.id}"]
 
 
+def _access_key(request: Any) -> list[str]:
+    return [f"User:{request.user}", f"AccessKey:{request.id}"]
+
+
 def _registration(request: Any) -> list[str]:
     return [f"Broker:{request.broker}", f"Node:{request.leader_id}"]
 
@@ -108,6 +112,7 @@ _LOGIN: Final = AuditedMethod(Recorded.LOGIN)
 _USER_NAME: Final = AuditedMethod(Recorded.ADMIN, lambda request: [f"User:{request.name}"])
 _ROLE_NAME: Final = AuditedMethod(Recorded.ADMIN, lambda request: [f"Role:{request.name}"])
 _TOKEN: Final = AuditedMethod(Recorded.ADMIN, _token)
+_ACCESS_KEY: Final = AuditedMethod(Recorded.ADMIN, _access_key)
 _SET_USER: Final = AuditedMethod(Recorded.ADMIN, lambda request: [f"User:{request.user.name}"], audit_details.of_user)
 _SET_ROLE: Final = AuditedMethod(Recorded.ADMIN, lambda request: [f"Role:{request.role.name}"], audit_details.of_role)
 _MEMBER: Final = AuditedMethod(Recorded.ADMIN, lambda request: [f"Node:{request.id}"])
@@ -163,6 +168,8 @@ _ROWS: Final[dict[str, dict[str, AuditedMethod]]] = {
         "AddToken": _TOKEN._replace(detail=audit_details.of_token),
         "DeleteToken": _TOKEN,
         "RotateTokenKey": _ADMIN,
+        "AddAccessKey": _ACCESS_KEY,
+        "DeleteAccessKey": _ACCESS_KEY,
         "Explain": AuditedMethod(Recorded.ADMIN_READ, lambda request: [f"User:{request.user}", request.resource]),
     },
     "cluster.v1.NameServer": {

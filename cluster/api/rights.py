@@ -321,6 +321,8 @@ _ACCESS: Final = {
     "AddToken": _SUPER,
     "DeleteToken": _SUPER,
     "RotateTokenKey": _SUPER,
+    "AddAccessKey": _SUPER,
+    "DeleteAccessKey": _SUPER,
     "Explain": _SUPER,
 }
 # Load balancers and orchestrators have no credentials; the answer is a single status.

@@ -66,8 +66,8 @@ class ServerOptions(SecurityOptions, NodeOptions):
         default=None,
         examples=["127.0.0.1:8081"],
         description="Address at which official clients of RocketMQ 5 reach this node (gRPC, "
-        "apache.rocketmq.v2.MessagingService). Any node serves them. It neither authenticates clients nor has TLS yet, "
-        "so it needs client_tls = off and no first_user_file, and refuses all calls while the broker has users. "
+        "apache.rocketmq.v2.MessagingService). Any node serves them. It has no TLS yet, so it "
+        "needs client_tls = off. While the broker has users, clients sign with access keys. "
         "Usually the host of client_address and port 8081. off: there is no such port.",
     )
     rocketmq_remoting_address: Annotated[Address | None, BeforeValidator(parse_address_or_off)] = Field(

@@ -185,13 +185,14 @@ def _users_of_log_are_known(options: ServerOptions) -> Iterator[tuple[str, str]]
 
 
 def _front_is_open(options: ServerOptions) -> Iterator[tuple[str, str]]:
-    """The ports for RocketMQ's clients authenticate no client, so they must not be open beside one that does."""
+    """The ports for RocketMQ's clients must not be open beside one that asks more of its clients."""
+    if options.rocketmq_remoting_address is not None and options.first_user_file:
+        text = "expected off with first_user_file: this port does not authenticate clients yet"
+        yield "rocketmq_remoting_address", text
+    if options.client_tls == "off":
+        return
     for name in ("rocketmq_grpc_address", "rocketmq_remoting_address"):
-        if getattr(options, name) is None:
-            continue
-        if options.first_user_file:
-            yield name, "expected off with first_user_file: this port does not authenticate clients yet"
-        if options.client_tls != "off":
+        if getattr(options, name) is not None:
             yield name, f"expected off with client_tls = {options.client_tls!r}: this port has no TLS yet"
 
 

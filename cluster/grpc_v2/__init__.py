@@ -2,7 +2,7 @@
 
 The front translates, and the rules stay in one place: each call becomes calls of our own service at the leader of the
 group (`cluster.fronts.leader_link`), so any node answers, and rights, quotas and audit are those of that service. The
-front has no rights of its own: to a broker that has users it is closed (ADR 90).
+front has no rights of its own: it calls in the name of the user whose access key has signed (`callers`, ADR 92).
 
 `service` has the methods; `routes`, `sends`, `receives`, `orphan_checks` and `telemetry` do their work; `renewing`
 renews the messages of push consumers; `outgoing` and `delivered` translate messages; `status_codes` has the codes, and

@@ -11,11 +11,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from cluster.access.model import Action, ResourceType
+from cluster.api.rights import Need, topic_need
 from cluster.grpc_v2.status_codes import CodedRefusal
 from cluster.rocketmq_v2 import messaging_pb2 as mq
 from store.model.topics import GROUP_LENGTH_MAX, TOPIC_LENGTH_MAX, is_closed_topic
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import grpc.aio
 
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)
@@ -68,6 +72,42 @@ def client_id(context: grpc.aio.ServicerContext[object, object]) -> str:
         if name == _CLIENT_ID and isinstance(value, str) and 0 < len(value) <= _CLIENT_ID_LENGTH_MAX:
             return value
     return ""
+
+
+def route_needs(request: mq.QueryRouteRequest) -> list[Need]:
+    """Return the rights for a route.
+
+    Raises:
+        CodedRefusal: ILLEGAL_TOPIC.
+    """
+    return [topic_need(topic_name(request.topic), Action.PUB | Action.SUB | Action.GET)]
+
+
+def producer_needs(topics: Iterable[mq.Resource]) -> list[Need]:
+    """Return the rights to send to topics.
+
+    Raises:
+        CodedRefusal: ILLEGAL_TOPIC.
+    """
+    return [topic_need(topic_name(topic), Action.PUB) for topic in topics]
+
+
+def group_needs(groups: Iterable[mq.Resource]) -> list[Need]:
+    """Return the rights to be a consumer of groups.
+
+    Raises:
+        CodedRefusal: ILLEGAL_CONSUMER_GROUP.
+    """
+    return [Need(ResourceType.GROUP, group_name(group), Action.SUB) for group in groups]
+
+
+def consumer_needs(group: mq.Resource, topics: Iterable[mq.Resource]) -> list[Need]:
+    """Return the rights to consume topics as a group.
+
+    Raises:
+        CodedRefusal: ILLEGAL_TOPIC, ILLEGAL_CONSUMER_GROUP.
+    """
+    return [*group_needs([group]), *(topic_need(topic_name(topic), Action.SUB) for topic in topics)]
 
 
 def _stored(resource: mq.Resource) -> str:

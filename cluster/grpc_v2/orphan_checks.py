@@ -14,7 +14,10 @@ import logging
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from cluster.access.model import Action
+from cluster.api.rights import topic_need
 from cluster.client.consumer.received import records_of
+from cluster.grpc_v2.callers import act_for
 from cluster.grpc_v2.delivered import delivered
 from cluster.grpc_v2.sends import TransactionPlace, encode_transaction_id
 from cluster.grpc_v2.status_codes import CodedRefusal, ok
@@ -26,6 +29,7 @@ from store.errors import StoreError
 
 if TYPE_CHECKING:
     from cluster.fronts.leader_link import LeaderLink
+    from cluster.grpc_v2.callers import Callers
     from cluster.grpc_v2.telemetry import ClientStream
     from cluster.grpc_v2.topics import KnownTopics
     from cluster.v1 import broker_pb2 as pb
@@ -44,9 +48,11 @@ class OrphanChecks:
     Args:
         link: to the leader.
         topics: of the broker.
+        callers: knows the rights of producers.
     """
 
-    def __init__(self, link: LeaderLink, topics: KnownTopics) -> None:
+    def __init__(self, link: LeaderLink, topics: KnownTopics, callers: Callers) -> None:
+        self._callers = callers
         self._link = link
         self._topics = topics
         # In the order in which they are asked.
@@ -87,6 +93,8 @@ class OrphanChecks:
         """Pass on the questions about one topic, endlessly."""
         while True:
             try:
+                # In the name of a producer; while none may send, the leader refuses.
+                act_for(next((session.client for session in self._asked(topic)), None))
                 settings = await self._topics.topic(topic, _FIND_LIMIT_S)
                 if mq.TRANSACTION in accepted_types(settings):
                     async for question in self._link.checks(topic, topic):
@@ -95,6 +103,11 @@ class OrphanChecks:
                 logger.debug("orphan_checks_interrupted topic=%s: %s", topic, error)
             await asyncio.sleep(_PAUSE_S)
 
+    def _asked(self, topic: str) -> list[ClientStream]:
+        """Return the producers of a topic that may send to it now, in the order in which they are asked."""
+        need = topic_need(topic, Action.PUB)
+        return [each for each in self._sessions if topic in each.topics and self._callers.may(each.client, need)]
+
     def _pass_on(self, topic: str, question: pb.TransactionChecksResponse) -> None:
         (record,) = records_of(question.record, topic)
         place = TransactionPlace(question.transaction_id, question.half_offset, question.physical_offset)
@@ -102,7 +115,7 @@ class OrphanChecks:
             message=delivered(record, mq.Resource(name=topic)), transaction_id=encode_transaction_id(place)
         )
         command = mq.TelemetryCommand(status=ok(), recover_orphaned_transaction_command=recover)
-        for session in [each for each in self._sessions if topic in each.topics]:
+        for session in self._asked(topic):
             # The next question is for another one.
             del self._sessions[session]
             self._sessions[session] = None

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from cluster.client.routing.broker_nodes import Method, ResponseT
     from cluster.fronts.leader_link import LeaderLink
+    from cluster.grpc_v2.renewal_table import Consumer
     from cluster.grpc_v2.renewing import Renewing
     from cluster.pop.handles import Handle
 
@@ -69,13 +70,13 @@ class Receives:
         self._clock_ms = clock_ms
 
     async def receive(
-        self, request: mq.ReceiveMessageRequest, client: str, limit_s: float
+        self, request: mq.ReceiveMessageRequest, consumer: Consumer, limit_s: float
     ) -> AsyncIterator[mq.ReceiveMessageResponse]:
         """Yield a status, then messages, then the time.
 
         Args:
             request: of a simple consumer, or of a push consumer: `auto_renew`.
-            client: id of the consumer.
+            consumer: that gets them.
             limit_s: of the call.
 
         Raises:
@@ -107,7 +108,7 @@ class Receives:
         # A client that has ended the stream before has not got all: they are given again.
         if request.auto_renew:
             for handle, attempt in zip(response.handles, response.attempts, strict=True):
-                self._renewing.add(Key(taken.group, taken.topic, handle), client, attempt)
+                self._renewing.add(Key(taken.group, taken.topic, handle), consumer, attempt)
 
     async def acknowledge(self, request: mq.AckMessageRequest, limit_s: float) -> mq.AckMessageResponse:
         """Acknowledge messages, each for itself.

@@ -24,6 +24,8 @@ from store.model.topics import DELAY_LEVELS_MS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dledger.authentication.front_tokens import FrontClient
+
 INVISIBLE_MS: Final = 60_000
 # Renewed when half of its time is left: a change of the leader fits in the rest.
 _LEFT_MS: Final = 30_000
@@ -33,6 +35,13 @@ SILENCE_MS_MAX: Final = 90_000
 _GONE_MS: Final = 1_000
 # Of one front.
 RENEWED_MAX: Final = 10_000
+
+
+class Consumer(NamedTuple):
+    """A consumer: the id that its client chose, and in whose name it calls; None: the broker has no users."""
+
+    id: str
+    caller: FrontClient | None = None
 
 
 class Key(NamedTuple):
@@ -49,7 +58,7 @@ class RenewedMessage:
 
     Attributes:
         key: its name.
-        client: id of its consumer.
+        consumer: that has got it.
         attempt: number of times that it was given.
         taken_ms: when it was given.
         due_ms: of its next change; or, if it is over, when the handle may be forgotten.
@@ -60,7 +69,7 @@ class RenewedMessage:
     """
 
     key: Key
-    client: str
+    consumer: Consumer
     attempt: int
     taken_ms: int
     due_ms: int
@@ -87,30 +96,30 @@ class RenewalTable:
         self._clock_ms = clock_ms
         self._rows: dict[Key, RenewedMessage] = {}
         # Those with messages.
-        self._clients: dict[str, _Client] = {}
+        self._clients: dict[Consumer, _Client] = {}
 
     def __len__(self) -> int:
         """Return the number of messages."""
         return len(self._rows)
 
-    def add(self, key: Key, client: str, attempt: int) -> None:
+    def add(self, key: Key, consumer: Consumer, attempt: int) -> None:
         """Renew a message that its consumer has just got, unless the table is full."""
         if len(self._rows) >= RENEWED_MAX and key not in self._rows:
             return
         self.remove(key)
         now_ms = self._clock_ms()
-        self._rows[key] = RenewedMessage(key, client, attempt, now_ms, now_ms + INVISIBLE_MS - _LEFT_MS, key.handle)
-        self._clients.setdefault(client, _Client(now_ms)).keys.add(key)
+        self._rows[key] = RenewedMessage(key, consumer, attempt, now_ms, now_ms + INVISIBLE_MS - _LEFT_MS, key.handle)
+        self._clients.setdefault(consumer, _Client(now_ms)).keys.add(key)
 
     def remove(self, key: Key) -> None:
         """Renew a message no longer: it is done, or its handle is stale."""
         row = self._rows.pop(key, None)
         if row is None:
             return
-        owner = self._clients[row.client]
+        owner = self._clients[row.consumer]
         owner.keys.discard(key)
         if not owner.keys:
-            del self._clients[row.client]
+            del self._clients[row.consumer]
 
     def has(self, row: RenewedMessage) -> bool:
         """Return whether a message is still renewed."""
@@ -121,14 +130,14 @@ class RenewalTable:
         row = self._rows.get(key)
         return key.handle if row is None else row.handle
 
-    def seen(self, client: str) -> None:
-        """Note that a client lives."""
-        if client in self._clients:
-            self._clients[client].seen_ms = self._clock_ms()
+    def seen(self, consumer: Consumer) -> None:
+        """Note that a consumer lives."""
+        if consumer in self._clients:
+            self._clients[consumer].seen_ms = self._clock_ms()
 
-    def ended(self, client: str) -> None:
-        """Note that a client has ended: its messages are due, for the last time."""
-        known = self._clients.get(client)
+    def ended(self, consumer: Consumer) -> None:
+        """Note that a consumer has ended: its messages are due, for the last time."""
+        known = self._clients.get(consumer)
         for key in () if known is None else known.keys:
             row = self._rows[key]
             if not row.is_ending:
@@ -137,8 +146,8 @@ class RenewalTable:
     def due(self) -> list[tuple[RenewedMessage, int]]:
         """Return the messages to change now, each with its new invisible time in milliseconds."""
         now_ms = self._clock_ms()
-        for name in [name for name, each in self._clients.items() if now_ms - each.seen_ms >= SILENCE_MS_MAX]:
-            self.ended(name)
+        for consumer in [key for key, each in self._clients.items() if now_ms - each.seen_ms >= SILENCE_MS_MAX]:
+            self.ended(consumer)
         changes = []
         for row in [each for each in self._rows.values() if each.due_ms <= now_ms]:
             if row.is_over:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
+from cluster.grpc_v2.callers import act_for
 from cluster.grpc_v2.renewal_table import RenewalTable
 from cluster.process.tasks import end_tasks
 from cluster.protocol.errors import RequestFailed
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cluster.fronts.leader_link import LeaderLink
-    from cluster.grpc_v2.renewal_table import Key, RenewedMessage
+    from cluster.grpc_v2.renewal_table import Consumer, Key, RenewedMessage
 
 _SCAN_S: Final = 2.0
 _LIMIT_S: Final = 5.0
@@ -53,9 +54,9 @@ class Renewing:
         if self._scanning is not None:
             await end_tasks([self._scanning])
 
-    def add(self, key: Key, client: str, attempt: int) -> None:
+    def add(self, key: Key, consumer: Consumer, attempt: int) -> None:
         """Renew a message that its consumer has just got, unless the table is full."""
-        self.table.add(key, client, attempt)
+        self.table.add(key, consumer, attempt)
         if self._scanning is None:
             self._scanning = asyncio.create_task(self._scan())
 
@@ -76,6 +77,8 @@ class Renewing:
         async with self._room:
             if not self.table.has(row):
                 return
+            # This is a task of its own.
+            act_for(row.consumer.caller)
             ended = self._changing[row.key] = asyncio.Event()
             try:
                 self.table.changed(row, await self._changed(row, invisible_ms), invisible_ms)

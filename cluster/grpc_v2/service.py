@@ -9,6 +9,7 @@ uses them.
 from __future__ import annotations
 
 import zlib
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import grpc
@@ -16,9 +17,11 @@ import grpc.aio
 
 from cluster.fronts.leader_link import LeaderLink
 from cluster.grpc_v2.bounds import BOUNDS
-from cluster.grpc_v2.names import check_client_id, client_id, group_name
+from cluster.grpc_v2.callers import Callers, current_client
+from cluster.grpc_v2.names import check_client_id, client_id, consumer_needs, group_name, group_needs, route_needs
 from cluster.grpc_v2.orphan_checks import OrphanChecks
 from cluster.grpc_v2.receives import Receives
+from cluster.grpc_v2.renewal_table import Consumer
 from cluster.grpc_v2.renewing import Renewing
 from cluster.grpc_v2.routes import Routes
 from cluster.grpc_v2.sends import Sends
@@ -28,18 +31,19 @@ from cluster.grpc_v2.topics import KnownTopics
 from cluster.protocol.errors import RequestFailed
 from cluster.rocketmq_v2 import messaging_pb2 as mq
 from cluster.rocketmq_v2 import messaging_pb2_grpc
+from dledger.security.settings import Plain
 from dledger.service.grpc_server import Served
 from dledger.service.guarded_method import Guard
 from store.maintenance.background import monotonic_ms
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
     from google.protobuf.message import Message
 
+    from cluster.api.rights import Need
     from cluster.broker.core import BrokerCore
     from dledger.config import Address
-    from dledger.security.settings import Security
     from store.errors import IllegalRequest
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -49,6 +53,10 @@ ResponseT = TypeVar("ResponseT")
 _LIMIT_S: Final = 3.0
 _LIMIT_S_MAX: Final = 60.0
 _ANSWER_S: Final = 0.1
+_STREAM_CODES: Final = {
+    mq.UNAUTHORIZED: grpc.StatusCode.UNAUTHENTICATED,
+    mq.FORBIDDEN: grpc.StatusCode.PERMISSION_DENIED,
+}
 
 
 class MessagingService(messaging_pb2_grpc.MessagingServiceServicer):
@@ -58,10 +66,12 @@ class MessagingService(messaging_pb2_grpc.MessagingServiceServicer):
         core: of the broker's node.
         address: where the service listens.
         own_address: `host:port` of this node's own service.
-        security: of connections to the leader.
+        audit: gets user, peer and cause of a refused signature, for the audit log.
     """
 
-    def __init__(self, core: BrokerCore, address: Address, own_address: str, security: Security) -> None:
+    def __init__(
+        self, core: BrokerCore, address: Address, own_address: str, audit: Callable[[str, str, str], None]
+    ) -> None:
         self._core = core
         replica = core.replica
 
@@ -69,15 +79,17 @@ class MessagingService(messaging_pb2_grpc.MessagingServiceServicer):
             status = replica.status()
             return own_address if status.is_leading else status.leader_address
 
-        self._link = LeaderLink(leader_address, security)
+        self._callers = Callers(lambda: replica.state.access, core.clock_ms, core.is_current, audit)
+        # The clients sign in the clear, too: this port has no TLS.
+        self._link = LeaderLink(leader_address, Plain(self._callers.token, is_token_exposed=True))
         topics = KnownTopics(replica.state, self._link)
         clock_ms, options = core.clock_ms, core.options
         self._routes = Routes(topics, options.broker, address)
         self._sends = Sends(self._link, topics, clock_ms, options.timer_max_delay_sec, zlib.crc32(own_address.encode()))
         self._renewing = Renewing(self._link, monotonic_ms)
         self._receives = Receives(self._link, self._renewing, clock_ms)
-        self._checks = OrphanChecks(self._link, topics)
-        self._telemetry = Telemetry(topics, self._checks)
+        self._checks = OrphanChecks(self._link, topics, self._callers)
+        self._telemetry = Telemetry(topics, self._checks, self._callers)
 
     def served(self) -> Served:
         """Return the service as a server of gRPC adds it."""
@@ -90,23 +102,35 @@ class MessagingService(messaging_pb2_grpc.MessagingServiceServicer):
         await self._checks.stop()
         await self._link.close()
 
-    def _admit(self, context: Context) -> None:
+    async def _admit(self, context: Context) -> None:
         """Raise unless a client may call.
 
         Raises:
-            CodedRefusal: it has no id; or the broker has users, and this service authenticates none.
+            CodedRefusal: it has no id; or the broker has users, and the call is not signed by an access key.
         """
-        if self._core.replica.state.access.rules.is_enforced:
-            text = "this broker has users, and its port for RocketMQ's clients does not authenticate them yet"
-            raise CodedRefusal(mq.UNAUTHORIZED, text)
+        await self._callers.admit(context)
         check_client_id(context)
 
-    async def _answered(self, response: ResponseT, context: Context, work: Awaitable[ResponseT]) -> ResponseT:
-        """Return the result of `work`, or `response` with the status of its failure."""
+    async def _answered(
+        self,
+        response: ResponseT,
+        context: Context,
+        work: Awaitable[ResponseT],
+        needs: Callable[[], Iterable[Need]] = tuple,
+    ) -> ResponseT:
+        """Return the result of `work`, or `response` with the status of its failure.
+
+        Args:
+            response: empty.
+            context: of the call.
+            work: done for a client that may call, with its rights at the leader.
+            needs: returns the rights for what this node answers itself.
+        """
         try:
             try:
-                self._admit(context)
-            except CodedRefusal:
+                await self._admit(context)
+                self._callers.require(needs())
+            except BaseException:
                 # Never awaited otherwise.
                 work.close()  # type: ignore[attr-defined]
                 raise
@@ -118,31 +142,34 @@ class MessagingService(messaging_pb2_grpc.MessagingServiceServicer):
     async def QueryRoute(self, request: mq.QueryRouteRequest, context: Context) -> mq.QueryRouteResponse:
         """Return the queues of a topic."""
         work = self._routes.route(request, _limit_s(context))
-        return await self._answered(mq.QueryRouteResponse(), context, work)
+        return await self._answered(mq.QueryRouteResponse(), context, work, lambda: route_needs(request))
 
     async def QueryAssignment(self, request: mq.QueryAssignmentRequest, context: Context) -> mq.QueryAssignmentResponse:
         """Return the queues that a push consumer asks."""
         work = self._routes.assignment(request, _limit_s(context))
-        return await self._answered(mq.QueryAssignmentResponse(), context, work)
+        needs = partial(consumer_needs, request.group, [request.topic])
+        return await self._answered(mq.QueryAssignmentResponse(), context, work, needs)
 
     async def Heartbeat(self, request: mq.HeartbeatRequest, context: Context) -> mq.HeartbeatResponse:
         """Answer that this node lives."""
-        return await self._answered(mq.HeartbeatResponse(), context, self._alive(request, client_id(context)))
+        groups = [request.group] if request.HasField("group") else []
+        needs = partial(group_needs, groups)
+        return await self._answered(mq.HeartbeatResponse(), context, self._alive(request, context), needs)
 
     async def NotifyClientTermination(
         self, request: mq.NotifyClientTerminationRequest, context: Context
     ) -> mq.NotifyClientTerminationResponse:
         """Note that a client ends: its messages are given again soon."""
-        return await self._answered(mq.NotifyClientTerminationResponse(), context, self._terminated(client_id(context)))
+        return await self._answered(mq.NotifyClientTerminationResponse(), context, self._terminated(context))
 
-    async def _alive(self, request: mq.HeartbeatRequest, client: str) -> mq.HeartbeatResponse:
+    async def _alive(self, request: mq.HeartbeatRequest, context: Context) -> mq.HeartbeatResponse:
         if request.HasField("group"):
             group_name(request.group)
-        self._renewing.table.seen(client)
+        self._renewing.table.seen(_consumer(context))
         return mq.HeartbeatResponse(status=ok())
 
-    async def _terminated(self, client: str) -> mq.NotifyClientTerminationResponse:
-        self._renewing.table.ended(client)
+    async def _terminated(self, context: Context) -> mq.NotifyClientTerminationResponse:
+        self._renewing.table.ended(_consumer(context))
         return mq.NotifyClientTerminationResponse(status=ok())
 
     async def SendMessage(self, request: mq.SendMessageRequest, context: Context) -> mq.SendMessageResponse:
@@ -165,8 +192,8 @@ class MessagingService(messaging_pb2_grpc.MessagingServiceServicer):
     ) -> AsyncIterator[mq.ReceiveMessageResponse]:
         """Stream messages of a topic."""
         try:
-            self._admit(context)
-            async for response in self._receives.receive(request, client_id(context), _limit_s(context)):
+            await self._admit(context)
+            async for response in self._receives.receive(request, _consumer(context), _limit_s(context)):
                 yield response
         except (CodedRefusal, RequestFailed) as error:
             yield mq.ReceiveMessageResponse(status=status_of(error))
@@ -195,13 +222,11 @@ class MessagingService(messaging_pb2_grpc.MessagingServiceServicer):
     ) -> AsyncIterator[mq.TelemetryCommand]:
         """Answer settings, and ask the client."""
         try:
-            self._admit(context)
+            await self._admit(context)
             async for command in self._telemetry.serve(request_iterator):
                 yield command
         except CodedRefusal as error:
-            is_unauthorized = error.code == mq.UNAUTHORIZED
-            code = grpc.StatusCode.UNAUTHENTICATED if is_unauthorized else grpc.StatusCode.INVALID_ARGUMENT
-            await context.abort(code, error.text)
+            await context.abort(_STREAM_CODES.get(error.code, grpc.StatusCode.INVALID_ARGUMENT), error.text)
 
     async def PullMessage(
         self, request: mq.PullMessageRequest, context: Context
@@ -231,6 +256,11 @@ class MessagingService(messaging_pb2_grpc.MessagingServiceServicer):
 
 async def _unimplemented(context: Context) -> NoReturn:
     await context.abort(grpc.StatusCode.UNIMPLEMENTED, "not implemented: no official client uses it")
+
+
+def _consumer(context: Context) -> Consumer:
+    """Return the consumer that calls, after it was admitted."""
+    return Consumer(client_id(context), current_client())
 
 
 def _limit_s(context: Context) -> float:

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Final
 
 from google.protobuf.duration_pb2 import Duration
 
-from cluster.grpc_v2.names import group_name, topic_name
+from cluster.grpc_v2.callers import current_client
+from cluster.grpc_v2.names import consumer_needs, group_name, producer_needs, topic_name
 from cluster.grpc_v2.outgoing import BODY_SIZE_MAX
 from cluster.grpc_v2.receives import BATCH_MAX
 from cluster.grpc_v2.status_codes import CodedRefusal, ok
@@ -35,6 +36,8 @@ from store.model.topics import DELAY_LEVELS_MS
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from cluster.api.rights import Need
+    from cluster.grpc_v2.callers import Callers
     from cluster.grpc_v2.orphan_checks import OrphanChecks
     from cluster.grpc_v2.topics import KnownTopics
 
@@ -55,10 +58,12 @@ class ClientStream:
 
     Attributes:
         topics: to which the client publishes.
+        client: that has opened it; None: the broker had no users.
     """
 
     def __init__(self) -> None:
         self.topics: frozenset[str] = frozenset()
+        self.client = current_client()
         self._commands: deque[mq.TelemetryCommand] = deque()
         self._changed = asyncio.Event()
         self._is_ended = False
@@ -100,9 +105,11 @@ class Telemetry:
     Args:
         topics: of the broker.
         checks: asks producers about transactions.
+        callers: knows the rights of clients.
     """
 
-    def __init__(self, topics: KnownTopics, checks: OrphanChecks) -> None:
+    def __init__(self, topics: KnownTopics, checks: OrphanChecks, callers: Callers) -> None:
+        self._callers = callers
         self._topics = topics
         self._checks = checks
 
@@ -129,6 +136,7 @@ class Telemetry:
             async for command in commands:
                 if command.WhichOneof("command") != "settings":
                     continue
+                self._callers.require(_needs(command.settings))
                 answer = mq.TelemetryCommand(status=ok(), settings=self._answer(command.settings))
                 self._checks.join(session, _published(command.settings))
                 # One that does not read has enough of them.
@@ -188,6 +196,18 @@ def _published(settings: mq.Settings) -> frozenset[str]:
         CodedRefusal: ILLEGAL_TOPIC.
     """
     return frozenset(map(topic_name, settings.publishing.topics))
+
+
+def _needs(settings: mq.Settings) -> list[Need]:
+    """Return the rights of settings.
+
+    Raises:
+        CodedRefusal: ILLEGAL_TOPIC, ILLEGAL_CONSUMER_GROUP.
+    """
+    if settings.WhichOneof("pub_sub") == "subscription":
+        subscribed = settings.subscription
+        return consumer_needs(subscribed.group, [entry.topic for entry in subscribed.subscriptions])
+    return producer_needs(settings.publishing.topics)
 
 
 def _duration(milliseconds: int) -> Duration:

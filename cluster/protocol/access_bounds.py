@@ -53,5 +53,7 @@ ACCESS_BOUNDS: Final[Bounds] = {
     "cluster.v1.AddTokenRequest": {**_TOKEN, "digest": Text(32), "expires_s": ANY_NUMBER},
     "cluster.v1.DeleteTokenRequest": _TOKEN,
     "cluster.v1.RotateTokenKeyRequest": {},
+    "cluster.v1.AddAccessKeyRequest": {**_TOKEN, "secret": Text(128)},
+    "cluster.v1.DeleteAccessKeyRequest": _TOKEN,
     "cluster.v1.ExplainRequest": {"user": NAME, "resource": _RESOURCE, "actions": ANY_NUMBER, "address": _ADDRESS},
 }

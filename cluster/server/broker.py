@@ -242,7 +242,12 @@ class Broker:
                 stack.push_async_callback(self._frames.stop, GRACE_S)
             if self._rocketmq_grpc_address is not None:
                 await serve_rocketmq(
-                    self.core, self._rocketmq_grpc_address, str(self._address), stack, count_overloaded=overloaded
+                    self.core,
+                    self._rocketmq_grpc_address,
+                    str(self._address),
+                    stack,
+                    audit=self._access_service.record_login,
+                    count_overloaded=overloaded,
                 )
             if self._remoting_address is not None:
                 # Imported here, because most nodes have no such port.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cluster.process.serving import GRACE_S
-from dledger.security.settings import PLAIN
 from dledger.service.grpc_server import SERVER_OPTIONS, start_grpc_server
 
 if TYPE_CHECKING:
@@ -25,6 +24,7 @@ async def serve_rocketmq(
     own_address: str,
     stack: AsyncExitStack,
     *,
+    audit: Callable[[str, str, str], None],
     count_overloaded: Callable[[], None],
 ) -> None:
     """Serve the clients until `stack` is closed.
@@ -34,6 +34,7 @@ async def serve_rocketmq(
         address: to listen on.
         own_address: `host:port` of this node's own service.
         stack: ends the service.
+        audit: gets user, peer and cause of a refused signature, for the audit log.
         count_overloaded: counts a call that is refused because its caller has its share of all calls.
 
     Raises:
@@ -42,7 +43,7 @@ async def serve_rocketmq(
     # Imported here, because most nodes have no such port.
     from cluster.grpc_v2.service import MessagingService  # noqa: PLC0415
 
-    service = MessagingService(core, address, own_address, PLAIN)
+    service = MessagingService(core, address, own_address, audit)
     stack.push_async_callback(service.stop)
     server = await start_grpc_server(address, [service.served()], options=_OPTIONS, count_overloaded=count_overloaded)
     stack.push_async_callback(server.stop, GRACE_S)

@@ -10,6 +10,7 @@ version, so that no administrator overwrites the change of another one. 0: any v
 | settings of a user | name, 1 for super, 1 for enabled, how many roles, each role, policies, verifier |
 | verifier | rounds; if they are not 0: salt, stored key, server key |
 | token | id, digest, expiry |
+| access key | `cluster.state.access_keys` |
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cluster.access.model import ALL_ACTIONS, Action, IllegalAccessChange, Pattern, Policy, Resource, ResourceType
 from cluster.access.users import AccessRole, ApiToken, UserSettings
+from cluster.state.access_keys import read_access_key, write_access_key
 from dledger.authentication.tokens import KEY_SIZE
 from dledger.authentication.verifier import Verifier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from cluster.access.access_keys import AccessKey
     from cluster.state.compact_bytes import Reader, Writer
 
 _ANY_VERSION: Final = 0
@@ -88,7 +91,32 @@ class SetTokenKey:
     key: bytes = field(repr=False)
 
 
-AccessCommand = SetUser | DeleteUser | SetRole | DeleteRole | AddApiToken | DeleteApiToken | SetTokenKey
+@dataclass(frozen=True, slots=True)
+class AddAccessKey:
+    """Add an access key of a user."""
+
+    key: AccessKey
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteAccessKey:
+    """Delete an access key of a user, which becomes invalid immediately."""
+
+    user: str
+    name: str
+
+
+AccessCommand = (
+    SetUser
+    | DeleteUser
+    | SetRole
+    | DeleteRole
+    | AddApiToken
+    | DeleteApiToken
+    | SetTokenKey
+    | AddAccessKey
+    | DeleteAccessKey
+)
 
 
 def check_access_command(command: AccessCommand) -> None:
@@ -110,6 +138,12 @@ def check_access_command(command: AccessCommand) -> None:
         case DeleteApiToken(user, token_id):
             _check_short("user", user)
             _check_short("token", token_id)
+        case AddAccessKey(access_key):
+            _check_short("user", access_key.user)
+            access_key.check()
+        case DeleteAccessKey(user, access_key_name):
+            _check_short("user", user)
+            _check_short("access key", access_key_name)
         case SetTokenKey(key):
             if len(key) != KEY_SIZE:
                 raise IllegalAccessChange("token key", f"{KEY_SIZE} bytes", f"{len(key)} bytes")
@@ -246,6 +280,11 @@ def _write_delete_token(writer: Writer, command: DeleteApiToken) -> None:
     writer.text(command.token_id)
 
 
+def _write_delete_access_key(writer: Writer, command: DeleteAccessKey) -> None:
+    writer.text(command.user)
+    writer.text(command.name)
+
+
 def _read_delete_user(reader: Reader) -> DeleteUser:
     version = reader.number()
     return DeleteUser(reader.text(), version)
@@ -264,6 +303,8 @@ ACCESS_WRITERS: Final[dict[type[Any], tuple[int, Callable[[Writer, Any], None]]]
     AddApiToken: (13, _write_add_token),
     DeleteApiToken: (14, _write_delete_token),
     SetTokenKey: (15, lambda writer, command: writer.raw(command.key)),
+    AddAccessKey: (30, lambda writer, command: write_access_key(writer, command.key)),
+    DeleteAccessKey: (31, _write_delete_access_key),
 }
 ACCESS_READERS: Final[dict[int, Callable[[Reader], AccessCommand]]] = {
     9: _read_set_user,
@@ -273,4 +314,6 @@ ACCESS_READERS: Final[dict[int, Callable[[Reader], AccessCommand]]] = {
     13: lambda reader: AddApiToken(reader.text(), read_token(reader)),
     14: lambda reader: DeleteApiToken(reader.text(), reader.text()),
     15: lambda reader: SetTokenKey(reader.raw()),
+    30: lambda reader: AddAccessKey(read_access_key(reader)),
+    31: lambda reader: DeleteAccessKey(reader.text(), reader.text()),
 }

@@ -8,6 +8,8 @@
 | the four above | the command has the current access version, or none | ACCESS_CHANGED |
 | add token | the user exists, no limit is exceeded, the id is new | UNKNOWN_USER, TOO_MUCH_STATE, TOKEN_EXISTS |
 | delete token | it exists | UNKNOWN_USER, UNKNOWN_TOKEN |
+| add access key | as a token; its name is new in the broker | UNKNOWN_USER, TOO_MUCH_STATE, ACCESS_KEY_EXISTS |
+| delete access key | the user has it | UNKNOWN_ACCESS_KEY |
 | set token key | always | |
 
 Access control is on as soon as there is a user. From then on there is always an administrator: an enabled super user
@@ -26,7 +28,9 @@ from cluster.access.rules import AccessRules, SubjectRules
 from cluster.access.users import TOKENS_PER_USER_MAX, AccessRole, ApiToken, User
 from cluster.state.access_commands import (
     AccessCommand,
+    AddAccessKey,
     AddApiToken,
+    DeleteAccessKey,
     DeleteApiToken,
     DeleteRole,
     DeleteUser,
@@ -40,12 +44,14 @@ from cluster.state.access_commands import (
     write_settings,
     write_token,
 )
+from cluster.state.access_keys import AccessKeys
 from cluster.state.verdicts import CHANGED, UNCHANGED, Applied, CommandVerdict, too_much
 from dledger.authentication.verifier import keyed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from cluster.access.access_keys import AccessKey
     from cluster.access.model import Policy
     from cluster.access.rules import UserRules
     from cluster.access.users import UserSettings
@@ -87,6 +93,7 @@ class AccessState:
         version: number of changes.
         token_keys: keys that sign session tokens, the newest first; empty until one is set.
         salt_key: secret that derives the salts of unknown users; it never changes after it was set.
+        access_keys: of all users; another part of a snapshot. Changed only by commands.
     """
 
     def __init__(self) -> None:
@@ -94,6 +101,7 @@ class AccessState:
         self.version = 0
         self.token_keys: tuple[bytes, ...] = ()
         self.salt_key = b""
+        self.access_keys = AccessKeys()
         self._users: dict[str, User] = {}
         self._roles: dict[str, AccessRole] = {}
         self._user_rules: dict[str, UserRules] = {}
@@ -137,6 +145,12 @@ class AccessState:
         is_valid = self._users[name].settings.is_enabled and (token.expires_s == 0 or now_s < token.expires_s)
         return name if is_valid else None
 
+    def access_key_of(self, name: str) -> AccessKey | None:
+        """Return an access key; None: there is none, or its user is disabled."""
+        found = self.access_keys.by_name.get(name)
+        user = None if found is None else self._users.get(found.user)
+        return found if user is not None and user.settings.is_enabled else None
+
     def content(self) -> AccessContent:
         """Return the current content for a snapshot."""
         return AccessContent(self.version, self.token_keys, self.salt_key, dict(self._roles), dict(self._users))
@@ -158,6 +172,11 @@ class AccessState:
                 applied = self._add_token(user, token)
             case DeleteApiToken(user, token_id):
                 applied = self._delete_token(user, token_id)
+            case AddAccessKey(access_key):
+                is_known = access_key.user in self._users
+                applied = self.access_keys.add(access_key) if is_known else _unknown_user(access_key.user)
+            case DeleteAccessKey(user, access_key_name):
+                applied = self.access_keys.delete(user, access_key_name)
             case SetTokenKey(key):
                 applied = self._set_key(key)
             case _:
@@ -217,6 +236,7 @@ class AccessState:
             return _last_administrator(command.name)
         for token in known.tokens:
             del self._tokens[token.digest]
+        self.access_keys.forget_user(command.name)
         self._policies_count -= len(known.settings.policies)
         del self._users[command.name], self._user_rules[command.name]
         return CHANGED

@@ -9,7 +9,7 @@ entry that raised the level.
 | ----: | --- |
 | 0 | commands 1 to 15 |
 | 1 | command 16; records with effects (`cluster.state.effects`); delayed messages |
-| 2 | commands 17, 19, 20, 21, 23, 25, 26; effects of retries (`b`, `x`), timers (`t`, `r`, `c`), |
+| 2 | commands 17, 19, 20, 21, 23, 25, 26, 30, 31; effects of retries (`b`, `x`), timers (`t`, `r`, `c`), |
 | | transactions (`h`, `e`, `g`, `n`), pop consumption (`p`); compacted topics (`store.compaction`); |
 | | the journal of a standalone broker (`cluster.replica.journal`) |
 """
@@ -31,6 +31,7 @@ WITH_POP: Final = 2
 WITH_DELAY_TABLE: Final = 2
 WITH_COMPACTION: Final = 2
 WITH_OWNERS: Final = 2
+WITH_ACCESS_KEYS: Final = 2
 
 
 def check_level(level: int) -> None:

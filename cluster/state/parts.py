@@ -11,6 +11,7 @@ the format nor the modules of other parts, and a group that does not use a featu
 | 4 | messages in flight of pop consumption (`cluster.state.pop.state`) |
 | 5 | message groups in flight, and owners of queues, of groups that consume in order (`cluster.state.order.part`) |
 | 6 | delays of the delay levels (`cluster.state.old.delay_table`) |
+| 7 | access keys (`cluster.state.access_keys`) |
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class Content:
         delay_offsets: delivered offsets by delay level.
         topics_version: number of changes of topics.
         is_imported: whether the state of the old store was imported.
-        access: users, roles, tokens and keys.
+        access: users, roles, tokens and keys; its access keys are part 7.
         feature_level: of the group (`cluster.state.features`).
         effects_offset: log offset up to which a standalone broker has applied the effects of records; 0 in a group,
             where the applied index of the snapshot says so.
@@ -107,6 +107,7 @@ class Content:
             4: self.pop,
             5: OrderPart(self.pop, self.owners),
             6: self.delay_table,
+            7: self.access.access_keys,
         }
 
     @property

@@ -6,7 +6,7 @@ Users, roles and rights of one broker, and logins. Every node serves logins; onl
 Access control is on as soon as there is a user, and the first one is an administrator that no RPC creates. Then each
 call carries `authorization: Bearer TOKEN`, or a certificate of a user. Secrets never travel to a client, and
 passwords never travel at all: an administrator sends verifiers, made where the password is known, and digests of API
-tokens.
+tokens. The secrets of access keys travel once, to the broker.
 """
 
 from cluster.v1 import answer_pb2 as _answer_pb2
@@ -217,21 +217,27 @@ class AccessUserState(_message.Message):
     USER_FIELD_NUMBER: _builtins.int
     HAS_PASSWORD_FIELD_NUMBER: _builtins.int
     TOKENS_FIELD_NUMBER: _builtins.int
+    ACCESS_KEYS_FIELD_NUMBER: _builtins.int
     has_password: _builtins.bool
     @_builtins.property
     def user(self) -> Global___AccessUser: ...
     @_builtins.property
     def tokens(self) -> _containers.RepeatedCompositeFieldContainer[Global___AccessTokenState]: ...
+    @_builtins.property
+    def access_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names, without secrets."""
+
     def __init__(
         self,
         *,
         user: Global___AccessUser | None = ...,
         has_password: _builtins.bool = ...,
         tokens: _abc.Iterable[Global___AccessTokenState] | None = ...,
+        access_keys: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["user", b"user"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["has_password", b"has_password", "tokens", b"tokens", "user", b"user"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["access_keys", b"access_keys", "has_password", b"has_password", "tokens", b"tokens", "user", b"user"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -567,6 +573,55 @@ class RotateTokenKeyRequest(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RotateTokenKeyRequest: _TypeAlias = RotateTokenKeyRequest  # noqa: Y015
+
+@_typing.final
+class AddAccessKeyRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    USER_FIELD_NUMBER: _builtins.int
+    ID_FIELD_NUMBER: _builtins.int
+    SECRET_FIELD_NUMBER: _builtins.int
+    user: _builtins.str
+    id: _builtins.str
+    """Its name, unique in the broker: 1 to 64 letters, digits and _ . -"""
+    secret: _builtins.str
+    """8 to 128 printable ASCII characters without blanks."""
+    def __init__(
+        self,
+        *,
+        user: _builtins.str = ...,
+        id: _builtins.str = ...,
+        secret: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "secret", b"secret", "user", b"user"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AddAccessKeyRequest: _TypeAlias = AddAccessKeyRequest  # noqa: Y015
+
+@_typing.final
+class DeleteAccessKeyRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    USER_FIELD_NUMBER: _builtins.int
+    ID_FIELD_NUMBER: _builtins.int
+    user: _builtins.str
+    id: _builtins.str
+    def __init__(
+        self,
+        *,
+        user: _builtins.str = ...,
+        id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "user", b"user"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteAccessKeyRequest: _TypeAlias = DeleteAccessKeyRequest  # noqa: Y015
 
 @_typing.final
 class ExplainRequest(_message.Message):

@@ -89,6 +89,16 @@ class AccessServiceStub:
                 request_serializer=cluster_dot_v1_dot_access__pb2.RotateTokenKeyRequest.SerializeToString,
                 response_deserializer=cluster_dot_v1_dot_access__pb2.AccessChangeResponse.FromString,
                 _registered_method=True)
+        self.AddAccessKey = channel.unary_unary(
+                '/cluster.v1.AccessService/AddAccessKey',
+                request_serializer=cluster_dot_v1_dot_access__pb2.AddAccessKeyRequest.SerializeToString,
+                response_deserializer=cluster_dot_v1_dot_access__pb2.AccessChangeResponse.FromString,
+                _registered_method=True)
+        self.DeleteAccessKey = channel.unary_unary(
+                '/cluster.v1.AccessService/DeleteAccessKey',
+                request_serializer=cluster_dot_v1_dot_access__pb2.DeleteAccessKeyRequest.SerializeToString,
+                response_deserializer=cluster_dot_v1_dot_access__pb2.AccessChangeResponse.FromString,
+                _registered_method=True)
         self.Explain = channel.unary_unary(
                 '/cluster.v1.AccessService/Explain',
                 request_serializer=cluster_dot_v1_dot_access__pb2.ExplainRequest.SerializeToString,
@@ -177,6 +187,19 @@ class AccessServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AddAccessKey(self, request, context):
+        """Adds a key with which clients of RocketMQ sign their calls; only here its secret travels.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteAccessKey(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Explain(self, request, context):
         """What this node would decide, and why.
         """
@@ -240,6 +263,16 @@ def add_AccessServiceServicer_to_server(servicer, server):
             'RotateTokenKey': grpc.unary_unary_rpc_method_handler(
                     servicer.RotateTokenKey,
                     request_deserializer=cluster_dot_v1_dot_access__pb2.RotateTokenKeyRequest.FromString,
+                    response_serializer=cluster_dot_v1_dot_access__pb2.AccessChangeResponse.SerializeToString,
+            ),
+            'AddAccessKey': grpc.unary_unary_rpc_method_handler(
+                    servicer.AddAccessKey,
+                    request_deserializer=cluster_dot_v1_dot_access__pb2.AddAccessKeyRequest.FromString,
+                    response_serializer=cluster_dot_v1_dot_access__pb2.AccessChangeResponse.SerializeToString,
+            ),
+            'DeleteAccessKey': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteAccessKey,
+                    request_deserializer=cluster_dot_v1_dot_access__pb2.DeleteAccessKeyRequest.FromString,
                     response_serializer=cluster_dot_v1_dot_access__pb2.AccessChangeResponse.SerializeToString,
             ),
             'Explain': grpc.unary_unary_rpc_method_handler(
@@ -544,6 +577,60 @@ class AccessService:
             target,
             '/cluster.v1.AccessService/RotateTokenKey',
             cluster_dot_v1_dot_access__pb2.RotateTokenKeyRequest.SerializeToString,
+            cluster_dot_v1_dot_access__pb2.AccessChangeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AddAccessKey(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cluster.v1.AccessService/AddAccessKey',
+            cluster_dot_v1_dot_access__pb2.AddAccessKeyRequest.SerializeToString,
+            cluster_dot_v1_dot_access__pb2.AccessChangeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteAccessKey(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cluster.v1.AccessService/DeleteAccessKey',
+            cluster_dot_v1_dot_access__pb2.DeleteAccessKeyRequest.SerializeToString,
             cluster_dot_v1_dot_access__pb2.AccessChangeResponse.FromString,
             options,
             channel_credentials,

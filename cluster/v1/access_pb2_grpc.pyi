@@ -6,7 +6,7 @@ Users, roles and rights of one broker, and logins. Every node serves logins; onl
 Access control is on as soon as there is a user, and the first one is an administrator that no RPC creates. Then each
 call carries `authorization: Bearer TOKEN`, or a certificate of a user. Secrets never travel to a client, and
 passwords never travel at all: an administrator sends verifiers, made where the password is known, and digests of API
-tokens.
+tokens. The secrets of access keys travel once, to the broker.
 """
 
 from cluster.v1 import access_pb2 as _access_pb2
@@ -63,6 +63,9 @@ class AccessServiceStub:
     DeleteToken: _grpc.UnaryUnaryMultiCallable[_access_pb2.DeleteTokenRequest, _access_pb2.AccessChangeResponse]
     RotateTokenKey: _grpc.UnaryUnaryMultiCallable[_access_pb2.RotateTokenKeyRequest, _access_pb2.AccessChangeResponse]
     """Signs new sessions with another key; those of the key before stay valid, older ones end."""
+    AddAccessKey: _grpc.UnaryUnaryMultiCallable[_access_pb2.AddAccessKeyRequest, _access_pb2.AccessChangeResponse]
+    """Adds a key with which clients of RocketMQ sign their calls; only here its secret travels."""
+    DeleteAccessKey: _grpc.UnaryUnaryMultiCallable[_access_pb2.DeleteAccessKeyRequest, _access_pb2.AccessChangeResponse]
     Explain: _grpc.UnaryUnaryMultiCallable[_access_pb2.ExplainRequest, _access_pb2.ExplainResponse]
     """What this node would decide, and why."""
 
@@ -95,6 +98,9 @@ class AccessServiceAsyncStub(AccessServiceStub):
     DeleteToken: _aio.UnaryUnaryMultiCallable[_access_pb2.DeleteTokenRequest, _access_pb2.AccessChangeResponse]  # type: ignore[assignment]
     RotateTokenKey: _aio.UnaryUnaryMultiCallable[_access_pb2.RotateTokenKeyRequest, _access_pb2.AccessChangeResponse]  # type: ignore[assignment]
     """Signs new sessions with another key; those of the key before stay valid, older ones end."""
+    AddAccessKey: _aio.UnaryUnaryMultiCallable[_access_pb2.AddAccessKeyRequest, _access_pb2.AccessChangeResponse]  # type: ignore[assignment]
+    """Adds a key with which clients of RocketMQ sign their calls; only here its secret travels."""
+    DeleteAccessKey: _aio.UnaryUnaryMultiCallable[_access_pb2.DeleteAccessKeyRequest, _access_pb2.AccessChangeResponse]  # type: ignore[assignment]
     Explain: _aio.UnaryUnaryMultiCallable[_access_pb2.ExplainRequest, _access_pb2.ExplainResponse]  # type: ignore[assignment]
     """What this node would decide, and why."""
 
@@ -190,6 +196,21 @@ class AccessServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_access_pb2.AccessChangeResponse, _abc.Awaitable[_access_pb2.AccessChangeResponse]]:
         """Signs new sessions with another key; those of the key before stay valid, older ones end."""
+
+    @_abc_1.abstractmethod
+    def AddAccessKey(
+        self,
+        request: _access_pb2.AddAccessKeyRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_access_pb2.AccessChangeResponse, _abc.Awaitable[_access_pb2.AccessChangeResponse]]:
+        """Adds a key with which clients of RocketMQ sign their calls; only here its secret travels."""
+
+    @_abc_1.abstractmethod
+    def DeleteAccessKey(
+        self,
+        request: _access_pb2.DeleteAccessKeyRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_access_pb2.AccessChangeResponse, _abc.Awaitable[_access_pb2.AccessChangeResponse]]: ...
 
     @_abc_1.abstractmethod
     def Explain(

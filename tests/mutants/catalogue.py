@@ -30,7 +30,6 @@ from tests.mutants.bugs.store import (
     pending_units,
     pop,
     remoting_consumers,
-
     remoting_producers,
     replicated,
     retries,
@@ -57,7 +56,6 @@ GROUPS = (
     pop,
     grpc_v2,
     remoting_consumers,
-
     remoting_producers,
     replicated,
     retries,

@@ -4,6 +4,7 @@
 | --- | --- |
 | metadata `authorization: Bearer dls1_…` | of a session, until it expires or its user's epoch changes |
 | metadata `authorization: Bearer dla1_…` | of an API token, until it expires or is deleted |
+| metadata `authorization: Bearer dlf1_…` | of an access key, as which a front of this broker calls |
 | none, and a certificate `dledger://<group>/user/<name>` of this broker's group | that user, if it is enabled |
 | none, and a certificate `dledger://<group>/node/<id>` | may do everything, as it has everything |
 | a certificate that was revoked, whatever else | none: UNAUTHENTICATED, also for public methods |
@@ -36,6 +37,7 @@ from typing import TYPE_CHECKING, Final
 from cluster.api.gates.call_audit import RecordedCall
 from cluster.api.gates.callers import Caller, identity_of_call
 from cluster.api.rights import RIGHTS, Audience, MethodRights
+from dledger.authentication.front_tokens import FRONT_PREFIX, read_front_token
 from dledger.authentication.tokens import SESSION_PREFIX, TokenRefused, digest_of_api_token, read_session_token
 from dledger.errors import AccessUnknown, CallRefused
 from dledger.security.errors import NoIdentity
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
 _HEADER: Final = "authorization"
 _SCHEME: Final = "Bearer "
 _NEVER_S: Final = 1 << 63
+_VIA: Final = {SESSION_PREFIX: "session", FRONT_PREFIX: "access key"}
 _CREDENTIALS: Final = "send a token as `authorization: Bearer ...`, or use a certificate of a user"
 
 
@@ -245,6 +248,7 @@ class CallAdmission(RecordedCall):
         values = [value for name, value in self._context.invocation_metadata() or () if name == _HEADER]
         # Until it is known: a refusal is not recorded as one of the user before.
         self._user = self._via = ""
+        self._address = address_of_peer(self._context.peer())
         if not values:
             self._user, self._expires_s = self._user_of_certificate(access), _NEVER_S
             self._via = "certificate"
@@ -255,12 +259,13 @@ class CallAdmission(RecordedCall):
                 raise _not_authenticated("one token, of the form `Bearer ...`")
             token = token.removeprefix(_SCHEME)
             self._user, self._expires_s = self._user_of_token(access, token)
-            self._via = "session" if token.startswith(SESSION_PREFIX) else "token"
-        self._address = address_of_peer(self._context.peer())
+            self._via = _VIA.get(token[: len(SESSION_PREFIX)], "token")
         self._rules = access.rules
 
     def _user_of_token(self, access: AccessState, token: str) -> tuple[str, int]:
         now_s = self._gate.clock_s()
+        if token.startswith(FRONT_PREFIX):
+            return self._user_of_front(access, token, now_s)
         if not token.startswith(SESSION_PREFIX):
             digest = digest_of_api_token(token)
             user = None if digest is None else access.user_of_token(digest, now_s)
@@ -276,6 +281,19 @@ class CallAdmission(RecordedCall):
             refused = _not_authenticated("a session after the last change of its user, log in again")
             raise self._gate.refusal(refused)
         return session.user, session.expires_s
+
+    def _user_of_front(self, access: AccessState, token: str, now_s: int) -> tuple[str, int]:
+        def secret_of(name: str) -> str | None:
+            found = access.access_key_of(name)
+            return None if found is None else found.secret
+
+        try:
+            client, expires_s = read_front_token(token, access.token_keys, secret_of, now_s)
+        except TokenRefused as error:
+            raise self._gate.refusal(CallRefused(str(error), is_authenticated=False)) from error
+        # The policies are about the address of the client, and not of the front.
+        self._address = client.address
+        return access.access_keys.by_name[client.access_key].user, expires_s
 
     def _user_of_certificate(self, access: AccessState) -> str:
         try:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cluster.cli.access.access_keys import add_access_key_commands
 from cluster.cli.access.user_changes import disable, enable, rotate_key, set_roles
 from cluster.cli.common import EXIT_FAILED, EXIT_USAGE, NameServers, fail, help_of, notes
 from cluster.cli.each_broker import Choice, change_chosen, change_each, chosen_brokers, list_chosen
@@ -312,6 +313,7 @@ def broker_of(target: BrokerTarget) -> dict[str, str]:
 def _row_of(state: Any) -> dict[str, Any]:
     user = state.user
     credentials = ["password"] * state.has_password + [f"token {each.id}" for each in state.tokens]
+    credentials += [f"access key {each}" for each in state.access_keys]
     return {
         "user": user.name,
         "kind": ("disabled " if user.is_disabled else "") + ("super" if user.is_super else "normal"),
@@ -367,3 +369,4 @@ for _name, _command in (
     ("rotate-key", rotate_key),
 ):
     user_app.command(_name, help=help_of(_command))(_command)
+add_access_key_commands(user_app)

@@ -1,14 +1,9 @@
 """Requests that are refused: with RocketMQ's codes, and before anything is done."""
 
-import grpc
 import pytest
 
-from cluster.local.node import choose_ports
 from cluster.rocketmq_v2 import messaging_pb2 as mq
-from dledger.authentication.verifier import make_verifier
-from tests.support.brokers.group import BrokerGroup
 from tests.support.brokers.rocketmq_stub import RocketMQStub, message, resource
-from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -127,29 +122,3 @@ def test_a_field_beyond_its_bound_is_refused_before_any_work(stub):
     assert stub.call("AckMessage", many).status.code == mq.BAD_REQUEST
     (refused,) = stub.responses("T", "g" * 300)
     assert refused.status.code == mq.BAD_REQUEST
-
-
-def test_to_a_broker_with_users_the_port_is_closed(tmp_path):
-    first = tmp_path / "first-user"
-    first.touch(mode=0o600)
-    first.write_text(f"admin:{make_verifier('secret-of-admin', bytes(16)).text()}\n")
-    cluster = BrokerGroup(tmp_path / "group", nodes=1, first_user_file=str(first)).cluster
-    log, config = cluster.log_of("n0"), cluster.config_of("n0")
-    try:
-        cluster.start()
-        wait_until(lambda: "first_user_created" in log.read_text(), log.read_text)
-        cluster.stop()
-        address = f"127.0.0.1:{choose_ports(1, None)[0]}"
-        kept = [line for line in config.read_text().splitlines() if not line.startswith("first_user_file")]
-        config.write_text("\n".join([*kept, f'rocketmq_grpc_address = "{address}"', ""]))
-        cluster.start()
-        with RocketMQStub(address) as stub:
-            # A heartbeat is answered by the node itself, which knows the users when it has applied their entries.
-            wait_until(lambda: stub.call("Heartbeat", mq.HeartbeatRequest()).status.code == mq.UNAUTHORIZED)
-            assert stub.send(message("T", "m")).status.code == mq.UNAUTHORIZED
-            assert [each.status.code for each in stub.responses("T")] == [mq.UNAUTHORIZED]
-            with pytest.raises(grpc.RpcError) as caught:
-                list(stub.stub.Telemetry(iter([mq.TelemetryCommand()]), metadata=stub.metadata))
-            assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
-    finally:
-        cluster.stop()

@@ -2,13 +2,17 @@
 
 import zlib
 
-from cluster.grpc_v2 import delivered, outgoing, renewal_table, renewing, sends
+from cluster.grpc_v2 import callers, delivered, outgoing, renewal_table, renewing, sends
 from cluster.protocol.errors import RequestFailed
+from cluster.state.access_keys import AccessKeys
+from dledger.authentication import front_tokens
 from store.model.message import UNIQUE_KEY
 from tests.mutants.mutant import Mutant, Tests
 
 TRANSLATION = "tests/unit/cluster/grpc_v2/test_translation.py::"
 RENEWAL = "tests/unit/cluster/grpc_v2/test_renewal.py::"
+CALLERS = "tests/unit/cluster/grpc_v2/test_callers.py::"
+FRONT_TOKENS = "tests/unit/dledger/authentication/test_front_tokens.py::"
 LINK = "tests/unit/cluster/grpc_v2/test_leader_link.py::"
 
 
@@ -66,6 +70,29 @@ def call_during_a_renewal_uses_the_old_handle(patch):
     patch.setattr(renewing.Renewing, "current", current)
 
 
+def front_without_a_client_may_do_everything(patch):
+    may = callers.Callers.may
+    patch.setattr(callers.Callers, "may", lambda self, client, need: client is None or may(self, client, need))
+
+
+def signature_of_any_time_is_accepted(patch):
+    patch.setattr(callers, "check_date", lambda _date, _now_s: None)
+
+
+def deleted_user_leaves_its_access_keys(patch):
+    patch.setattr(AccessKeys, "forget_user", lambda _self, _user: None)
+
+
+def rights_of_a_client_are_those_at_the_address_of_the_front(patch):
+    packed = front_tokens._packed
+    patch.setattr(front_tokens, "_packed", lambda _address: packed(None))
+
+
+def token_of_a_front_survives_a_new_secret(patch):
+    mac = front_tokens._mac
+    patch.setattr(front_tokens, "_mac", lambda key, data, _secret: mac(key, data, ""))
+
+
 MUTANTS = [
     Mutant(
         messages_of_a_push_consumer_are_renewed_without_end,
@@ -86,6 +113,34 @@ MUTANTS = [
         call_during_a_renewal_uses_the_old_handle,
         "an acknowledgement is not lost because of a renewal",
         Tests(RENEWAL + "test_a_call_with_a_handle_that_is_being_changed_waits_for_the_new_one"),
+    ),
+    Mutant(
+        front_without_a_client_may_do_everything,
+        "a front has no rights of its own",
+        Tests(CALLERS + "test_without_a_client_the_front_has_no_rights_and_a_token_that_is_refused"),
+    ),
+    Mutant(
+        signature_of_any_time_is_accepted,
+        "a signature is valid for a bounded time",
+        Tests(CALLERS + "test_wrong_unknown_old_and_missing_signatures_are_refused_delayed_and_recorded"),
+    ),
+    Mutant(
+        deleted_user_leaves_its_access_keys,
+        "the credentials of a user end with it",
+        Tests(
+            "tests/unit/cluster/state/test_access_keys.py::"
+            "test_an_access_key_of_a_disabled_or_deleted_user_is_not_valid"
+        ),
+    ),
+    Mutant(
+        rights_of_a_client_are_those_at_the_address_of_the_front,
+        "policies are about the address of the client",
+        Tests(FRONT_TOKENS + "test_a_token_names_the_access_key_and_the_address_of_the_client"),
+    ),
+    Mutant(
+        token_of_a_front_survives_a_new_secret,
+        "what was signed with an old secret ends with it",
+        Tests(FRONT_TOKENS + "test_a_token_of_another_cluster_secret_key_or_time_is_refused"),
     ),
     Mutant(
         repeated_send_has_no_key_by_which_it_is_recognised,

@@ -29,7 +29,19 @@ if TYPE_CHECKING:
 ACCESS, BROKER, NAMES = "/cluster.v1.AccessService/", "/cluster.v1.BrokerService/", "/cluster.v1.NameServer/"
 CHANGES = sorted(path for path, row in AUDITED.items() if row.recorded in (Recorded.ADMIN, Recorded.BINDING))
 # Of requests of changes: the names of what they are about, secrets, and what only prevents races.
-NO_DETAIL = {"name", "user", "id", "group", "topic", "broker", "leader_id", "digest", "access_version", "life"}
+NO_DETAIL = {
+    "secret",
+    "name",
+    "user",
+    "id",
+    "group",
+    "topic",
+    "broker",
+    "leader_id",
+    "digest",
+    "access_version",
+    "life",
+}
 ALICE = access.AccessUser(
     name="alice",
     is_super=True,

@@ -62,6 +62,11 @@ def test_every_request_has_resources(path: str) -> None:
             access_pb2.AddTokenRequest(user="ci", id="build", digest=b"d"),
             ("User:ci", "Token:build"),
         ),
+        (
+            ACCESS + "AddAccessKey",
+            access_pb2.AddAccessKeyRequest(user="ci", id="ak", secret="not-in-the-record"),
+            ("User:ci", "AccessKey:ak"),
+        ),
         ("/dledger.v1.AdminService/RemoveMember", admin_pb2.RemoveMemberRequest(id="n2"), ("Node:n2",)),
     ],
 )

@@ -25,6 +25,7 @@ WITHOUT_ROWS = {
     *("context add", "context use", "context remove"),
     *("user first", "user login", "user create", "user password", "user delete"),
     *("user roles", "user enable", "user disable", "user rotate-key", "user create-token", "user delete-token"),
+    *("user create-access-key", "user delete-access-key"),
     *("acl grant", "acl revoke", "acl explain", "acl delete-role"),
     *("topic create", "topic alter", "topic delete"),
     *(

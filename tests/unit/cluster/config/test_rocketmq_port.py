@@ -1,4 +1,4 @@
-"""The port for official clients of RocketMQ is off by default, and not open beside ports that authenticate clients."""
+"""The port for official clients of RocketMQ is off by default, opens beside users, and not beside TLS."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ FILES = {"tls_certificate_file": "c", "tls_key_file": "k"}
 
 def test_the_port_is_off_by_default() -> None:
     assert load_config(None, {}, GOOD | {"broker": "b"}).rocketmq_grpc_address is None
+    with_users = PORT | {"first_user_file": "u"}
+    assert load_config(None, {}, GOOD | with_users).rocketmq_grpc_address == parse_address("127.0.0.1:8081")
     assert load_config(None, {}, GOOD | PORT).rocketmq_grpc_address == parse_address("127.0.0.1:8081")
 
 
 @pytest.mark.parametrize(
     ("settings", "fault"),
     [
-        (PORT | {"first_user_file": "u"}, "expected off with first_user_file"),
         (PORT | FILES | {"client_tls": "on"}, "expected off with client_tls = 'on': this port has no TLS yet"),
         (PORT | {"broker": ""}, "expected only on a broker's node"),
         (PORT | {"rocketmq_grpc_address": "n0:8081"}, "other machines can reach n0:8081"),

@@ -79,6 +79,13 @@ def test_from_the_first_user_to_a_user_with_rights(broker: BrokerProcess, tmp_pa
     ]
     run(broker, "user", "delete-token", "ci", "build", token=admin)
     assert "expected a token" in run(broker, "offsets", "orders", token=program, code=1)
+    secret = run(broker, "user", "create-access-key", "ci", "AK1", token=admin).splitlines()[-1]
+    assert len(secret) == 40
+    listed = run(broker, "user", "list", "--json", token=admin)
+    assert "access key AK1" in listed
+    assert secret not in listed
+    run(broker, "user", "delete-access-key", "ci", "AK1", token=admin)
+    assert "has no access key" in run(broker, "user", "delete-access-key", "ci", "AK1", token=admin, code=1)
     run(broker, "user", "password", "alice", "--generate", token=admin)
     assert "log in again" in run(broker, "offsets", "orders", token=alice, code=1)
     run(broker, "user", "delete", "alice", token=admin)

@@ -111,7 +111,7 @@ def test_no_method_answers_without_credentials(shop) -> None:
                 for metadata in (None, bearer("dla1_wrong"), bearer("dls1_wrong"), [("authorization", "Basic x")]):
                     assert await call(channel, path, metadata) is UNKNOWN_CALLER, path
                     tried += 1
-            assert tried == (36 + 10) * 4
+            assert tried == (36 + 12) * 4
 
     run(scenario)
 

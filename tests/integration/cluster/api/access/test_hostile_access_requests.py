@@ -28,6 +28,8 @@ OWN_BASE = {
     "SetRole": {"role": pb.AccessRole(name="other")},
     "AddToken": {"user": "admin", "id": "ci", "digest": digest_of_api_token(api_token(b"u" * 32))},
     "DeleteToken": {"user": "admin", "id": "ci"},
+    "AddAccessKey": {"user": "admin", "id": "ak", "secret": "SK123456"},
+    "DeleteAccessKey": {"user": "admin", "id": "ak"},
     "ListUsers": {},
     "ListRoles": {},
     "Explain": {"user": "wide", "resource": "Topic:orders", "actions": 127, "address": "10.0.0.1"},

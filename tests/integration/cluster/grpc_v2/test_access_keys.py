@@ -1,0 +1,182 @@
+"""Official clients with access keys, at each node of a real broker with users: their rights, and refusals."""
+
+from datetime import UTC, datetime, timedelta
+
+import grpc
+import pytest
+
+from cluster.access.access_keys import signature_of
+from cluster.client.broker_calls import BrokerCalls
+from cluster.client.login import log_in
+from cluster.protocol.errors import RequestFailed
+from cluster.rocketmq_v2 import messaging_pb2 as mq
+from cluster.v1 import access_pb2, broker_pb2
+from dledger.authentication.verifier import make_verifier
+from dledger.security.settings import Plain
+from tests.support.brokers.group import BrokerGroup
+from tests.support.brokers.rocketmq_stub import RocketMQStub, message, resource
+from tests.support.waiting import PATIENCE_S, wait_until
+
+pytestmark = pytest.mark.slow
+
+PASSWORD = "secret-of-admin"
+SECRETS = {"AK1": "SK123456", "AK2": "SK-of-the-reader", "AK3": "SK-to-be-deleted"}
+
+
+class Broker:
+    """A broker of three nodes with users: `alice` may send to T and consume it as G; `bob` may only consume."""
+
+    def __init__(self, folder):
+        first = folder / "first-user"
+        first.touch(mode=0o600)
+        first.write_text(f"admin:{make_verifier(PASSWORD, bytes(16)).text()}\n")
+        self.cluster = BrokerGroup(folder / "group", 3, has_rocketmq=True, first_user_file=str(first)).cluster
+        self.addresses = ",".join(self.cluster.endpoint_of(node_id) for node_id in self.cluster.node_ids)
+
+    def start(self):
+        self.cluster.start()
+        with BrokerCalls(self.addresses, PATIENCE_S) as calls:
+            token = log_in(calls, "admin", PASSWORD).token
+        self.security = Plain(lambda: token)
+        with self.admin() as calls:
+            topic = broker_pb2.Topic(name="T", read_queues=1, write_queues=1, permission=6)
+            calls.ask(lambda stub: stub.SetTopic, broker_pb2.SetTopicRequest(topic=topic))
+            consume = [("Topic:T", 2), ("Group:G", 2)]
+            for name, policies in (("alice", [("Topic:T", 3), *consume[1:]]), ("bob", consume)):
+                user = access_pb2.AccessUser(name=name)
+                for text, actions in policies:
+                    user.policies.add(resource=text, actions=actions, sources=["127.0.0.1/32"])
+                calls.ask_access(lambda stub: stub.SetUser, access_pb2.SetUserRequest(user=user))
+            # A key needs the newest feature level.
+            wait_until(lambda: self.has_added(calls, "alice", "AK1"))
+            assert self.has_added(calls, "bob", "AK2")
+            assert self.has_added(calls, "alice", "AK3")
+
+    def admin(self):
+        return BrokerCalls(self.addresses, PATIENCE_S, security=self.security)
+
+    @staticmethod
+    def has_added(calls, user, name):
+        request = access_pb2.AddAccessKeyRequest(user=user, id=name, secret=SECRETS[name])
+        try:
+            calls.ask_access(lambda stub: stub.AddAccessKey, request)
+        except RequestFailed:
+            return False
+        return True
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    """Return the broker, shared by the tests of the module."""
+    made = Broker(tmp_path_factory.mktemp("keys"))
+    try:
+        made.start()
+        yield made
+    finally:
+        made.cluster.stop()
+
+
+@pytest.fixture(params=["n0", "n1", "n2"])
+def connect(broker, request):
+    """Return a function that connects to one node, and signs with an access key."""
+    opened = []
+
+    def connected(access_key="", secret=None, date=None):
+        stub = RocketMQStub(broker.cluster.rocketmq_endpoint_of(request.param))
+        opened.append(stub)
+        text = (date or datetime.now(UTC)).strftime("%Y%m%dT%H%M%SZ")
+        signature = signature_of(SECRETS.get(access_key, "") if secret is None else secret, text.encode()).hex()
+        value = f"MQv2-HMAC-SHA1 Credential={access_key}, SignedHeaders=x-mq-date-time, Signature={signature}"
+        stub.metadata += [("authorization", value), ("x-mq-date-time", text)]
+        return stub
+
+    yield connected
+    for each in opened:
+        each.__exit__()
+
+
+def telemetry(stub, topic):
+    """Return the first answer to the settings of a producer, or why the stream ended."""
+    settings = mq.Settings(client_type=mq.PRODUCER, publishing=mq.Publishing(topics=[resource(topic)]))
+    stream = stub.stub.Telemetry(
+        iter([mq.TelemetryCommand(settings=settings)]), metadata=stub.metadata, timeout=PATIENCE_S
+    )
+    try:
+        return next(stream).status.code
+    except grpc.RpcError as error:
+        return error.code()
+    finally:
+        stream.cancel()
+
+
+def codes(stub, topic="T", group="G"):
+    """Return the codes of a client's calls."""
+    route = stub.call("QueryRoute", mq.QueryRouteRequest(topic=resource(topic))).status.code
+    ask = mq.QueryAssignmentRequest(topic=resource(topic), group=resource(group))
+    beat = stub.call("Heartbeat", mq.HeartbeatRequest(group=resource(group), client_type=mq.SIMPLE_CONSUMER))
+    found = {
+        "route": route,
+        "assignment": stub.call("QueryAssignment", ask).status.code,
+        "heartbeat": beat.status.code,
+        "send": stub.send(message(topic, "m")).status.code,
+        "receive": stub.responses(topic, group)[0].status.code,
+    }
+    return {name: mq.Code.Name(code) for name, code in found.items()}
+
+
+def test_a_user_with_the_rights_sends_and_receives_at_each_node(connect):
+    alice = connect("AK1")
+    alice.sent(message("T", "m"))
+    found = codes(alice)
+    assert found.pop("receive") in ("OK", "MESSAGE_NOT_FOUND")
+    assert set(found.values()) == {"OK"}
+    assert telemetry(alice, "T") == mq.OK
+
+
+def test_what_a_user_may_not_is_forbidden(connect):
+    bob = connect("AK2")
+    found = codes(bob)
+    assert found.pop("receive") in ("OK", "MESSAGE_NOT_FOUND")
+    assert found == {"route": "OK", "assignment": "OK", "heartbeat": "OK", "send": "FORBIDDEN"}
+    assert telemetry(bob, "T") is grpc.StatusCode.PERMISSION_DENIED
+    # No answer shows whether another topic exists.
+    assert set(codes(bob, "other", "H").values()) == {"FORBIDDEN"}
+
+
+@pytest.mark.parametrize("who", ["unsigned", "anonymous", "unknown", "wrong", "old"])
+def test_a_client_without_a_valid_signature_is_refused(connect, who):
+    old = datetime.now(UTC) - timedelta(hours=16)
+    stub = {
+        "unsigned": connect,
+        "anonymous": connect,
+        "unknown": lambda: connect("nokey", "SK123456"),
+        "wrong": lambda: connect("AK1", "SK654321"),
+        "old": lambda: connect("AK1", date=old),
+    }[who]()
+    if who == "unsigned":
+        stub.metadata = stub.metadata[:3]
+    answer = stub.send(message("T", "m")).status
+    assert answer.code == mq.UNAUTHORIZED
+    assert "SK" not in answer.message
+    if who == "wrong":
+        assert telemetry(stub, "T") is grpc.StatusCode.UNAUTHENTICATED
+
+
+def test_an_access_key_is_invalid_as_soon_as_it_is_deleted_and_no_secret_is_recorded(broker):
+    with broker.admin() as calls:
+        request = access_pb2.DeleteAccessKeyRequest(user="alice", id="AK3")
+        calls.ask_access(lambda stub: stub.DeleteAccessKey, request)
+        listed = calls.ask_access(lambda stub: stub.ListUsers, access_pb2.ListUsersRequest(name="alice"))
+        assert list(listed.users[0].access_keys) == ["AK1"]
+        assert b"SK" not in listed.SerializeToString()
+    text = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    signature = signature_of(SECRETS["AK3"], text.encode()).hex()
+    for node_id in broker.cluster.node_ids:
+        with RocketMQStub(broker.cluster.rocketmq_endpoint_of(node_id)) as stub:
+            value = f"MQv2-HMAC-SHA1 Credential=AK3, SignedHeaders=x-mq-date-time, Signature={signature}"
+            stub.metadata += [("authorization", value), ("x-mq-date-time", text)]
+            assert stub.send(message("T", "m")).status.code == mq.UNAUTHORIZED
+        log = broker.cluster.log_of(node_id).read_text()
+        assert not [secret for secret in SECRETS.values() if secret in log]
+        audit = b"".join(each.read_bytes() for each in broker.cluster.directory_of(node_id).parent.rglob("*audit*/*"))
+        assert not [secret for secret in SECRETS.values() if secret.encode() in audit]

@@ -1,0 +1,176 @@
+"""Callers of a front: signatures that are accepted, refused, delayed; and what an unknown client may do."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from cluster.access.access_keys import AccessKey, SignatureRefused, signature_of
+from cluster.access.model import Action, Policy, ResourceType, resource_of
+from cluster.access.users import UserSettings
+from cluster.api.rights import Need
+from cluster.grpc_v2 import callers as module
+from cluster.grpc_v2.callers import DATE_WINDOW_S, Callers, act_for, check_date, current_client, signed_call
+from cluster.grpc_v2.status_codes import CodedRefusal
+from cluster.rocketmq_v2 import messaging_pb2 as mq
+from cluster.state.access_commands import AddAccessKey, DeleteAccessKey, SetTokenKey, SetUser
+from cluster.state.broker_state import BrokerState
+from dledger.authentication.front_tokens import FRONT_PREFIX, read_front_token
+from dledger.authentication.verifier import Verifier
+from tests.support.waiting import in_a_loop
+
+NOW_S = 1_800_000_000
+DATE = datetime.fromtimestamp(NOW_S, UTC).strftime("%Y%m%dT%H%M%SZ")
+ADMIN = UserSettings("admin", is_super=True, verifier=Verifier(b"s" * 16, 8_192, b"k" * 32, b"v" * 32))
+ALICE = UserSettings("alice", policies=(Policy(resource_of("Topic:a"), Action.PUB, sources=("10.0.0.0/8",)),))
+KEY = AccessKey("AK1", "alice", "SK123456")
+PUB_ON_A = Need(ResourceType.TOPIC, "a", Action.PUB)
+
+
+def signed(secret="SK123456", credential="AK1", date=DATE, upper=False):
+    signature = signature_of(secret, date.encode()).hex()
+    text = f"MQv2-HMAC-SHA1 Credential={credential}, SignedHeaders=x-mq-date-time, Signature="
+    return [("authorization", text + (signature.upper() if upper else signature)), ("x-mq-date-time", date)]
+
+
+class Context:
+    def __init__(self, metadata, peer="ipv4:10.0.0.1:40000"):
+        self._metadata, self._peer = metadata, peer
+
+    def invocation_metadata(self):
+        return tuple(self._metadata)
+
+    def peer(self):
+        return self._peer
+
+
+class Front:
+    """Callers of a node with users, and what they record; delays are noted, not waited for."""
+
+    def __init__(self, monkeypatch, is_current=True):
+        self.state = BrokerState()
+        self.records, self.delays, self.now_s = [], [], 0.0
+        self.on_delay = lambda: None
+        for command in (SetUser(ADMIN), SetUser(ALICE), SetTokenKey(b"k" * 32), AddAccessKey(KEY)):
+            assert self.state.apply_command(command).is_done
+        self.callers = Callers(
+            lambda: self.state.access,
+            lambda: NOW_S * 1_000,
+            lambda: is_current,
+            lambda *record: self.records.append(record),
+            lambda: self.now_s,
+        )
+
+        async def sleep(seconds):
+            self.delays.append(seconds)
+            self.on_delay()
+
+        monkeypatch.setattr(module.asyncio, "sleep", sleep)
+
+    async def refused(self, metadata, peer="ipv4:10.0.0.1:40000"):
+        with pytest.raises(CodedRefusal) as caught:
+            await self.callers.admit(Context(metadata, peer))
+        assert caught.value.code == mq.UNAUTHORIZED
+        assert current_client() is None
+        return self.records[-1][2]
+
+
+@pytest.mark.parametrize("form", [{}, {"credential": "AK1//Rocketmq"}, {"upper": True}])
+@in_a_loop
+async def test_the_signatures_of_official_clients_are_accepted(monkeypatch, form):
+    front = Front(monkeypatch)
+    await front.callers.admit(Context(signed(**form)))
+    client = current_client()
+    assert (client.access_key, str(client.address)) == ("AK1", "10.0.0.1")
+    token = front.callers.token()
+    assert read_front_token(token, (b"k" * 32,), {"AK1": "SK123456"}.get, NOW_S)[0] == client
+    assert front.records == front.delays == []
+
+
+@in_a_loop
+async def test_wrong_unknown_old_and_missing_signatures_are_refused_delayed_and_recorded(monkeypatch):
+    front = Front(monkeypatch)
+    old = datetime.fromtimestamp(NOW_S - DATE_WINDOW_S - 1, UTC).strftime("%Y%m%dT%H%M%SZ")
+    assert "wrong signature" in await front.refused(signed("SK654321"))
+    assert "no such access key" in await front.refused(signed(credential="AK2"))
+    assert "more than 15 h" in await front.refused(signed(date=old))
+    assert await front.refused([]) == "no access key"
+    assert await front.refused(signed(credential="")) == "no access key"
+    assert len(front.delays) == len(front.records) == 5
+    assert min(front.delays) >= 0.1
+    front.state.apply_command(DeleteAccessKey("alice", "AK1"))
+    assert "no such access key" in await front.refused(signed())
+
+
+@in_a_loop
+async def test_after_many_failures_an_address_is_refused_unseen_and_another_one_is_not(monkeypatch):
+    front = Front(monkeypatch)
+    for _ in range(10):
+        await front.refused(signed("SK654321"))
+    assert "too many failed calls" in await front.refused(signed())
+    await front.callers.admit(Context(signed(), "ipv4:10.0.0.2:1"))
+    front.now_s = 2.0
+    await front.callers.admit(Context(signed()))
+
+
+@in_a_loop
+async def test_a_follower_looks_again_for_a_key_that_it_learns_of_meanwhile(monkeypatch):
+    front = Front(monkeypatch, is_current=False)
+    front.state.apply_command(DeleteAccessKey("alice", "AK1"))
+    front.on_delay = lambda: front.state.apply_command(AddAccessKey(KEY))
+    await front.callers.admit(Context(signed()))
+    assert current_client().access_key == "AK1"
+    assert not front.records
+
+
+@in_a_loop
+async def test_rights_are_those_of_the_user_at_the_address_of_the_client(monkeypatch):
+    front = Front(monkeypatch)
+    await front.callers.admit(Context(signed()))
+    front.callers.require([PUB_ON_A])
+    for need in (PUB_ON_A._replace(name="b"), PUB_ON_A._replace(actions=Action.SUB)):
+        with pytest.raises(CodedRefusal) as caught:
+            front.callers.require([need])
+        assert caught.value.code == mq.FORBIDDEN
+    await front.callers.admit(Context(signed(), "ipv4:192.168.0.1:1"))
+    assert not front.callers.may(current_client(), PUB_ON_A)
+
+
+@in_a_loop
+async def test_without_a_client_the_front_has_no_rights_and_a_token_that_is_refused(monkeypatch):
+    front = Front(monkeypatch)
+    act_for(None)
+    assert front.callers.token() == FRONT_PREFIX
+    assert not front.callers.may(None, PUB_ON_A)
+    await front.callers.admit(Context(signed()))
+    front.state.apply_command(DeleteAccessKey("alice", "AK1"))
+    assert front.callers.token() == FRONT_PREFIX
+    assert not front.callers.may(current_client(), PUB_ON_A)
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        [("authorization", "Bearer dla1_x")],
+        [*signed(), signed()[0]],
+        [("authorization", b"\xff"), signed()[1]],
+        [("authorization", "MQv2-HMAC-SHA1 " + "x" * 10_000), signed()[1]],
+        [signed()[0], ("x-mq-date-time", "")],
+        [signed()[0]],
+        [signed()[0], ("x-mq-date-time", "20261399T999999Z0")],
+        [(signed()[0][0], signed()[0][1][:-1]), signed()[1]],
+        [(signed()[0][0], signed()[0][1].replace("x-mq-date-time", "x-mq-client-id")), signed()[1]],
+        [(signed()[0][0], signed()[0][1].replace("SHA1", "SHA256")), signed()[1]],
+    ],
+)
+def test_hostile_metadata_are_refused(metadata):
+    with pytest.raises(SignatureRefused):
+        signed_call(metadata)
+
+
+def test_a_date_that_is_none_is_refused():
+    check_date(DATE, NOW_S)
+    for date in ("20261399T999999Z", "00000000T000000Z"):
+        with pytest.raises(SignatureRefused):
+            check_date(date, NOW_S)
