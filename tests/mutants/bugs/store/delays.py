@@ -130,7 +130,7 @@ MUTANTS = [
     Mutant(
         effect_of_the_waiting_record_stays_in_the_copy,
         "delivered once",
-        Tests(COPIES + "test_copy_is_that_of_decoded_properties"),
+        Tests(COPIES + "test_copy_has_one_effect"),
     ),
     Mutant(
         units_are_delivered_before_their_time,

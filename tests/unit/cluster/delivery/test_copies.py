@@ -78,6 +78,7 @@ def assert_same(copy, expected):
     assert copy._replace(properties=dict(copy.properties)) == expected
     raw = copy.properties.raw
     assert raw.endswith(f"{EFFECT_NAME}\x01{expected.properties[EFFECT_NAME]}\x02".encode())
+    assert [part.startswith(f"{EFFECT_NAME}\x01".encode()) for part in raw.split(b"\x02")].count(True) == 1
 
 
 def test_copies_follow_the_queues_that_a_topic_has_at_the_time():
@@ -92,3 +93,11 @@ def test_copies_follow_the_queues_that_a_topic_has_at_the_time():
 def test_effects_of_deliveries_have_the_text_that_is_read(effect, text):
     assert encode_effect(effect) == text
     assert decode_effect(text) == effect
+
+
+def test_copy_has_one_effect():
+    """As a waiting record has one of its own, which has taken effect already."""
+    own = {REAL_TOPIC: "orders", REAL_QUEUE_ID: "1", EFFECT_NAME: "r:6"}
+    record = record_of(Message(SCHEDULE_TOPIC, b"", 2, own))
+    copy = delayed_copy(record, TimerDone(7), TOPICS)
+    assert copy.properties.raw == f"{REAL_TOPIC}\x01orders\x02{REAL_QUEUE_ID}\x011\x02{EFFECT_NAME}\x01t:7\x02".encode()
