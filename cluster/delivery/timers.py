@@ -31,7 +31,6 @@ from cluster.delivery.timer_records import (
     TIMER_QUEUE,
     Recalled,
     put_again,
-    read_unit,
     read_units,
     recall_message,
     time_of_unit,
@@ -50,9 +49,10 @@ from store.errors import Certainty, IllegalMessage, StoreError
 from store.model.topics import TIMER_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from cluster.replica.port import Replica
+    from commitlog.record.record import Record
     from store.model.message import Message
 
 # Messages of one put, and the bytes of their records.
@@ -298,8 +298,7 @@ class TimerDelivery:
             waiting = timers.waiting(unit, end, left)
             left -= len(waiting)
             unit = timers.next_chunk(unit)
-            for each in waiting:
-                record = read_unit(self._replica.store, each)
+            for each, record in self._oldest_first(waiting):
                 if record is None:
                     chosen.passed.append((each, Obstacle.UNREADABLE))
                     continue
@@ -317,6 +316,14 @@ class TimerDelivery:
                     chosen.copies.append((TimerRow(due_ms, each), put_again(record, each)))
                     size_bytes += record.size
         return chosen
+
+    def _oldest_first(self, units: Sequence[int]) -> Iterator[tuple[int, Record | None]]:
+        """Yield units with their records: the first is read alone, as it may mostly wait; then many are at once."""
+        at, count = 0, 1
+        while at < len(units):
+            found = read_units(self._replica.store, units[at : at + count], self._size_bytes_max)
+            yield from found.items()
+            at, count = at + len(found), self._batch_max
 
     # ------------------------------------------------------------------------------------------------------- putting
 

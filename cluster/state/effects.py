@@ -167,12 +167,13 @@ Effect = DelayDelivered | Returned | TimerDone | Prepared | Ended | GivenUp | Re
 def encode_effect(effect: Effect) -> str:  # noqa: PLR0911  (one for each kind)
     """Return the text of an effect."""
     match effect:
-        case DelayDelivered(level, unit):
-            return f"d:{level}:{unit}"
+        # Patterns without fields, for what deliveries make by the thousands: their names would be looked up each time.
+        case DelayDelivered():
+            return f"d:{effect.level}:{effect.unit}"
+        case TimerDone():
+            return f"{effect.end}:{effect.unit}"
         case Returned(key, is_dead):
             return f"{'x' if is_dead else 'b'}:{key.hex()}"
-        case TimerDone(unit, end):
-            return f"{end.value}:{unit}"
         case Prepared(immunity_s, group_hash, key_hash):
             return f"h:{immunity_s}:{group_hash}:{key_hash}"
         case Ended(ends):

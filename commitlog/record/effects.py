@@ -62,7 +62,7 @@ def properties_with_effect(raw: bytes, effect: str) -> RawProperties:
     kept = without_effect(raw)
     if kept and not kept.endswith(_END):
         kept += _END
-    return RawProperties(b"%b%b%b\x02" % (kept, _HEAD, effect.encode()))
+    return RawProperties(kept + f"{EFFECT_NAME}\x01{effect}\x02".encode())
 
 
 def without_effect(raw: bytes) -> bytes:

@@ -4,7 +4,9 @@ import numpy as np
 
 import cluster.delivery.delay_levels
 import cluster.state.broker_state
+import commitlog.record.effects
 import commitlog.record.encoder
+from cluster.delivery import copies
 from cluster.delivery.delay_levels import DelayDelivery
 from cluster.delivery.due import Due
 from cluster.delivery.own_puts import OwnPuts
@@ -17,6 +19,7 @@ from store.access.message_store import MessageStore
 from tests.mutants.mutant import Mutant, Tests
 
 STANDALONE = "tests/integration/cluster/api/waiting/test_delayed.py::"
+COPIES = "tests/unit/cluster/delivery/test_copies.py::"
 GROUP = "tests/integration/cluster/delivery/test_delays_of_a_group.py::"
 OLD = "tests/integration/cluster/delivery/test_old_delays.py::"
 EFFECTS = "tests/unit/commitlog/record/test_effects.py::"
@@ -101,7 +104,34 @@ def message_that_cannot_be_delivered_blocks_its_level(patch):
     patch.setattr(DelayDelivery, "_choose", choose)
 
 
+def copy_goes_to_a_queue_that_its_topic_has_no_more(patch):
+    patch.setattr(copies, "max", lambda *_: 1 << 31, raising=False)
+
+
+def text_that_is_no_number_is_queue_0(patch):
+    patch.setattr(copies, "_real_queue_id", lambda topic, text: int(text) if text.isdigit() and text.isascii() else 0)
+
+
+def effect_of_the_waiting_record_stays_in_the_copy(patch):
+    patch.setattr(commitlog.record.effects, "without_effect", lambda raw: raw)
+
+
 MUTANTS = [
+    Mutant(
+        copy_goes_to_a_queue_that_its_topic_has_no_more,
+        "no message blocks others",
+        Tests(COPIES + "test_copies_follow_the_queues_that_a_topic_has_at_the_time"),
+    ),
+    Mutant(
+        text_that_is_no_number_is_queue_0,
+        "no message blocks others",
+        Tests(COPIES + "test_copy_is_that_of_decoded_properties"),
+    ),
+    Mutant(
+        effect_of_the_waiting_record_stays_in_the_copy,
+        "delivered once",
+        Tests(COPIES + "test_copy_has_one_effect"),
+    ),
     Mutant(
         units_are_delivered_before_their_time,
         "not before its time",

@@ -22,3 +22,23 @@ def test_message_that_is_due_while_others_are_put_again_is_delivered(shop, monke
             assert (await bodies_of(shop, 1))[0] == b"due"
 
     run(scenario)
+
+
+def test_old_records_are_read_many_at_once(shop, monkeypatch):
+    read_units, counts = timers.read_units, []
+
+    def counted(store, units, size_bytes_max):
+        counts.append(len(units))
+        return read_units(store, units, size_bytes_max)
+
+    async def scenario():
+        async with shop.open():
+            await shop.put(*[b"%d" % number for number in range(40)], properties=[later(250_000)] * 40)
+            await until(lambda: waiting(shop) == 40)
+            monkeypatch.setattr(timers, "read_units", counted)
+            shop.clock_ahead_ms = 195_000_000
+            await until(lambda: shop.broker.gauges().timers_put_again == 40)
+            assert max(counts) == 39
+            assert len(counts) < 20, counts
+
+    run(scenario)
