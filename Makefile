@@ -215,7 +215,7 @@ $(FUZZ): $(READY) requirements/fuzz.txt
 	@touch $@
 
 chaos: $(READY) ## Real processes: kill -9 of leaders under load, restart of all nodes, 10,000 queues; the long form
-	@DLEDGER_MANY_QUEUES=long $(BIN)/python -m pytest -q tests/chaos tests/integration/cluster/local_brokers/test_many_queues.py
+	@DLEDGER_MANY_QUEUES=long DLEDGER_BROKER_KILLS="$${DLEDGER_BROKER_KILLS:-10}" $(BIN)/python -m pytest -q tests/chaos tests/integration/cluster/local_brokers/test_many_queues.py
 
 kill-waiting: $(READY) ## Real processes: kill -9 of leaders while 100,000 delays, pops and transactions each are open; the long form
 	@DLEDGER_WAITING=100000 DLEDGER_WAITING_KILLS=10 $(BIN)/python -m pytest -q -s tests/chaos/test_kills_while_all_waits.py

@@ -19,7 +19,7 @@ from tests.crashpoints.images import killed
 
 IS_LONG = os.environ.get("DLEDGER_BIT_FLIPS") == "long"
 NODES = ("n1", "n2", "n3")
-STRIDE = {"data": 1 if IS_LONG else 13, "index": 1 if IS_LONG else 13}
+STRIDE = {"data": 1 if IS_LONG else 29, "index": 1 if IS_LONG else 29}
 FILLER_STRIDE = 211
 SETTINGS = Settings(
     NODES,

@@ -1,4 +1,7 @@
-"""Random scripts: no guarantee is broken under faults, and without faults the group recovers automatically."""
+"""Random scripts: no guarantee is broken under faults, and without faults the group recovers automatically.
+
+`make scenarios` runs thousands.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ SEEDS_PER_TEST = 25
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first_seed", range(0, 200, SEEDS_PER_TEST))
+@pytest.mark.parametrize("first_seed", range(0, 100, SEEDS_PER_TEST))
 def test_no_random_script_breaks_a_guarantee(first_seed: int) -> None:
     for seed in range(first_seed, first_seed + SEEDS_PER_TEST):
         script = RandomScript(seed, length=60)

@@ -10,7 +10,7 @@ from dledger.testing.runner import run_options
 from dledger.testing.work import SimWork
 from dledger.testing.world import Parts
 
-SEEDS = range(60_000, 60_040)
+SEEDS = range(60_000, 60_020)
 
 
 class ForClients(MessageEntryCodec):

@@ -1,4 +1,4 @@
-"""Hundreds of simulated runs: no invariant is violated, and every kind of fault and operation took effect.
+"""More than a hundred simulated runs: no invariant is violated, and every kind of fault and operation took effect.
 
 Split over two processes; `python -m dledger.testing --seed N --trace` prints the trace of one. `make sim` and
 `make sim-long` run thousands.
@@ -11,14 +11,15 @@ from dledger.testing.runner import run_seeds
 from dledger.testing.work import SimWork
 
 FIRST_SEED = 1
-SEEDS = 400
+# Enough that each fault and each kind of work occurs in several of them.
+SEEDS = 160
 JOBS = 2
 
 
 @pytest.mark.slow
 # Runs at low priority next to Spark's tests; alone on two cores it takes some minutes.
 @pytest.mark.timeout(3600)
-def test_four_hundred_seeds_violate_no_invariant():
+def test_first_seeds_violate_no_invariant():
     faults = dict.fromkeys((fault.value for fault in Fault), 0)
     work = dict.fromkeys((kind.value for kind in SimWork), 0)
     node_counts = {3: 0, 5: 0}
