@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Final
 
 from cluster.fronts.leader_link import LeaderLink
+from cluster.process.tasks import end_tasks
+from cluster.remoting.admin.assembly import Administration
+from cluster.remoting.clients import ClientTable
+from cluster.remoting.consumers.service import Consumers
 from cluster.remoting.front import Front
 from cluster.remoting.names.part import NameServerRole
+from cluster.remoting.producers.part import Producers
 from cluster.remoting.server import RemotingServer
 from dledger.security.settings import PLAIN
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from contextlib import AsyncExitStack
 
     from cluster.broker.core import BrokerCore
     from cluster.remoting.front import Handler
-    from dledger.config import Address
+    from cluster.remoting.port import RemotingPort
 
 _GRACE_S: Final = 0.5
 
 
-async def serve_remoting(
-    core: BrokerCore, address: Address, addresses: Mapping[str, str], own_address: str, stack: AsyncExitStack
-) -> None:
+async def serve_remoting(core: BrokerCore, port: RemotingPort, own_address: str, stack: AsyncExitStack) -> None:
     """Serve clients of the remoting protocol until `stack` is closed.
 
     Args:
         core: rules of the broker.
-        address: to listen on.
-        addresses: `host:port` at which clients reach each node, by node id.
+        port: to serve them at.
         own_address: `host:port` of this node's own service.
         stack: ends the service.
 
@@ -41,9 +43,19 @@ async def serve_remoting(
         status = core.replica.status()
         return own_address if status.is_leading else status.leader_address
 
-    link = LeaderLink(leader_address, PLAIN)
+    link, clients = LeaderLink(leader_address, PLAIN), ClientTable()
     stack.push_async_callback(link.close)
-    handlers: dict[int, Handler] = {**NameServerRole(core, link, addresses).handlers()}
-    server = RemotingServer([address], Front(handlers, lambda: core.replica.state.access.rules.is_enforced))
+    producers, consumers = Producers(core, link, clients), Consumers(core, link, clients)
+    stack.push_async_callback(producers.stop)
+    stack.push_async_callback(end_tasks, [asyncio.create_task(consumers.run())])
+    handlers: dict[int, Handler] = {
+        **NameServerRole(core, link, port.peers).handlers(),
+        **producers.handlers(),
+        **consumers.handlers(),
+        **Administration(core, link, clients, port.store_path, port.address.port).handlers(),
+    }
+    server = RemotingServer([port.address], Front(handlers, lambda: core.replica.state.access.rules.is_enforced))
     await server.start()
     stack.push_async_callback(server.stop, _GRACE_S)
+    # Held pulls are answered before their connections are closed.
+    stack.callback(consumers.stop)

@@ -16,12 +16,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from cluster.remoting.command import Language, Refused, ResponseCode
+from cluster.remoting.command import Language, Rejected, RemotingCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from cluster.remoting.front import Client
+    from cluster.remoting.front import RemotingClient
 
 SILENCE_MS_MAX: Final = 120_000
 # Memberships: a client counts once for each of its groups.
@@ -72,7 +72,7 @@ class ConsumerData:
 
 
 @dataclass(frozen=True, slots=True)
-class Heartbeat:
+class ClientHeartbeat:
     """A heartbeat.
 
     Attributes:
@@ -91,7 +91,7 @@ class Heartbeat:
 
 
 @dataclass(slots=True)
-class Member:
+class RegisteredMember:
     """A client in a group.
 
     Attributes:
@@ -104,7 +104,7 @@ class Member:
     """
 
     client_id: str
-    connection: Client
+    connection: RemotingClient
     language: Language
     version: int
     last_ms: int
@@ -123,7 +123,7 @@ class ConsumerGroup:
     """
 
     data: ConsumerData
-    members: dict[str, Member] = field(default_factory=dict)
+    members: dict[str, RegisteredMember] = field(default_factory=dict)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
 
 
@@ -145,10 +145,10 @@ class ClientTable:
 
     def __init__(self) -> None:
         # A group without members has no item, in both.
-        self._producers: dict[str, dict[str, Member]] = {}
+        self._producers: dict[str, dict[str, RegisteredMember]] = {}
         self._consumers: dict[str, ConsumerGroup] = {}
         # The newest connection of each client, and the number of its memberships.
-        self._connections: dict[str, Client] = {}
+        self._connections: dict[str, RemotingClient] = {}
         self._memberships: dict[str, int] = {}
         self._count_all = 0
         self._subscriptions = 0
@@ -157,11 +157,11 @@ class ClientTable:
         """Return the number of memberships."""
         return self._count_all
 
-    def client(self, client_id: str) -> Client | None:
+    def client(self, client_id: str) -> RemotingClient | None:
         """Return the newest connection of a client; None: it is not registered."""
         return self._connections.get(client_id)
 
-    def producers_of(self, group: str) -> list[Member]:
+    def producers_of(self, group: str) -> list[RegisteredMember]:
         """Return the producers of a group, in order of their ids."""
         return _in_order(self._producers.get(group, {}))
 
@@ -177,15 +177,17 @@ class ClientTable:
         """Return the names of all consumer groups with members, in order."""
         return sorted(self._consumers)
 
-    def beat(self, heartbeat: Heartbeat, connection: Client, language: Language, version: int, now_ms: int) -> Beat:
+    def beat(
+        self, heartbeat: ClientHeartbeat, connection: RemotingClient, language: Language, version: int, now_ms: int
+    ) -> Beat:
         """Register a client, or keep it registered.
 
         Raises:
-            Refused: FLOW_CONTROL: there are too many clients or subscriptions; nothing was changed.
+            Rejected: FLOW_CONTROL: there are too many clients or subscriptions; nothing was changed.
         """
         self._check_space(heartbeat)
         client_id = heartbeat.client_id
-        member = Member(client_id, connection, language, version, now_ms, fingerprint=heartbeat.fingerprint)
+        member = RegisteredMember(client_id, connection, language, version, now_ms, fingerprint=heartbeat.fingerprint)
         for group in heartbeat.producers:
             members = self._producers.setdefault(group, {})
             self._count(client_id, is_new=client_id not in members)
@@ -199,7 +201,7 @@ class ClientTable:
                 data = sent if kept is None or kept.data is None else kept.data
                 # That of the subscriptions that the table has.
                 fingerprint = 0 if kept is None else kept.fingerprint
-            consumer = Member(client_id, connection, language, version, now_ms, data, fingerprint)
+            consumer = RegisteredMember(client_id, connection, language, version, now_ms, data, fingerprint)
             if self._register(consumer, data):
                 changed.append(data.group)
         if client_id in self._memberships:
@@ -215,7 +217,7 @@ class ClientTable:
         self._remove_consumer(consumer_group, client_id)
         return [consumer_group]
 
-    def closed(self, connection: Client) -> list[str]:
+    def closed(self, connection: RemotingClient) -> list[str]:
         """Remove the clients of a closed connection that have no newer one; return the changed consumer groups."""
         return self._remove_where(lambda member: member.connection is connection)
 
@@ -223,7 +225,7 @@ class ClientTable:
         """Remove the clients without a heartbeat for 120 s; return the changed consumer groups."""
         return self._remove_where(lambda member: now_ms - member.last_ms >= SILENCE_MS_MAX)
 
-    def _remove_where(self, is_gone: Callable[[Member], bool]) -> list[str]:
+    def _remove_where(self, is_gone: Callable[[RegisteredMember], bool]) -> list[str]:
         for group, members in list(self._producers.items()):
             for member in [each for each in members.values() if is_gone(each)]:
                 self._remove_producer(group, member.client_id)
@@ -236,11 +238,11 @@ class ClientTable:
                 changed.append(group)
         return changed
 
-    def _member(self, group: str, client_id: str) -> Member | None:
+    def _member(self, group: str, client_id: str) -> RegisteredMember | None:
         kept = self._consumers.get(group)
         return None if kept is None else kept.members.get(client_id)
 
-    def _register(self, member: Member, data: ConsumerData) -> bool:
+    def _register(self, member: RegisteredMember, data: ConsumerData) -> bool:
         """Register a consumer; return whether the members, or the topics, of its group have changed."""
         kept = self._consumers.get(data.group)
         if kept is None:
@@ -281,7 +283,7 @@ class ClientTable:
             del self._memberships[client_id]
             self._connections.pop(client_id, None)
 
-    def _check_space(self, heartbeat: Heartbeat) -> None:
+    def _check_space(self, heartbeat: ClientHeartbeat) -> None:
         """Raise if a heartbeat would need more space than there is."""
         client_id = heartbeat.client_id
         new = sum(client_id not in self._producers.get(group, {}) for group in heartbeat.producers)
@@ -291,18 +293,18 @@ class ClientTable:
             new += known is None
             subscribed += max(len(data.subscriptions) - _subscribed(known), 0)
         if len(self) + new > MEMBERS_MAX:
-            raise Refused(ResponseCode.FLOW_CONTROL, f"this node has {len(self)} clients in groups, near its limit")
+            raise Rejected(RemotingCode.FLOW_CONTROL, f"this node has {len(self)} clients in groups, near its limit")
         if self._subscriptions + subscribed > SUBSCRIPTIONS_MAX:
-            raise Refused(
-                ResponseCode.FLOW_CONTROL, f"this node has {self._subscriptions} subscriptions, near its limit"
+            raise Rejected(
+                RemotingCode.FLOW_CONTROL, f"this node has {self._subscriptions} subscriptions, near its limit"
             )
 
 
-def _in_order(members: Mapping[str, Member]) -> list[Member]:
+def _in_order(members: Mapping[str, RegisteredMember]) -> list[RegisteredMember]:
     return [members[client_id] for client_id in sorted(members)]
 
 
-def _subscribed(member: Member | None) -> int:
+def _subscribed(member: RegisteredMember | None) -> int:
     return 0 if member is None or member.data is None else len(member.data.subscriptions)
 
 
@@ -318,7 +320,7 @@ def _merge(group: ConsumerGroup) -> bool:
     return is_changed
 
 
-def _all_subscriptions(members: Iterable[Member]) -> Iterable[Subscription]:
+def _all_subscriptions(members: Iterable[RegisteredMember]) -> Iterable[Subscription]:
     for member in members:
         if member.data is not None:
             yield from member.data.subscriptions.values()

@@ -45,7 +45,7 @@ _CODES_CUT_OFF: Final = {code & 0xFFFF: code for code in (200_050, 200_051, 200_
 _LANGUAGES: Final = {each.name: each for each in Language}
 
 
-class BadFrame(DLedgerError):
+class BadCommand(DLedgerError):
     """The other end does not follow the protocol; the text says where. Close the connection: it has lost its place."""
 
 
@@ -75,14 +75,14 @@ class FrameSplitter:
         """Return the frames that are complete now, without their sizes, in order.
 
         Raises:
-            BadFrame: a size that no frame has; nothing more can be read.
+            BadCommand: a size that no frame has; nothing more can be read.
         """
         rest, frames, at = self._rest, [], 0
         rest += data
         while len(rest) - at >= _SIZE.size:
             size = _SIZE.unpack_from(rest, at)[0]
             if not _SIZE.size <= size <= FRAME_SIZE_BYTES_MAX - _SIZE.size:
-                raise BadFrame(f"expected a frame of 8 to {FRAME_SIZE_BYTES_MAX} bytes, found {size + _SIZE.size}")
+                raise BadCommand(f"expected a frame of 8 to {FRAME_SIZE_BYTES_MAX} bytes, found {size + _SIZE.size}")
             end = at + _SIZE.size + size
             if end > len(rest):
                 break
@@ -99,21 +99,21 @@ def decode_frame(frame: bytes) -> Request | Reply:
         frame: without its size.
 
     Raises:
-        BadFrame: it is none.
+        BadCommand: it is none.
     """
     if len(frame) < _SIZE.size:
-        raise BadFrame(f"expected at least 4 bytes, found {len(frame)}")
+        raise BadCommand(f"expected at least 4 bytes, found {len(frame)}")
     word = _SIZE.unpack_from(frame)[0]
     form, size = word >> 24, word & 0xFFFFFF
     end = _SIZE.size + size
     if size > HEADER_SIZE_BYTES_MAX or end > len(frame):
-        raise BadFrame(f"expected a header of at most {HEADER_SIZE_BYTES_MAX} bytes within the frame, found {size}")
+        raise BadCommand(f"expected a header of at most {HEADER_SIZE_BYTES_MAX} bytes within the frame, found {size}")
     if form == _JSON:
         header = _decode_json(frame[_SIZE.size : end])
     elif form == _BINARY:
         header = _decode_binary(frame[_SIZE.size : end])
     else:
-        raise BadFrame(f"expected a header of form 0 or 1, found {form}")
+        raise BadCommand(f"expected a header of form 0 or 1, found {form}")
     body = frame[end:]
     if header.flag & _IS_RESPONSE:
         return Reply(header.opaque, Response(header.code, header.fields, body, header.remark))
@@ -125,7 +125,7 @@ def encode_request(request: Request) -> bytes:
     """Return the frame of a request of the server.
 
     Raises:
-        BadFrame: it would be larger than any client reads.
+        BadCommand: it would be larger than any client reads.
     """
     flag = _IS_ONEWAY if request.is_oneway else 0
     return _encoded(request.code, request.fields, request.body, request.opaque, flag, "")
@@ -135,7 +135,7 @@ def encode_response(response: Response, opaque: int) -> bytes:
     """Return the frame of a response to the request that has this `opaque`.
 
     Raises:
-        BadFrame: it would be larger than any client reads.
+        BadCommand: it would be larger than any client reads.
     """
     return _encoded(response.code, response.fields, response.body, opaque, _IS_RESPONSE, response.remark)
 
@@ -161,7 +161,7 @@ def _encoded(code: int, fields: dict[str, str], body: bytes, opaque: int, flag: 
     text = encode_json(header)
     size = _SIZE.size + len(text) + len(body)
     if size + _SIZE.size > FRAME_SIZE_BYTES_MAX or len(text) > 0xFFFFFF:
-        raise BadFrame(f"expected at most {FRAME_SIZE_BYTES_MAX} bytes, found {size + _SIZE.size}")
+        raise BadCommand(f"expected at most {FRAME_SIZE_BYTES_MAX} bytes, found {size + _SIZE.size}")
     return b"".join((_SIZE.pack(size), _SIZE.pack(len(text)), text, body))
 
 
@@ -181,7 +181,7 @@ class _Header(NamedTuple):
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise BadFrame(f"expected JSON, found {name}")
+    raise BadCommand(f"expected JSON, found {name}")
 
 
 def _decode_json(data: bytes) -> _Header:
@@ -189,9 +189,9 @@ def _decode_json(data: bytes) -> _Header:
         header = json.loads(data.decode("utf-8"), parse_constant=_no_constant)
     # Of text that is no JSON, that has numbers of thousands of digits, or is nested deeply.
     except (ValueError, RecursionError) as error:
-        raise BadFrame(f"the header is no JSON: {type(error).__name__}") from None
+        raise BadCommand(f"the header is no JSON: {type(error).__name__}") from None
     if not isinstance(header, dict):
-        raise BadFrame("expected an object of JSON as the header")
+        raise BadCommand("expected an object of JSON as the header")
     language = header.get("language")
     return _Header(
         _number(header, "code", 0),
@@ -207,13 +207,13 @@ def _decode_json(data: bytes) -> _Header:
 def _number(header: dict[str, Any], name: str, low: int) -> int:
     value = header.get(name, 0)
     if type(value) is not int or not low <= value <= _NUMBER_MAX:
-        raise BadFrame(f"expected a number of 32 bits as {name}")
+        raise BadCommand(f"expected a number of 32 bits as {name}")
     return value
 
 
 def _fields(found: object) -> dict[str, str]:
     if not isinstance(found, dict) or len(found) > FIELDS_MAX:
-        raise BadFrame(f"expected an object of at most {FIELDS_MAX} fields as extFields")
+        raise BadCommand(f"expected an object of at most {FIELDS_MAX} fields as extFields")
     # As RocketMQ's parser: a null is no field, and numbers become text.
     return {_text(name): _text(value) for name, value in found.items() if value is not None}
 
@@ -224,12 +224,12 @@ def _text(value: object) -> str:
     if isinstance(value, int):
         return str(value)
     if not isinstance(value, str):
-        raise BadFrame("expected text as each field")
+        raise BadCommand("expected text as each field")
     try:
         # Half of a pair of surrogates can be written in JSON, but nowhere else.
         value.encode()
     except UnicodeEncodeError:
-        raise BadFrame("expected Unicode in each field") from None
+        raise BadCommand("expected Unicode in each field") from None
     return value
 
 
@@ -251,7 +251,7 @@ def _decode_binary(data: bytes) -> _Header:
             _binary_fields(fields),
         )
     except (struct.error, UnicodeDecodeError) as error:
-        raise BadFrame(f"the binary header is cut off, or no UTF-8: {error}") from None
+        raise BadCommand(f"the binary header is cut off, or no UTF-8: {error}") from None
 
 
 def _binary_fields(data: bytes) -> dict[str, str]:
@@ -261,7 +261,7 @@ def _binary_fields(data: bytes) -> dict[str, str]:
         count += 1
         # A signed header has its fields twice.
         if count > 2 * FIELDS_MAX:
-            raise BadFrame(f"expected at most {FIELDS_MAX} fields")
+            raise BadCommand(f"expected at most {FIELDS_MAX} fields")
         name, at = _part(data, at, _KEY_LENGTH)
         value, at = _part(data, at, _LENGTH)
         fields[name.decode("utf-8")] = value.decode("utf-8")
@@ -274,5 +274,5 @@ def _part(data: bytes, at: int, length: Struct) -> tuple[bytes, int]:
     begin = at + length.size
     end = begin + size
     if size < 0 or end > len(data):
-        raise BadFrame(f"expected a part of at most {len(data) - begin} bytes, found {size}")
+        raise BadCommand(f"expected a part of at most {len(data) - begin} bytes, found {size}")
     return data[begin:end], end

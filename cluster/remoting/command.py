@@ -1,6 +1,6 @@
 """A request and a response of the remoting protocol, and the refusal of a request.
 
-Source: RocketMQ `RemotingCommand`, `RequestCode`, `ResponseCode`.
+Source: RocketMQ `RemotingCommand`, `RequestCode`, `RemotingCode`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Language(IntEnum):
     NODE_JS = 13
 
 
-class ResponseCode(IntEnum):
+class RemotingCode(IntEnum):
     """Codes of responses that the front uses; Go's clients read 16 bits of them."""
 
     SUCCESS = 0
@@ -87,18 +87,18 @@ class Response:
     """A response, of the front or of a client.
 
     Attributes:
-        code: a `ResponseCode`, or another one that a client sends.
+        code: a `RemotingCode`, or another one that a client sends.
         fields, body: as those of a request.
         remark: for people; clients show it to their users after a failure.
     """
 
-    code: int = ResponseCode.SUCCESS
+    code: int = RemotingCode.SUCCESS
     fields: dict[str, str] = field(default_factory=dict)
     body: bytes = b""
     remark: str = ""
 
 
-class Refused(DLedgerError):
+class Rejected(DLedgerError):
     """The front refuses a request with a code of RocketMQ; nothing was done. Correct the request.
 
     Attributes:
@@ -107,7 +107,7 @@ class Refused(DLedgerError):
         fields: of the response: some clients need fields also with codes of failures.
     """
 
-    def __init__(self, code: ResponseCode, remark: str, fields: dict[str, str] | None = None) -> None:
+    def __init__(self, code: RemotingCode, remark: str, fields: dict[str, str] | None = None) -> None:
         super().__init__(remark)
         self.code = code
         self.remark = remark

@@ -16,8 +16,8 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
-from cluster.remoting.codec import BadFrame, FrameSplitter, Reply, decode_frame, encode_request, encode_response
-from cluster.remoting.command import Refused, Request, Response, ResponseCode
+from cluster.remoting.codec import BadCommand, FrameSplitter, Reply, decode_frame, encode_request, encode_response
+from cluster.remoting.command import Rejected, RemotingCode, Request, Response
 from dledger.service.frames.limits import Closed
 from dledger.service.frames.progress import ProgressWatch, Seen
 from dledger.sockets import SilenceLimits, detect_silence
@@ -25,7 +25,7 @@ from dledger.sockets import SilenceLimits, detect_silence
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cluster.remoting.front import Client
+    from cluster.remoting.front import RemotingClient
     from cluster.remoting.limits import RemotingLimits
     from dledger.errors import DLedgerError
     from dledger.service.frames.turns import FairTurns
@@ -49,7 +49,7 @@ class Port(Protocol):
     calls: int
     call_bytes: int
 
-    async def answer(self, request: Request, client: Client) -> Response | None:
+    async def answer(self, request: Request, client: RemotingClient) -> Response | None:
         """Return the response to a request; None: there is none."""
 
     def on_spoken(self, connection: RemotingConnection) -> None:
@@ -72,7 +72,7 @@ class Port(Protocol):
 
 
 class RemotingConnection(asyncio.Protocol):
-    """The asyncio protocol of the server's end; handlers see it as a `Client`.
+    """The asyncio protocol of the server's end; handlers see it as a `RemotingClient`.
 
     Args:
         owner: the port.
@@ -149,7 +149,7 @@ class RemotingConnection(asyncio.Protocol):
                     self._ask_turn()
                     break
                 self._take(frame)
-        except BadFrame as error:
+        except BadCommand as error:
             self._end(Closed.PROTOCOL, str(error))
 
     def pause_writing(self) -> None:
@@ -193,25 +193,25 @@ class RemotingConnection(asyncio.Protocol):
             with_number = replace(request, opaque=self._next_opaque(), is_oneway=True)
             try:
                 self._write(encode_request(with_number))
-            except BadFrame as error:
+            except BadCommand as error:
                 logger.warning("remoting_push_dropped code=%d client=%s: %s", request.code, self._address, error)
 
     async def ask(self, request: Request, limit_s: float) -> Response:
         """Return the client's response to a request; its `opaque` is replaced.
 
         Raises:
-            Refused: CONSUMER_NOT_ONLINE: the connection is closed; CONSUME_MSG_TIMEOUT: no response within the limit,
+            Rejected: CONSUMER_NOT_ONLINE: the connection is closed; CONSUME_MSG_TIMEOUT: no response within the limit,
                 or too many other ones are awaited; SYSTEM_ERROR: the request is larger than any client reads.
         """
         if not self._is_open():
             raise _gone()
         if self._is_unread or len(self._asked) >= self._limits.asks_max:
-            raise Refused(ResponseCode.CONSUME_MSG_TIMEOUT, f"the client {self._address} does not read its requests")
+            raise Rejected(RemotingCode.CONSUME_MSG_TIMEOUT, f"the client {self._address} does not read its requests")
         opaque = self._next_opaque()
         try:
             frame = encode_request(replace(request, opaque=opaque, is_oneway=False))
-        except BadFrame as error:
-            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        except BadCommand as error:
+            raise Rejected(RemotingCode.SYSTEM_ERROR, str(error)) from None
         answer: asyncio.Future[Response] = self._loop.create_future()
         self._asked[opaque] = answer
         self._write(frame)
@@ -220,7 +220,7 @@ class RemotingConnection(asyncio.Protocol):
                 return await answer
         except TimeoutError:
             text = f"the client {self._address} has not answered within {limit_s:g} s"
-            raise Refused(ResponseCode.CONSUME_MSG_TIMEOUT, text) from None
+            raise Rejected(RemotingCode.CONSUME_MSG_TIMEOUT, text) from None
         finally:
             del self._asked[opaque]
 
@@ -287,7 +287,7 @@ class RemotingConnection(asyncio.Protocol):
         """Process a frame.
 
         Raises:
-            BadFrame: the client does not follow the protocol.
+            BadCommand: the client does not follow the protocol.
         """
         found = decode_frame(frame)
         if isinstance(found, Reply):
@@ -312,17 +312,17 @@ class RemotingConnection(asyncio.Protocol):
         except asyncio.CancelledError:
             if self._transport is None:
                 raise
-            response = Response(ResponseCode.SERVICE_NOT_AVAILABLE, remark="this node stops")
+            response = Response(RemotingCode.SERVICE_NOT_AVAILABLE, remark="this node stops")
         except Exception as error:
             # The client cannot know what was done, and other requests are not affected.
             logger.exception("remoting_request_failed code=%d client=%s", request.code, self._address)
-            response = Response(ResponseCode.SYSTEM_ERROR, remark=f"Unexpected {type(error).__name__}")
+            response = Response(RemotingCode.SYSTEM_ERROR, remark=f"Unexpected {type(error).__name__}")
         if request.is_oneway or response is None:
             return
         try:
             frame = encode_response(response, request.opaque)
-        except BadFrame as error:
-            frame = encode_response(Response(ResponseCode.SYSTEM_ERROR, remark=str(error)), request.opaque)
+        except BadCommand as error:
+            frame = encode_response(Response(RemotingCode.SYSTEM_ERROR, remark=str(error)), request.opaque)
         self._write(frame)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
@@ -393,7 +393,7 @@ class RemotingConnection(asyncio.Protocol):
             return
         try:
             self._take(self._waiting.popleft())
-        except BadFrame as error:
+        except BadCommand as error:
             self._end(Closed.PROTOCOL, str(error))
             return
         self._release()
@@ -416,5 +416,5 @@ class RemotingConnection(asyncio.Protocol):
             self._transport.abort()
 
 
-def _gone() -> Refused:
-    return Refused(ResponseCode.CONSUMER_NOT_ONLINE, "the connection of the client is closed")
+def _gone() -> Rejected:
+    return Rejected(RemotingCode.CONSUMER_NOT_ONLINE, "the connection of the client is closed")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cluster.remoting.command import Refused, ResponseCode
+from cluster.remoting.command import Rejected, RemotingCode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,7 +16,7 @@ def text_of(fields: Mapping[str, str], name: str, length_max: int) -> str:
     """Return a field that must be there, of 1 to `length_max` characters.
 
     Raises:
-        Refused: INVALID_PARAMETER.
+        Rejected: INVALID_PARAMETER.
     """
     value = fields.get(name, "")
     if 0 < len(value) <= length_max:
@@ -25,10 +25,10 @@ def text_of(fields: Mapping[str, str], name: str, length_max: int) -> str:
 
 
 def int_of(fields: Mapping[str, str], name: str, low: int, high: int, default: int | None = None) -> int:
-    """Return a number from `low` to `high`; `default` for a field that is not there, or is empty.
+    """Return a number from `low` to `high`; `default` for a field that is absent or empty.
 
     Raises:
-        Refused: INVALID_PARAMETER: it is not there and has no default, is no number, or is out of range.
+        Rejected: INVALID_PARAMETER: it is absent and has no default, is no number, or is out of range.
     """
     value = fields.get(name, "")
     if not value and default is not None:
@@ -46,11 +46,11 @@ def int_of(fields: Mapping[str, str], name: str, low: int, high: int, default: i
 
 
 def bool_of(fields: Mapping[str, str], name: str, *, default: bool = False) -> bool:
-    """Return whether a field is "true", in any case; `default` if it is not there."""
+    """Return whether a field is "true", in any case; `default` if it is absent."""
     value = fields.get(name)
     return default if value is None else value.lower() == "true"
 
 
-def _wrong(name: str, expected: str, found: str) -> Refused:
+def _wrong(name: str, expected: str, found: str) -> Rejected:
     text = f"field {name!r}: expected {expected}, found {found[:_SHOWN_LENGTH_MAX]!r}"
-    return Refused(ResponseCode.INVALID_PARAMETER, text)
+    return Rejected(RemotingCode.INVALID_PARAMETER, text)

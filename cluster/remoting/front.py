@@ -1,8 +1,8 @@
 """The table of request codes: each request goes to its handler, and each failure becomes a response.
 
 A handler is a coroutine `(request, client) -> Response | None`; None: the client gets no response, which only requests
-without one may have. It raises `Refused` or `RequestFailed`. The parts of the front (`names`, `producers`, `consumers`,
-`admin`) each give a table of handlers by codes.
+without one may have. It raises `Rejected` or `RequestFailed`. The parts of the front (`names`, `producers`,
+`consumers`, `admin`) each give a table of handlers by codes.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol
 
 from cluster.protocol.errors import RequestFailed
-from cluster.remoting.command import Refused, Request, Response, ResponseCode
+from cluster.remoting.command import Rejected, RemotingCode, Request, Response
 from cluster.remoting.responses import response_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class Client(Protocol):
+class RemotingClient(Protocol):
     """A connection of a client, as handlers see it."""
 
     @property
@@ -32,14 +32,14 @@ class Client(Protocol):
         """Return the client's response to a request; its `opaque` is set by the connection.
 
         Raises:
-            Refused: CONSUMER_NOT_ONLINE: the connection is closed; CONSUME_MSG_TIMEOUT: no answer within the limit.
+            Rejected: CONSUMER_NOT_ONLINE: the connection is closed; CONSUME_MSG_TIMEOUT: no answer within the limit.
         """
 
     def when_closed(self, callback: Callable[[], None]) -> None:
         """Call back once, after the connection was closed."""
 
 
-Handler = Callable[[Request, Client], Awaitable[Response | None]]
+Handler = Callable[[Request, RemotingClient], Awaitable[Response | None]]
 
 
 class Front:
@@ -54,16 +54,16 @@ class Front:
         self._handlers = handlers
         self._is_closed = is_closed
 
-    async def answer(self, request: Request, client: Client) -> Response | None:
+    async def answer(self, request: Request, client: RemotingClient) -> Response | None:
         """Return the response to a request; None: there is none."""
         if self._is_closed():
             remark = "this broker has users, and its port for the remoting protocol does not authenticate them yet"
-            return Response(ResponseCode.NO_PERMISSION, remark=remark)
+            return Response(RemotingCode.NO_PERMISSION, remark=remark)
         handler = self._handlers.get(request.code)
         if handler is None:
             remark = f"request code {request.code} is not supported"
-            return Response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
+            return Response(RemotingCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
         try:
             return await handler(request, client)
-        except (Refused, RequestFailed) as error:
+        except (Rejected, RequestFailed) as error:
             return response_of(error)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cluster.remoting.command import Request, Response
-    from cluster.remoting.front import Client, Front
+    from cluster.remoting.front import Front, RemotingClient
     from dledger.config import Address
     from dledger.service.limits.open_connections import OtherEnd
 
@@ -130,7 +130,7 @@ class RemotingServer:
         if self._looking is not None:
             self._looking.cancel()
 
-    async def answer(self, request: Request, client: Client) -> Response | None:
+    async def answer(self, request: Request, client: RemotingClient) -> Response | None:
         """Return the response to a request; None: there is none."""
         return await self._front.answer(request, client)
 

@@ -18,7 +18,6 @@ import time
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Self
 
 from cluster.access.quotas import Quotas
@@ -65,7 +64,7 @@ from store.fs.linux.files import OsFiles
 
 if TYPE_CHECKING:
     import signal
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from prometheus_client import CollectorRegistry
 
@@ -73,6 +72,7 @@ if TYPE_CHECKING:
     from cluster.audit.log import AuditLog
     from cluster.config.exposure import ExposedPort
     from cluster.protocol.route_table import Registration
+    from cluster.remoting.port import RemotingPort
     from cluster.replica.port import Replica
     from cluster.server.span_export import SpanExport
     from dledger.config import Address
@@ -107,8 +107,7 @@ class Broker:
         frames: the frame port of the same services, not started; None: there is none.
         spans: exports spans of puts; open until the broker has ended. None: nothing is traced.
         rocketmq_grpc_address: of the port for official clients of RocketMQ 5; None: there is none.
-        rocketmq_remoting_address: of the port for RocketMQ's remoting protocol; None: there is none.
-        rocketmq_remoting_peers: `host:port` at which clients reach that port of each node, by node id.
+        remoting: the port for RocketMQ's remoting protocol; None: there is none.
         clock_ms: the wall clock, by which delayed messages are due; milliseconds since 1970.
     """
 
@@ -129,13 +128,11 @@ class Broker:
         frames: FramePort | None = None,
         spans: SpanExport | None = None,
         rocketmq_grpc_address: Address | None = None,
-        rocketmq_remoting_address: Address | None = None,
-        rocketmq_remoting_peers: Mapping[str, str] = MappingProxyType({}),
+        remoting: RemotingPort | None = None,
         clock_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
         self._replica, self._clock_ms, self._rocketmq_grpc_address = replica, clock_ms, rocketmq_grpc_address
-        self._remoting_address, self._remoting_peers = rocketmq_remoting_address, rocketmq_remoting_peers
-        self._audit, self._frames, self._spans = audit, frames, spans
+        self._audit, self._frames, self._spans, self._remoting = audit, frames, spans, remoting
         self._address, self._beside, self._security = address, beside, security
         self._metrics = BrokerMetrics(registry if options.has_own_names else None, options.broker, options.self_id)
         self._rocketmq_metrics: RocketMQMetrics | None = None
@@ -249,12 +246,11 @@ class Broker:
                     audit=self._access_service.record_login,
                     count_overloaded=overloaded,
                 )
-            if self._remoting_address is not None:
+            if self._remoting is not None:
                 # Imported here, because most nodes have no such port.
                 from cluster.remoting.assembly import serve_remoting  # noqa: PLC0415
 
-                own = str(self._address)
-                await serve_remoting(self.core, self._remoting_address, self._remoting_peers, own, stack)
+                await serve_remoting(self.core, self._remoting, str(self._address), stack)
             self._stack = stack.pop_all()
         return self
 

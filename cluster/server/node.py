@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from cluster.broker.core import BrokerOptions
     from cluster.config.load import BrokerSettings, ServerConfig
+    from cluster.remoting.port import RemotingPort
     from cluster.replica.replicated import ReplicatedConfig
     from dledger.config import NodeConfig
     from store.model.message import Host
@@ -78,7 +79,9 @@ async def _serve(config: ServerConfig, stopped: asyncio.Future[signal.Signals]) 
         if config.broker is None:
             failure = await serve_entries(config, metrics, registry, trace, security, stack)
         else:
-            store_host = await resolve_store_host(config.node.client_address)
+            # RocketMQ's tools ask the host that is in the id of a message.
+            host = config.rocketmq_remoting_address or config.node.client_address
+            store_host = await resolve_store_host(host)
             if not await _bootstrap(config, store_host, registry, security, stopped):
                 return
             replica_config = replicated_config(config, config.broker, store_host)
@@ -203,11 +206,20 @@ async def _serve_messages(
         revoked=security.revoked,
         spans=opened_spans(settings.otlp_endpoint, options, stack),
         rocketmq_grpc_address=server.rocketmq_grpc_address,
-        rocketmq_remoting_address=server.rocketmq_remoting_address,
-        rocketmq_remoting_peers=server.rocketmq_remoting_peers,
+        remoting=_remoting_port(server, node_config),
     )
     await stack.enter_async_context(broker)
     return replica.failure
+
+
+def _remoting_port(server: ServerConfig, node_config: NodeConfig) -> RemotingPort | None:
+    # Imported here, because most nodes have no such port.
+    from cluster.remoting.port import RemotingPort  # noqa: PLC0415
+
+    address = server.rocketmq_remoting_address
+    if address is None:
+        return None
+    return RemotingPort(address, server.rocketmq_remoting_peers, node_config.store_base_dir)
 
 
 def _options_of(server: ServerConfig, settings: BrokerSettings, node_config: NodeConfig) -> BrokerOptions:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from cluster.remoting.command import Refused, Response, ResponseCode
+from cluster.remoting.command import Rejected, RemotingCode, Response
 from cluster.remoting.fields import text_of
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def answer(value: Any) -> Response:
     """Return a response with a body.
 
     Raises:
-        Refused: SYSTEM_ERROR: it is larger than a frame.
+        Rejected: SYSTEM_ERROR: it is larger than a frame.
     """
     body = compact(value).encode()
     check_size(len(body))
@@ -46,11 +46,11 @@ def check_size(size_bytes: int) -> None:
     """Raise if a body is larger than a frame.
 
     Raises:
-        Refused: SYSTEM_ERROR.
+        Rejected: SYSTEM_ERROR.
     """
     if size_bytes > BODY_BYTES_MAX:
         text = f"the answer would have more than {BODY_BYTES_MAX} bytes, the largest frame; ask for less"
-        raise Refused(ResponseCode.SYSTEM_ERROR, text)
+        raise Rejected(RemotingCode.SYSTEM_ERROR, text)
 
 
 def table_steps(head: dict[str, Any], name: str, rows: Iterable[tuple[str, Any] | None]) -> Steps[Response]:
@@ -62,7 +62,7 @@ def table_steps(head: dict[str, Any], name: str, rows: Iterable[tuple[str, Any] 
         rows: names and values; None: a step without a row.
 
     Raises:
-        Refused: SYSTEM_ERROR: it is larger than a frame.
+        Rejected: SYSTEM_ERROR: it is larger than a frame.
     """
     parts, size = [], 0
     for row in rows:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cluster.protocol.retry_policy import POLICY_ATTRIBUTE
 from cluster.protocol.topic_config import ATTRIBUTE_LENGTH_MAX, ATTRIBUTES_MAX
 from cluster.remoting.admin.answers import NAME_LENGTH_MAX
-from cluster.remoting.command import Refused, ResponseCode
+from cluster.remoting.command import Rejected, RemotingCode
 from cluster.remoting.fields import bool_of, int_of, text_of
 from cluster.state.fastjson import NotJson, parse_fastjson
 from cluster.v1 import broker_pb2 as pb
@@ -32,7 +32,7 @@ def json_object(body: bytes) -> dict[str, Any]:
     """Return the object in the body of a request.
 
     Raises:
-        Refused: INVALID_PARAMETER.
+        Rejected: INVALID_PARAMETER.
     """
     if len(body) > _BODY_BYTES_MAX:
         raise _wrong("body", f"at most {_BODY_BYTES_MAX} bytes", str(len(body)))
@@ -49,7 +49,7 @@ def objects_of(found: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     """Return a list of objects, at most `LIST_MAX`.
 
     Raises:
-        Refused: INVALID_PARAMETER.
+        Rejected: INVALID_PARAMETER.
     """
     items = found.get(name)
     if not isinstance(items, list) or len(items) > LIST_MAX or not all(isinstance(each, dict) for each in items):
@@ -65,7 +65,7 @@ def topic_of_fields(fields: Mapping[str, str], known: pb.Topic | None) -> pb.Top
         known: the topic as it is; None: there is none.
 
     Raises:
-        Refused: INVALID_PARAMETER.
+        Rejected: INVALID_PARAMETER.
     """
     attributes = {} if known is None else dict(known.attributes)
     if fields.get("attributes"):
@@ -86,7 +86,7 @@ def changed_attributes(attributes: Mapping[str, str], changes: list[str]) -> dic
     """Return attributes after changes of the forms `+name=value` and `-name`.
 
     Raises:
-        Refused: INVALID_PARAMETER.
+        Rejected: INVALID_PARAMETER.
     """
     found = dict(attributes)
     for change in changes:
@@ -104,7 +104,7 @@ def topic_of_object(found: Mapping[str, Any], known: Mapping[str, str]) -> pb.To
     """Return the topic in the form of RocketMQ's `TopicConfig`; `known`: its attributes now.
 
     Raises:
-        Refused: INVALID_PARAMETER.
+        Rejected: INVALID_PARAMETER.
     """
     attributes = dict(known)
     for name, value in _texts(found, "attributes").items():
@@ -124,7 +124,7 @@ def group_of_object(found: Mapping[str, Any]) -> pb.Group:
     """Return the group in the form of RocketMQ's `SubscriptionGroupConfig`.
 
     Raises:
-        Refused: INVALID_PARAMETER.
+        Rejected: INVALID_PARAMETER.
     """
     attributes = {name.removeprefix("+"): value for name, value in _texts(found, "attributes").items()}
     policy = _policy(found.get("groupRetryPolicy"))
@@ -197,5 +197,5 @@ def _flag(found: Mapping[str, Any], name: str, *, default: bool) -> bool:
     raise _wrong(name, "true or false", repr(value))
 
 
-def _wrong(name: str, expected: str, found: str) -> Refused:
-    return Refused(ResponseCode.INVALID_PARAMETER, f"{name}: expected {expected}, found {found[:80]}")
+def _wrong(name: str, expected: str, found: str) -> Rejected:
+    return Rejected(RemotingCode.INVALID_PARAMETER, f"{name}: expected {expected}, found {found[:80]}")

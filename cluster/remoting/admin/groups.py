@@ -29,7 +29,7 @@ from cluster.remoting.admin.answers import (
     table_steps,
 )
 from cluster.remoting.admin.configs import group_of_object, json_object, objects_of
-from cluster.remoting.command import Refused, Response, ResponseCode
+from cluster.remoting.command import Rejected, RemotingCode, Response
 from cluster.remoting.fields import bool_of, int_of, text_of
 from cluster.state.rocketmq_export import group_fields
 from cluster.v1 import broker_pb2 as pb
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from cluster.broker.core import BrokerCore
     from cluster.fronts.leader_link import LeaderLink
     from cluster.remoting.command import Request
-    from cluster.remoting.front import Client, Handler
+    from cluster.remoting.front import Handler, RemotingClient
     from store.steps import Steps
 
 _LONG_MAX: Final = (1 << 63) - 1
@@ -85,11 +85,11 @@ class AdminGroups:
             352: self._group,
         }
 
-    async def _set_group(self, request: Request, client: Client) -> Response:
+    async def _set_group(self, request: Request, client: RemotingClient) -> Response:
         await self._set(group_of_object(json_object(request.body)))
         return Response()
 
-    async def _set_groups(self, request: Request, client: Client) -> Response:
+    async def _set_groups(self, request: Request, client: RemotingClient) -> Response:
         for group in [group_of_object(each) for each in objects_of(json_object(request.body), "groupConfigList")]:
             await self._set(group)
         return Response()
@@ -97,7 +97,7 @@ class AdminGroups:
     async def _set(self, group: pb.Group) -> None:
         await self._link.call(lambda stub: stub.SetGroup, pb.SetGroupRequest(group=group), LIMIT_S)
 
-    async def _delete_group(self, request: Request, client: Client) -> Response:
+    async def _delete_group(self, request: Request, client: RemotingClient) -> Response:
         name = text_of(request.fields, "groupName", NAME_LENGTH_MAX)
         try:
             await self._link.call(lambda stub: stub.DeleteGroup, pb.DeleteGroupRequest(group=name), LIMIT_S)
@@ -107,7 +107,7 @@ class AdminGroups:
                 raise
         return Response()
 
-    async def _all_groups(self, request: Request, client: Client) -> Response:
+    async def _all_groups(self, request: Request, client: RemotingClient) -> Response:
         groups = self._core.replica.state.groups
 
         def rows() -> Iterator[tuple[str, Any] | None]:
@@ -118,16 +118,16 @@ class AdminGroups:
         head = {"dataVersion": data_version(self._core), "forbiddenTable": {}}
         return await run_cooperatively(table_steps(head, "subscriptionGroupTable", rows()))
 
-    async def _group(self, request: Request, client: Client) -> Response:
+    async def _group(self, request: Request, client: RemotingClient) -> Response:
         name = text_of(request.fields, "group", NAME_LENGTH_MAX)
         group = self._core.replica.state.groups.get(name)
         if group is None:
-            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"group {name!r} does not exist")
+            raise Rejected(RemotingCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"group {name!r} does not exist")
         return answer(group_fields(group))
 
     # ---------------------------------------------------------------------------------------------------- offsets
 
-    async def _progress(self, request: Request, client: Client) -> Response:
+    async def _progress(self, request: Request, client: RemotingClient) -> Response:
         group, broker = text_of(request.fields, "consumerGroup", NAME_LENGTH_MAX), broker_name(request, self._core)
         only = text_of(request.fields, "topic", NAME_LENGTH_MAX) if request.fields.get("topic") else ""
         fetched = await self._fetched(group, only)
@@ -167,11 +167,11 @@ class AdminGroups:
         }
         return queue_key(broker, row.topic, row.queue_id), fields
 
-    async def _reset(self, request: Request, client: Client) -> Response:
+    async def _reset(self, request: Request, client: RemotingClient) -> Response:
         fields = request.fields
         topic, group = text_of(fields, "topic", NAME_LENGTH_MAX), text_of(fields, "group", NAME_LENGTH_MAX)
         if group not in self._core.replica.state.groups:
-            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"group {group!r} does not exist")
+            raise Rejected(RemotingCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"group {group!r} does not exist")
         time_ms = int_of(fields, "timestamp", -1, _LONG_MAX, -1)
         queue_id = int_of(fields, "queueId", -1, _INT_MAX, -1)
         offset = int_of(fields, "offset", -1, _LONG_MAX, -1)
@@ -190,7 +190,7 @@ class AdminGroups:
         broker, queues = broker_name(request, self._core), list(zip(found.queue_ids, wanted, strict=True))
         return answer({"offsetTable": {queue_key(broker, topic, number): to for number, to in queues}})
 
-    async def _lags(self, request: Request, client: Client) -> Response:
+    async def _lags(self, request: Request, client: RemotingClient) -> Response:
         return answer(await run_cooperatively(self._lag_steps(broker_name(request, self._core))))
 
     def _lag_steps(self, broker: str) -> Steps[dict[str, Any]]:

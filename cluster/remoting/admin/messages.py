@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from cluster.api.message_columns import records_of
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.remoting.admin.answers import BODY_BYTES_MAX, LIMIT_S, NAME_LENGTH_MAX, answer
-from cluster.remoting.command import Refused, Response, ResponseCode
+from cluster.remoting.command import Rejected, RemotingCode, Response
 from cluster.remoting.fields import bool_of, int_of, text_of
 from cluster.v1 import broker_pb2 as pb
 from store.errors import StoreError
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cluster.broker.core import BrokerCore
     from cluster.fronts.leader_link import LeaderLink
     from cluster.remoting.command import Request
-    from cluster.remoting.front import Client, Handler
+    from cluster.remoting.front import Handler, RemotingClient
 
 _LONG_MAX: Final = (1 << 63) - 1
 _KEY_LENGTH_MAX: Final = 32_767
@@ -49,7 +49,7 @@ class AdminMessages:
         """Return the handlers by request codes."""
         return {12: self._by_key, 33: self._by_offset, 321: self._units}
 
-    async def _by_key(self, request: Request, client: Client) -> Response:
+    async def _by_key(self, request: Request, client: RemotingClient) -> Response:
         fields = request.fields
         topic, key = text_of(fields, "topic", NAME_LENGTH_MAX), text_of(fields, "key", _KEY_LENGTH_MAX)
         begin_ms = int_of(fields, "beginTimestamp", -_LONG_MAX, _LONG_MAX, 0)
@@ -81,17 +81,17 @@ class AdminMessages:
         }
         return Response(fields=end, body=whole_records(found.records, BODY_BYTES_MAX))
 
-    async def _by_offset(self, request: Request, client: Client) -> Response:
+    async def _by_offset(self, request: Request, client: RemotingClient) -> Response:
         return Response(body=self.record_at(int_of(request.fields, "offset", 0, _LONG_MAX)))
 
     def record_at(self, physical_offset: int) -> bytes:
         """Return the record at a physical offset of the log.
 
         Raises:
-            Refused: SYSTEM_ERROR: this node has no committed message of a client there.
+            Rejected: SYSTEM_ERROR: this node has no committed message of a client there.
         """
         store = self._core.replica.store
-        refused = Refused(ResponseCode.SYSTEM_ERROR, f"there is no message at the offset {physical_offset} of the log")
+        refused = Rejected(RemotingCode.SYSTEM_ERROR, f"there is no message at the offset {physical_offset} of the log")
         if physical_offset >= store.log.end_offset:
             raise refused
         try:
@@ -103,14 +103,14 @@ class AdminMessages:
             raise refused
         return records_of((found,))
 
-    async def _units(self, request: Request, client: Client) -> Response:
+    async def _units(self, request: Request, client: RemotingClient) -> Response:
         topic = text_of(request.fields, "topic", NAME_LENGTH_MAX)
         queue_id = int_of(request.fields, "queueId", 0, (1 << 31) - 1)
         index = int_of(request.fields, "index", -_LONG_MAX, _LONG_MAX, 0)
         count = int_of(request.fields, "count", 0, (1 << 31) - 1, 10)
         queue = self._core.replica.store.derived.queues.get(QueueKey(topic, queue_id))
         if queue is None:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"topic {topic!r} has no message in queue {queue_id}")
+            raise Rejected(RemotingCode.SYSTEM_ERROR, f"topic {topic!r} has no message in queue {queue_id}")
         begin = min(max(index, queue.min_offset), queue.max_offset)
         units = queue.unit_tuples(begin, min(count, _UNITS_MAX))
         return answer(
@@ -137,5 +137,5 @@ def whole_records(records: bytes, size_bytes_max: int) -> bytes:
     return records[:end]
 
 
-def _no_message(key: str) -> Refused:
-    return Refused(ResponseCode.QUERY_NOT_FOUND, f"no message with the key {key[:80]!r} was found")
+def _no_message(key: str) -> Rejected:
+    return Rejected(RemotingCode.QUERY_NOT_FOUND, f"no message with the key {key[:80]!r} was found")

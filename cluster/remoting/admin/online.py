@@ -16,7 +16,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from cluster.remoting.admin.answers import NAME_LENGTH_MAX, answer, broker_name
-from cluster.remoting.command import Refused, Request, ResponseCode
+from cluster.remoting.command import Rejected, RemotingCode, Request
 from cluster.remoting.fields import text_of
 from store.errors import IllegalMessage
 from store.model.java_hash import java_hash
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cluster.broker.core import BrokerCore
-    from cluster.remoting.clients import ClientTable, ConsumerGroup, Member, Subscription
+    from cluster.remoting.clients import ClientTable, ConsumerGroup, RegisteredMember, Subscription
     from cluster.remoting.command import Response
-    from cluster.remoting.front import Client, Handler
+    from cluster.remoting.front import Handler, RemotingClient
 
 # RocketMQ's limit for a client's answer is 10 s, but its tools wait for 5 s.
 _ASK_S: Final = 4.0
@@ -66,10 +66,10 @@ class OnlineClients:
     def _group(self, name: str) -> ConsumerGroup:
         group = self._clients.consumers_of(name)
         if group is None:
-            raise Refused(ResponseCode.CONSUMER_NOT_ONLINE, f"no consumer of group {name!r} is connected to this node")
+            raise Rejected(RemotingCode.CONSUMER_NOT_ONLINE, f"no consumer of group {name!r} is connected to this node")
         return group
 
-    async def _consumers(self, request: Request, client: Client) -> Response:
+    async def _consumers(self, request: Request, client: RemotingClient) -> Response:
         group = self._group(text_of(request.fields, "consumerGroup", NAME_LENGTH_MAX))
         return answer(
             {
@@ -81,15 +81,15 @@ class OnlineClients:
             }
         )
 
-    async def _producers(self, request: Request, client: Client) -> Response:
+    async def _producers(self, request: Request, client: RemotingClient) -> Response:
         name = text_of(request.fields, "producerGroup", NAME_LENGTH_MAX)
         members = self._clients.producers_of(name)
         if not members:
             text = f"no producer of group {name!r} is connected to this node"
-            raise Refused(ResponseCode.SYSTEM_ERROR, text)
+            raise Rejected(RemotingCode.SYSTEM_ERROR, text)
         return answer({"connectionSet": [_connection(each) for each in members]})
 
-    async def _all_producers(self, request: Request, client: Client) -> Response:
+    async def _all_producers(self, request: Request, client: RemotingClient) -> Response:
         monotonic_ms = int(time.monotonic() * _MS_PER_S)
         began_ms = self._core.clock_ms() - monotonic_ms
         data = {
@@ -107,20 +107,20 @@ class OnlineClients:
         }
         return answer({"data": data})
 
-    async def _subscription(self, request: Request, client: Client) -> Response:
+    async def _subscription(self, request: Request, client: RemotingClient) -> Response:
         name = text_of(request.fields, "group", NAME_LENGTH_MAX)
         topic = text_of(request.fields, "topic", NAME_LENGTH_MAX)
         found = self._group(name).subscriptions.get(topic)
         data = {} if found is None else {"subscriptionData": _subscription(found)}
         return answer({"group": name, "topic": topic, **data})
 
-    async def _pass_on(self, request: Request, client: Client) -> Response:
+    async def _pass_on(self, request: Request, client: RemotingClient) -> Response:
         name = text_of(request.fields, "consumerGroup", NAME_LENGTH_MAX)
         client_id = text_of(request.fields, "clientId", _CLIENT_ID_LENGTH_MAX)
         member = self._group(name).members.get(client_id)
         if member is None:
             text = f"no consumer {client_id!r} of group {name!r} is connected to this node"
-            raise Refused(ResponseCode.CONSUMER_NOT_ONLINE, text)
+            raise Rejected(RemotingCode.CONSUMER_NOT_ONLINE, text)
         fields, body = dict(request.fields), b""
         if request.code == _PROCESS:
             fields |= {"brokerName": broker_name(request, self._core), "topicSysFlag": "0", "groupSysFlag": "0"}
@@ -132,10 +132,10 @@ def _physical_offset(message_id: str) -> int:
     try:
         return decode_message_id(message_id).physical_offset
     except IllegalMessage as error:
-        raise Refused(ResponseCode.INVALID_PARAMETER, f"msgId: {error}") from error
+        raise Rejected(RemotingCode.INVALID_PARAMETER, f"msgId: {error}") from error
 
 
-def _connection(member: Member) -> dict[str, Any]:
+def _connection(member: RegisteredMember) -> dict[str, Any]:
     return {
         "clientAddr": member.connection.address,
         "clientId": member.client_id,

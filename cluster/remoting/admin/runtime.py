@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from cluster.remoting.admin.answers import answer, compact, data_version
 from cluster.remoting.admin.statistics import RATE_SPANS_S
-from cluster.remoting.command import Refused, Response, ResponseCode
+from cluster.remoting.command import Rejected, RemotingCode, Response
 from store.errors import StoreError
 from store.model.topics import DELAY_LEVEL_NAMES
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cluster.broker.core import BrokerCore
     from cluster.remoting.admin.statistics import AdminStatistics
     from cluster.remoting.command import Request
-    from cluster.remoting.front import Client, Handler
+    from cluster.remoting.front import Handler, RemotingClient
 
 VERSION_NAME: Final = "V5_3_3"
 VERSION: Final = 479
@@ -61,16 +61,16 @@ _DISTRIBUTION: Final = (
 # Requests that have nothing to do here: retention deletes files and queues by itself.
 _NOTHING_TO_DO: Final = (306, 316, 329)
 _REFUSED: Final = {
-    25: (ResponseCode.NO_PERMISSION, "settings of this broker are in its file; change it there, and start it again"),
-    314: (ResponseCode.SYSTEM_ERROR, "this broker does not clone offsets itself; `mqadmin cloneGroupOffset` does"),
-    908: (ResponseCode.SYSTEM_ERROR, "this broker is a Raft group: it has no flush offset of a master"),
-    1007: (ResponseCode.SYSTEM_ERROR, "this broker is a Raft group: it has terms instead of epochs"),
-    2001: (ResponseCode.SYSTEM_ERROR, "this broker does not limit reads of cold data"),
-    2002: (ResponseCode.SYSTEM_ERROR, "this broker does not limit reads of cold data"),
-    2004: (ResponseCode.SYSTEM_ERROR, "this broker has no setting of read-ahead"),
+    25: (RemotingCode.NO_PERMISSION, "settings of this broker are in its file; change it there, and start it again"),
+    314: (RemotingCode.SYSTEM_ERROR, "this broker does not clone offsets itself; `mqadmin cloneGroupOffset` does"),
+    908: (RemotingCode.SYSTEM_ERROR, "this broker is a Raft group: it has no flush offset of a master"),
+    1007: (RemotingCode.SYSTEM_ERROR, "this broker is a Raft group: it has terms instead of epochs"),
+    2001: (RemotingCode.SYSTEM_ERROR, "this broker does not limit reads of cold data"),
+    2002: (RemotingCode.SYSTEM_ERROR, "this broker does not limit reads of cold data"),
+    2004: (RemotingCode.SYSTEM_ERROR, "this broker has no setting of read-ahead"),
     **dict.fromkeys(
         range(3001, 3011),
-        (ResponseCode.SYSTEM_ERROR, "users and rights of this broker are changed by `dledger user` and `dledger acl`"),
+        (RemotingCode.SYSTEM_ERROR, "users and rights of this broker are changed by `dledger user` and `dledger acl`"),
     ),
 }
 _MS_PER_DAY: Final = 86_400_000
@@ -103,7 +103,7 @@ class AdminRuntime:
 
     # --------------------------------------------------------------------------------------------------- numbers
 
-    async def _numbers(self, request: Request, client: Client) -> Response:
+    async def _numbers(self, request: Request, client: RemotingClient) -> Response:
         messages = await self._statistics.messages()
         table = {**_ABSENT, **self._identity(), **self._log_numbers(), **self._put_numbers(messages)}
         return answer({"table": dict(sorted(table.items()))})
@@ -180,7 +180,7 @@ class AdminRuntime:
 
     # --------------------------------------------------------------------------------- settings and replication
 
-    async def _settings(self, request: Request, client: Client) -> Response:
+    async def _settings(self, request: Request, client: RemotingClient) -> Response:
         options = self._core.options
         settings: Mapping[str, str] = {
             "autoCreateSubscriptionGroup": _flag(is_so=options.auto_create_subscription_group),
@@ -200,7 +200,7 @@ class AdminRuntime:
         body = "".join(f"{name}={value}\n" for name, value in settings.items()).encode()
         return Response(fields={"version": compact(data_version(self._core))}, body=body)
 
-    async def _replication(self, request: Request, client: Client) -> Response:
+    async def _replication(self, request: Request, client: RemotingClient) -> Response:
         """Answer without connections to slaves: the log of a Raft group is replicated by its own protocol."""
         own = ("lastReadTimestamp", "lastWriteTimestamp", "masterFlushOffset", "maxOffset", "transferredByteInSecond")
         return answer(
@@ -214,15 +214,15 @@ class AdminRuntime:
         )
 
 
-async def _done(request: Request, client: Client) -> Response:
+async def _done(request: Request, client: RemotingClient) -> Response:
     return Response()
 
 
-async def _refuse(refusal: tuple[ResponseCode, str], request: Request, client: Client) -> Response:
-    raise Refused(*refusal)
+async def _refuse(refusal: tuple[RemotingCode, str], request: Request, client: RemotingClient) -> Response:
+    raise Rejected(*refusal)
 
 
-async def _cold_reads(request: Request, client: Client) -> Response:
+async def _cold_reads(request: Request, client: RemotingClient) -> Response:
     no_limit = {"cgColdReadThreshold": 0, "configTable": {}, "globalAcc": 0, "globalColdReadThreshold": 0}
     return answer(no_limit | {"runtimeTable": {}})
 

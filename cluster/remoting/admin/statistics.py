@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from cluster.process.cooperative import run_cooperatively
 from cluster.remoting.admin.answers import NAME_LENGTH_MAX, answer
-from cluster.remoting.command import Refused, ResponseCode
+from cluster.remoting.command import Rejected, RemotingCode
 from cluster.remoting.fields import text_of
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from cluster.broker.core import BrokerCore
     from cluster.remoting.command import Request, Response
-    from cluster.remoting.front import Client, Handler
+    from cluster.remoting.front import Handler, RemotingClient
     from store.steps import Steps
 
 SPANS_S: Final = {"statsDay": 86_400, "statsHour": 3_600, "statsMinute": 60}
@@ -95,7 +95,7 @@ class AdminStatistics:
                 number += store.max_offset(topic.name, queue_id)
         return number
 
-    async def _stats(self, request: Request, client: Client) -> Response:
+    async def _stats(self, request: Request, client: RemotingClient) -> Response:
         name = text_of(request.fields, "statsName", _STAT_LENGTH_MAX)
         key = text_of(request.fields, "statsKey", 2 * NAME_LENGTH_MAX + 1)
         if name in _GROUP_STATS and "@" in key:
@@ -105,7 +105,7 @@ class AdminStatistics:
             return answer(_items({span: int(self.rates.per_second(SPANS_S[span]) * SPANS_S[span]) for span in SPANS_S}))
         if name == "TOPIC_PUT_NUMS" and key in self._core.replica.state.topics:
             return answer(_items(await run_cooperatively(self._topic_steps(key))))
-        raise Refused(ResponseCode.SYSTEM_ERROR, f"The stats <{name}> <{key[:NAME_LENGTH_MAX]}> not exist")
+        raise Rejected(RemotingCode.SYSTEM_ERROR, f"The stats <{name}> <{key[:NAME_LENGTH_MAX]}> not exist")
 
     def _topic_steps(self, name: str) -> Steps[dict[str, int]]:
         """Return the messages of a topic in each span up to now."""

@@ -32,7 +32,7 @@ from cluster.remoting.admin.answers import (
     table_steps,
 )
 from cluster.remoting.admin.configs import json_object, objects_of, topic_of_fields, topic_of_object
-from cluster.remoting.command import Refused, Response, ResponseCode
+from cluster.remoting.command import Rejected, RemotingCode, Response
 from cluster.remoting.fields import text_of
 from cluster.state.rocketmq_export import topic_fields
 from cluster.v1 import broker_pb2 as pb
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from cluster.fronts.leader_link import LeaderLink
     from cluster.protocol.topic_config import TopicConfig
     from cluster.remoting.command import Request
-    from cluster.remoting.front import Client, Handler
+    from cluster.remoting.front import Handler, RemotingClient
     from store.steps import Steps
 
 
@@ -76,12 +76,12 @@ class AdminTopics:
             351: self._topic,
         }
 
-    async def _set_topic(self, request: Request, client: Client) -> Response:
+    async def _set_topic(self, request: Request, client: RemotingClient) -> Response:
         name = text_of(request.fields, "topic", NAME_LENGTH_MAX)
         await self._set(topic_of_fields(request.fields, await self._known(name)))
         return Response()
 
-    async def _set_topics(self, request: Request, client: Client) -> Response:
+    async def _set_topics(self, request: Request, client: RemotingClient) -> Response:
         topics = []
         for each in objects_of(json_object(request.body), "topicConfigList"):
             known = self._core.replica.state.topics.get(str(each.get("topicName")))
@@ -103,7 +103,7 @@ class AdminTopics:
             raise
         return response.topics[0]
 
-    async def _delete_topic(self, request: Request, client: Client) -> Response:
+    async def _delete_topic(self, request: Request, client: RemotingClient) -> Response:
         name = text_of(request.fields, "topic", NAME_LENGTH_MAX)
         try:
             await self._link.call(lambda stub: stub.DeleteTopic, pb.DeleteTopicRequest(topic=name), LIMIT_S)
@@ -113,7 +113,7 @@ class AdminTopics:
                 raise
         return Response()
 
-    async def _all_topics(self, request: Request, client: Client) -> Response:
+    async def _all_topics(self, request: Request, client: RemotingClient) -> Response:
         topics = self._core.replica.state.topics
 
         def rows() -> Iterator[tuple[str, Any] | None]:
@@ -124,24 +124,24 @@ class AdminTopics:
         head = {"dataVersion": data_version(self._core)}
         return await run_cooperatively(table_steps(head, "topicConfigTable", rows()))
 
-    async def _topic(self, request: Request, client: Client) -> Response:
+    async def _topic(self, request: Request, client: RemotingClient) -> Response:
         return answer(topic_fields(await self._config(text_of(request.fields, "topic", NAME_LENGTH_MAX))))
 
     async def _config(self, name: str) -> TopicConfig:
         """Return the settings of a topic.
 
         Raises:
-            Refused: TOPIC_NOT_EXIST.
+            Rejected: TOPIC_NOT_EXIST.
         """
         topic = self._core.replica.state.topics.get(name)
         if topic is not None:
             return topic
         known = await self._known(name)
         if known is None:
-            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic {name[:NAME_LENGTH_MAX]!r} does not exist")
+            raise Rejected(RemotingCode.TOPIC_NOT_EXIST, f"topic {name[:NAME_LENGTH_MAX]!r} does not exist")
         return topic_config(known)
 
-    async def _offsets(self, request: Request, client: Client) -> Response:
+    async def _offsets(self, request: Request, client: RemotingClient) -> Response:
         name, broker = text_of(request.fields, "topic", NAME_LENGTH_MAX), broker_name(request, self._core)
         asked = pb.OffsetsRequest(topic=name)
         found = await self._link.call(lambda stub: stub.Offsets, asked, LIMIT_S)
@@ -155,7 +155,7 @@ class AdminTopics:
 
         return await run_cooperatively(table_steps({"topicPutTps": 0.0}, "offsetTable", rows()))
 
-    async def _groups_of(self, request: Request, client: Client) -> Response:
+    async def _groups_of(self, request: Request, client: RemotingClient) -> Response:
         name = text_of(request.fields, "topic", NAME_LENGTH_MAX)
         return answer({"groupList": await run_cooperatively(self._group_steps(name))})
 
@@ -167,17 +167,17 @@ class AdminTopics:
                 found.append(group)
         return found
 
-    async def _topics_of(self, request: Request, client: Client) -> Response:
+    async def _topics_of(self, request: Request, client: RemotingClient) -> Response:
         group = text_of(request.fields, "group", NAME_LENGTH_MAX)
         topics = {row.topic for row in tuple(self._core.replica.state.offsets(group))}
         return answer({"topicList": sorted(topics)})
 
-    async def _system_topics(self, request: Request, client: Client) -> Response:
+    async def _system_topics(self, request: Request, client: RemotingClient) -> Response:
         return answer(
             {"topicList": [name for name in sorted(self._core.replica.state.topics) if is_system_topic(name)]}
         )
 
-    async def _time_spans(self, request: Request, client: Client) -> Response:
+    async def _time_spans(self, request: Request, client: RemotingClient) -> Response:
         topic = await self._config(text_of(request.fields, "topic", NAME_LENGTH_MAX))
         group = text_of(request.fields, "group", NAME_LENGTH_MAX)
         spans = await run_cooperatively(self._span_steps(topic, group, broker_name(request, self._core)))

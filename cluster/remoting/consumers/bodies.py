@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from cluster.remoting.clients import ConsumerData, Heartbeat, Subscription
-from cluster.remoting.command import Refused, ResponseCode
+from cluster.remoting.clients import ClientHeartbeat, ConsumerData, Subscription
+from cluster.remoting.command import Rejected, RemotingCode
 from store.errors import IllegalMessage
 from store.model.topics import RETRY_TOPIC_LENGTH_MAX, check_group
 
@@ -27,15 +27,15 @@ _NAME_LENGTH_MAX: Final = 127
 _NUMBER_MAX: Final = 2**63 - 1
 
 
-def heartbeat_of(body: bytes) -> Heartbeat:
+def heartbeat_of(body: bytes) -> ClientHeartbeat:
     """Return a heartbeat.
 
     Raises:
-        Refused: INVALID_PARAMETER.
+        Rejected: INVALID_PARAMETER.
     """
     given = object_of(body)
     producers, consumers = _list(given, "producerDataSet", GROUPS_MAX), _list(given, "consumerDataSet", GROUPS_MAX)
-    return Heartbeat(
+    return ClientHeartbeat(
         client_id=text(given, "clientID", CLIENT_ID_LENGTH_MAX),
         producers=tuple(group_of(each, "groupName") for each in producers),
         consumers=tuple(_consumer(each) for each in consumers),
@@ -48,7 +48,7 @@ def subscription_of(given: object) -> Subscription:
     """Return a subscription of a decoded body.
 
     Raises:
-        Refused: INVALID_PARAMETER.
+        Rejected: INVALID_PARAMETER.
     """
     fields = _mapping(given, "a subscription")
     return Subscription(
@@ -63,7 +63,7 @@ def queues_of(given: dict[str, Any], count_max: int) -> Sequence[dict[str, Any]]
     """Return the message queues of a request for locks: objects with checked `topic` and `queueId`.
 
     Raises:
-        Refused: INVALID_PARAMETER.
+        Rejected: INVALID_PARAMETER.
     """
     found = [_mapping(each, "a queue") for each in _list(given, "mqSet", count_max)]
     for each in found:
@@ -77,15 +77,15 @@ def object_of(body: bytes) -> dict[str, Any]:
     """Return the object that a body is.
 
     Raises:
-        Refused: INVALID_PARAMETER.
+        Rejected: INVALID_PARAMETER.
     """
     if len(body) > BODY_SIZE_BYTES_MAX:
-        raise Refused(ResponseCode.INVALID_PARAMETER, f"body: at most {BODY_SIZE_BYTES_MAX} bytes, found {len(body)}")
+        raise Rejected(RemotingCode.INVALID_PARAMETER, f"body: at most {BODY_SIZE_BYTES_MAX} bytes, found {len(body)}")
     try:
         return _mapping(json.loads(body), "the body")
     except (ValueError, RecursionError) as error:
-        raise Refused(
-            ResponseCode.INVALID_PARAMETER, f"body: expected JSON, {str(error)[:_SHOWN_LENGTH_MAX]}"
+        raise Rejected(
+            RemotingCode.INVALID_PARAMETER, f"body: expected JSON, {str(error)[:_SHOWN_LENGTH_MAX]}"
         ) from error
 
 
@@ -98,7 +98,7 @@ def text(given: dict[str, Any], name: str, length_max: int) -> str:
     """Return a text of an object, of 1 to `length_max` characters.
 
     Raises:
-        Refused: INVALID_PARAMETER.
+        Rejected: INVALID_PARAMETER.
     """
     found = _optional_text(given, name, length_max)
     if not found:
@@ -110,13 +110,13 @@ def group_of(given: object, name: str) -> str:
     """Return the name of a group.
 
     Raises:
-        Refused: INVALID_PARAMETER.
+        Rejected: INVALID_PARAMETER.
     """
     found = text(_mapping(given, "a group"), name, RETRY_TOPIC_LENGTH_MAX)
     try:
         check_group(found)
     except IllegalMessage as error:
-        raise Refused(ResponseCode.INVALID_PARAMETER, str(error)) from error
+        raise Rejected(RemotingCode.INVALID_PARAMETER, str(error)) from error
     return found
 
 
@@ -161,6 +161,6 @@ def _number(given: dict[str, Any], name: str, default: int = 0) -> int:
     return found
 
 
-def _wrong(name: str, expected: str, found: object) -> Refused:
+def _wrong(name: str, expected: str, found: object) -> Rejected:
     shown = str(found)[:_SHOWN_LENGTH_MAX] if isinstance(found, str | int) else type(found).__name__
-    return Refused(ResponseCode.INVALID_PARAMETER, f"{name}: expected {expected}, found {shown}")
+    return Rejected(RemotingCode.INVALID_PARAMETER, f"{name}: expected {expected}, found {shown}")

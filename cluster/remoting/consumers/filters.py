@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cluster.remoting.command import Refused, ResponseCode
+from cluster.remoting.command import Rejected, RemotingCode
 from store.errors import IllegalMessage, IllegalRequest
 from store.model.read_filter import Sql92, parse_filter
 
@@ -16,11 +16,11 @@ def checked_filter(subscription: Subscription) -> str:
     """Return the expression of a subscription: an `Sql92`, or tags.
 
     Raises:
-        Refused: SUBSCRIPTION_PARSE_FAILED.
+        Rejected: SUBSCRIPTION_PARSE_FAILED.
     """
     expression = Sql92(subscription.expression) if subscription.is_sql else subscription.expression
     try:
         parse_filter(expression)
     except (IllegalMessage, IllegalRequest) as error:
-        raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from error
+        raise Rejected(RemotingCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from error
     return expression

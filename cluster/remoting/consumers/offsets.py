@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cluster.protocol.errors import RequestFailed
-from cluster.remoting.command import Refused, Request, Response, ResponseCode
+from cluster.remoting.command import Rejected, RemotingCode, Request, Response
 from cluster.remoting.fields import bool_of, int_of, text_of
 from cluster.remoting.responses import response_of
 from cluster.v1 import broker_pb2 as pb
@@ -21,7 +21,7 @@ from store.model.topics import RETRY_TOPIC_LENGTH_MAX
 if TYPE_CHECKING:
     from cluster.broker.core import BrokerCore
     from cluster.fronts.leader_link import LeaderLink
-    from cluster.remoting.front import Client
+    from cluster.remoting.front import RemotingClient
 
 # Offsets on their way to the leader; above it they are dropped, because the clients repeat them.
 PENDING_MAX: Final = 1_000
@@ -46,11 +46,11 @@ class Offsets:
         self._link = link
         self._pending = 0
 
-    async def query(self, request: Request, _: Client) -> Response:
+    async def query(self, request: Request, _: RemotingClient) -> Response:
         """Return the offset of a group in a queue.
 
         Raises:
-            Refused: QUERY_NOT_FOUND: it has certainly none, and the client begins where it is set to;
+            Rejected: QUERY_NOT_FOUND: it has certainly none, and the client begins where it is set to;
                 SYSTEM_ERROR: it is not certain, and the client asks again.
             RequestFailed: other refusals of the leader.
         """
@@ -64,16 +64,16 @@ class Offsets:
                 return Response(fields={"offset": "0"})
         except RequestFailed as failure:
             code = response_of(failure).code
-            if code in (ResponseCode.QUERY_NOT_FOUND, ResponseCode.SERVICE_NOT_AVAILABLE):
-                raise Refused(ResponseCode.SYSTEM_ERROR, failure.message) from failure
+            if code in (RemotingCode.QUERY_NOT_FOUND, RemotingCode.SERVICE_NOT_AVAILABLE):
+                raise Rejected(RemotingCode.SYSTEM_ERROR, failure.message) from failure
             raise
-        raise Refused(ResponseCode.QUERY_NOT_FOUND, f"group {group!r} has no offset in queue {queue_id} of {topic!r}")
+        raise Rejected(RemotingCode.QUERY_NOT_FOUND, f"group {group!r} has no offset in queue {queue_id} of {topic!r}")
 
-    async def update(self, request: Request, _: Client) -> Response:
+    async def update(self, request: Request, _: RemotingClient) -> Response:
         """Store the offset of a group in a queue.
 
         Raises:
-            Refused, RequestFailed: it is not stored.
+            Rejected, RequestFailed: it is not stored.
         """
         group, topic, queue_id = _place(request)
         offset = int_of(request.fields, "commitOffset", 0, _LONG_MAX)
@@ -102,27 +102,27 @@ class Offsets:
         finally:
             self._pending -= 1
 
-    async def max_offset(self, request: Request, _: Client) -> Response:
+    async def max_offset(self, request: Request, _: RemotingClient) -> Response:
         """Return the offset after the last message of a queue.
 
         Raises:
-            Refused, RequestFailed: it is not known.
+            Rejected, RequestFailed: it is not known.
         """
         return _offset((await self._offsets(request)).max_offsets[0])
 
-    async def min_offset(self, request: Request, _: Client) -> Response:
+    async def min_offset(self, request: Request, _: RemotingClient) -> Response:
         """Return the offset of the first message of a queue.
 
         Raises:
-            Refused, RequestFailed: it is not known.
+            Rejected, RequestFailed: it is not known.
         """
         return _offset((await self._offsets(request)).min_offsets[0])
 
-    async def offset_of_time(self, request: Request, _: Client) -> Response:
+    async def offset_of_time(self, request: Request, _: RemotingClient) -> Response:
         """Return the offset of a time in a queue.
 
         Raises:
-            Refused, RequestFailed: it is not known.
+            Rejected, RequestFailed: it is not known.
         """
         # 0 would ask for none: all messages are newer than 1 ms after 1970.
         timestamp_ms = max(int_of(request.fields, "timestamp", -_LONG_MAX, _LONG_MAX), 1)
@@ -130,11 +130,11 @@ class Offsets:
         boundary = pb.TIME_BOUNDARY_UPPER if is_upper else pb.TIME_BOUNDARY_LOWER
         return _offset((await self._offsets(request, timestamp_ms, boundary)).offsets_by_time[0])
 
-    async def earliest_time(self, request: Request, _: Client) -> Response:
+    async def earliest_time(self, request: Request, _: RemotingClient) -> Response:
         """Return when the first message of a queue was stored.
 
         Raises:
-            Refused, RequestFailed: it is not known.
+            Rejected, RequestFailed: it is not known.
         """
         return Response(fields={"timestamp": str((await self._offsets(request)).earliest_timestamps[0])})
 
@@ -175,7 +175,7 @@ def _place(request: Request) -> tuple[str, str, int]:
     """Return group, topic and queue of a request.
 
     Raises:
-        Refused: INVALID_PARAMETER.
+        Rejected: INVALID_PARAMETER.
     """
     fields = request.fields
     return (

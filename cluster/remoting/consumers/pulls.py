@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from cluster.protocol.wire.filters import filter_fields
 from cluster.remoting.clients import Subscription
-from cluster.remoting.command import Refused, Request, Response, ResponseCode
+from cluster.remoting.command import Rejected, RemotingCode, Request, Response
 from cluster.remoting.consumers.bodies import EXPRESSION_LENGTH_MAX
 from cluster.remoting.consumers.filters import checked_filter
 from cluster.remoting.fields import int_of, text_of
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from cluster.fronts.leader_link import LeaderLink
     from cluster.remoting.clients import ClientTable
     from cluster.remoting.consumers.offsets import Offsets
-    from cluster.remoting.front import Client
+    from cluster.remoting.front import RemotingClient
 
 # Clients wait 30 s for the answer.
 HOLD_S_MAX: Final = 20.0
@@ -78,11 +78,11 @@ class Pulls:
         """Answer all held pulls now, and hold no more."""
         self._stopping.set()
 
-    async def pull(self, request: Request, _: Client) -> Response:
+    async def pull(self, request: Request, _: RemotingClient) -> Response:
         """Return messages of a queue.
 
         Raises:
-            Refused, RequestFailed: the client pulls again after 1 s.
+            Rejected, RequestFailed: the client pulls again after 1 s.
         """
         fields = request.fields
         flags = int_of(fields, "sysFlag", 0, _INT_MAX, 0)
@@ -112,24 +112,24 @@ class Pulls:
         """Return the subscription of the topic for this pull.
 
         Raises:
-            Refused: SUBSCRIPTION_NOT_EXIST, SUBSCRIPTION_NOT_LATEST: until the next heartbeat.
+            Rejected: SUBSCRIPTION_NOT_EXIST, SUBSCRIPTION_NOT_LATEST: until the next heartbeat.
         """
         fields = request.fields
         if flags & _HAS_SUBSCRIPTION:
             expression = fields.get("subscription", "") or "*"
             if len(expression) > EXPRESSION_LENGTH_MAX:
                 text = f"subscription: at most {EXPRESSION_LENGTH_MAX} characters, found {len(expression)}"
-                raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, text)
+                raise Rejected(RemotingCode.SUBSCRIPTION_PARSE_FAILED, text)
             return Subscription(topic, expression, is_sql=fields.get("expressionType", "").upper() == "SQL92")
         found = self._clients.consumers_of(group)
         known = None if found is None else found.subscriptions.get(topic)
         if known is None:
-            raise Refused(
-                ResponseCode.SUBSCRIPTION_NOT_EXIST, f"group {group!r} has no subscription of topic {topic!r} here"
+            raise Rejected(
+                RemotingCode.SUBSCRIPTION_NOT_EXIST, f"group {group!r} has no subscription of topic {topic!r} here"
             )
         version = int_of(fields, "subVersion", 0, _LONG_MAX, 0)
         if known.version < version:
-            raise Refused(ResponseCode.SUBSCRIPTION_NOT_LATEST, f"topic {topic!r}: the subscription is older here")
+            raise Rejected(RemotingCode.SUBSCRIPTION_NOT_LATEST, f"topic {topic!r}: the subscription is older here")
         return known
 
     async def _read(self, read: pb.GetRequest, hold_s: float) -> pb.GetResponse:
@@ -175,14 +175,14 @@ def _answer(offset: int, found: pb.GetResponse) -> Response:
     """Return the answer to a pull from `offset`."""
     next_offset = found.next_offset
     if found.status == pb.GET_STATUS_FOUND:
-        code = ResponseCode.SUCCESS
+        code = RemotingCode.SUCCESS
     elif found.status in _MOVED:
-        code = ResponseCode.PULL_OFFSET_MOVED
+        code = RemotingCode.PULL_OFFSET_MOVED
     elif next_offset > offset:
-        code = ResponseCode.PULL_RETRY_IMMEDIATELY
+        code = RemotingCode.PULL_RETRY_IMMEDIATELY
     else:
         # An answer 20 with the same offset would make the client repeat its pull at once, again and again.
-        code, next_offset = ResponseCode.PULL_NOT_FOUND, offset
+        code, next_offset = RemotingCode.PULL_NOT_FOUND, offset
     fields = {
         "nextBeginOffset": str(next_offset),
         "minOffset": str(found.min_offset),

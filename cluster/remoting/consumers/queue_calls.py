@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cluster.client.consumer.received import records_of
 from cluster.protocol.request_bounds import LOCK_QUEUES_MAX
-from cluster.remoting.command import Refused, Request, Response, ResponseCode
+from cluster.remoting.command import Rejected, RemotingCode, Request, Response
 from cluster.remoting.consumers.bodies import CLIENT_ID_LENGTH_MAX, group_of, json_of, object_of, queues_of, text
 from cluster.remoting.fields import int_of, text_of
 from cluster.v1 import broker_pb2 as pb
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cluster.fronts.leader_link import LeaderLink
-    from cluster.remoting.front import Client
+    from cluster.remoting.front import RemotingClient
 
 # Clients wait 5 s for the answer to 36, and 1 s for that to 41.
 _RETURN_LIMIT_S: Final = 2.0
@@ -42,11 +42,11 @@ class QueueCalls:
     def __init__(self, link: LeaderLink) -> None:
         self._link = link
 
-    async def return_message(self, request: Request, _: Client) -> Response:
+    async def return_message(self, request: Request, _: RemotingClient) -> Response:
         """Return a message that a consumer failed to process; it is found by its offset in the log.
 
         Raises:
-            Refused, RequestFailed: the client sends a copy itself.
+            Rejected, RequestFailed: the client sends a copy itself.
         """
         fields = request.fields
         offset = int_of(fields, "offset", 0, _LONG_MAX)
@@ -56,7 +56,7 @@ class QueueCalls:
         try:
             record = records_of(found.records, "the answer to QueryById")[0]
         except StoreError as error:
-            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from error
+            raise Rejected(RemotingCode.SYSTEM_ERROR, str(error)) from error
         returned = pb.ReturnMessageRequest(
             group=group,
             topic=record.topic,
@@ -70,11 +70,11 @@ class QueueCalls:
         await self._link.call(lambda stub: stub.ReturnMessage, returned, _RETURN_LIMIT_S)
         return Response()
 
-    async def lock(self, request: Request, _: Client) -> Response:
+    async def lock(self, request: Request, _: RemotingClient) -> Response:
         """Lock queues for a client; return those that it has now, as it named them.
 
         Raises:
-            Refused, RequestFailed: it has none of them for certain.
+            Rejected, RequestFailed: it has none of them for certain.
         """
         locks, queues = _locks(request)
         if not queues:
@@ -84,11 +84,11 @@ class QueueCalls:
         mine = [each for each in queues if (each["topic"], each["queueId"]) in locked]
         return Response(body=json_of({"lockOKMQSet": mine}))
 
-    async def unlock(self, request: Request, _: Client) -> Response:
+    async def unlock(self, request: Request, _: RemotingClient) -> Response:
         """Release queues of a client.
 
         Raises:
-            Refused, RequestFailed: its locks end with their time.
+            Rejected, RequestFailed: its locks end with their time.
         """
         locks, queues = _locks(request)
         if queues:

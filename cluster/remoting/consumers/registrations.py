@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cluster.protocol.errors import Reason, RequestFailed
-from cluster.remoting.command import Refused, Request, Response, ResponseCode
+from cluster.remoting.command import Rejected, RemotingCode, Request, Response
 from cluster.remoting.consumers.bodies import CLIENT_ID_LENGTH_MAX, heartbeat_of, json_of, object_of, subscription_of
 from cluster.remoting.consumers.filters import checked_filter
 from cluster.remoting.fields import text_of
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cluster.broker.core import BrokerCore
     from cluster.fronts.leader_link import LeaderLink
     from cluster.remoting.clients import ClientTable
-    from cluster.remoting.front import Client
+    from cluster.remoting.front import RemotingClient
 
 _NOTIFY_CONSUMER_IDS_CHANGED: Final = 40
 _READ_WRITE: Final = 6
@@ -48,13 +48,13 @@ class Registrations:
         self._clients = clients
         self._clock_ms = clock_ms
         # Connections with a callback: one each.
-        self._watched: set[Client] = set()
+        self._watched: set[RemotingClient] = set()
 
-    async def heartbeat(self, request: Request, client: Client) -> Response:
+    async def heartbeat(self, request: Request, client: RemotingClient) -> Response:
         """Register a client in its groups.
 
         Raises:
-            Refused, RequestFailed: it is not registered; it repeats its heartbeat.
+            Rejected, RequestFailed: it is not registered; it repeats its heartbeat.
         """
         heartbeat = heartbeat_of(request.body)
         for each in heartbeat.consumers:
@@ -65,7 +65,7 @@ class Registrations:
         fields = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true" if beat.is_full_wanted else "false"}
         return Response(fields=fields)
 
-    async def unregister(self, request: Request, _: Client) -> Response:
+    async def unregister(self, request: Request, _: RemotingClient) -> Response:
         """Remove a client from its groups."""
         fields = request.fields
         changed = self._clients.unregister(
@@ -76,23 +76,23 @@ class Registrations:
         self._notify(changed)
         return Response()
 
-    async def members(self, request: Request, _: Client) -> Response:
+    async def members(self, request: Request, _: RemotingClient) -> Response:
         """Return the ids of a group's members.
 
         Raises:
-            Refused: SYSTEM_ERROR: it has none; the client keeps its queues.
+            Rejected: SYSTEM_ERROR: it has none; the client keeps its queues.
         """
         group = text_of(request.fields, "consumerGroup", RETRY_TOPIC_LENGTH_MAX)
         found = self._clients.consumers_of(group)
         if found is None:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
+            raise Rejected(RemotingCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
         return Response(body=json_of({"consumerIdList": sorted(found.members)}))
 
-    async def check(self, request: Request, _: Client) -> Response:
+    async def check(self, request: Request, _: RemotingClient) -> Response:
         """Answer whether this broker can evaluate a subscription.
 
         Raises:
-            Refused: SUBSCRIPTION_PARSE_FAILED.
+            Rejected: SUBSCRIPTION_PARSE_FAILED.
         """
         given = object_of(request.body).get("subscriptionData")
         if given is not None:
@@ -107,13 +107,13 @@ class Registrations:
         """Create a group, if it may be, and its retry topic.
 
         Raises:
-            Refused: SUBSCRIPTION_GROUP_NOT_EXIST.
+            Rejected: SUBSCRIPTION_GROUP_NOT_EXIST.
             RequestFailed: it is not certain that both are there.
         """
         state = self._core.replica.state
         if group not in state.groups:
             if not self._core.options.auto_create_subscription_group:
-                raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"there is no group {group!r}")
+                raise Rejected(RemotingCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"there is no group {group!r}")
             settings = pb.Group(
                 name=group,
                 is_consume_enabled=True,
@@ -146,12 +146,12 @@ class Registrations:
             if failure.reason is not reason:
                 raise
 
-    def _watch(self, client: Client) -> None:
+    def _watch(self, client: RemotingClient) -> None:
         if client not in self._watched:
             self._watched.add(client)
             client.when_closed(lambda: self._closed(client))
 
-    def _closed(self, client: Client) -> None:
+    def _closed(self, client: RemotingClient) -> None:
         self._watched.discard(client)
         self._notify(self._clients.closed(client))
 

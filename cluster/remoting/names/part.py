@@ -14,9 +14,9 @@ from cluster.api.topic_calls import topic_config
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.topic_config import PERMISSION_INHERIT, PERMISSION_READ, PERMISSION_WRITE, TopicConfig
 from cluster.remoting.codec import encode_json
-from cluster.remoting.command import Refused, Request, Response, ResponseCode
+from cluster.remoting.command import Rejected, RemotingCode, Request, Response
 from cluster.remoting.fields import text_of
-from cluster.remoting.names.routes import ORDER_NAMESPACE, Places, cluster_of, order_value, route_of
+from cluster.remoting.names.routes import ORDER_NAMESPACE, RoutePlaces, cluster_of, order_value, route_of
 from cluster.v1 import broker_pb2 as pb
 from store.model.topics import AUTO_CREATE_TOPIC, DLQ_PREFIX, RETRY_PREFIX
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from cluster.broker.core import BrokerCore
     from cluster.fronts.leader_link import LeaderLink
-    from cluster.remoting.front import Client, Handler
+    from cluster.remoting.front import Handler, RemotingClient
 
 _NAME_LENGTH_MAX: Final = 255
 # Clients wait 3 s for a route.
@@ -66,16 +66,16 @@ class NameServerRole:
             327: self._refuse_change,
         }
 
-    def _places(self) -> Places:
+    def _places(self) -> RoutePlaces:
         leader = self._replica.status().leader_id
         if leader in self._addresses:
             # While no leader is known the last one stays, so that the answers stay the same.
             self._first = leader
-        return Places(self._options.cluster, self._options.broker, self._addresses, self._first)
+        return RoutePlaces(self._options.cluster, self._options.broker, self._addresses, self._first)
 
     # ------------------------------------------------------------------------------------------------------- routes
 
-    async def _route(self, request: Request, _client: Client) -> Response:
+    async def _route(self, request: Request, _client: RemotingClient) -> Response:
         name = text_of(request.fields, "topic", _NAME_LENGTH_MAX)
         topic = self._known(name) or await self._at_leader(name)
         return Response(body=encode_json(route_of(topic, self._places())))
@@ -101,7 +101,7 @@ class NameServerRole:
             response = await self._link.call(lambda stub: stub.ListTopics, pb.ListTopicsRequest(topic=name), _LIMIT_S)
         except RequestFailed as failure:
             if failure.reason in (Reason.UNKNOWN_TOPIC, Reason.ILLEGAL_REQUEST, Reason.ILLEGAL_MESSAGE):
-                raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"No topic route info in name server: {name}") from failure
+                raise Rejected(RemotingCode.TOPIC_NOT_EXIST, f"No topic route info in name server: {name}") from failure
             raise
         return topic_config(response.topics[0])
 
@@ -110,15 +110,15 @@ class NameServerRole:
         options = self._options
         return (options.broker, options.cluster, f"{options.cluster}_REPLY_TOPIC")
 
-    async def _cluster(self, _request: Request, _client: Client) -> Response:
+    async def _cluster(self, _request: Request, _client: RemotingClient) -> Response:
         return Response(body=encode_json(cluster_of(self._places())))
 
     # -------------------------------------------------------------------------------------------------------- lists
 
-    async def _all_topics(self, _request: Request, _client: Client) -> Response:
+    async def _all_topics(self, _request: Request, _client: RemotingClient) -> Response:
         return Response(body=encode_json({"topicList": self._names()}))
 
-    async def _topics_of_cluster(self, request: Request, _client: Client) -> Response:
+    async def _topics_of_cluster(self, request: Request, _client: RemotingClient) -> Response:
         cluster = text_of(request.fields, "cluster", _NAME_LENGTH_MAX)
         names = self._names() if cluster == self._options.cluster else []
         return Response(body=encode_json({"topicList": names}))
@@ -130,7 +130,7 @@ class NameServerRole:
         automatic = (AUTO_CREATE_TOPIC,) if self._options.auto_create_topic_enable else ()
         return sorted({*state.topics, *retried, *automatic, *self._own_topics()})
 
-    async def _system_topics(self, _request: Request, _client: Client) -> Response:
+    async def _system_topics(self, _request: Request, _client: RemotingClient) -> Response:
         places = self._places()
         names = sorted({*self._own_topics(), AUTO_CREATE_TOPIC})
         return Response(body=encode_json({"brokerAddr": places.addresses[places.first], "topicList": names}))
@@ -141,38 +141,40 @@ class NameServerRole:
         topics = self._replica.state.topics
         return {name: order_value(self._options.broker, topic) for name, topic in topics.items() if topic.is_ordered}
 
-    async def _get_value(self, request: Request, _client: Client) -> Response:
+    async def _get_value(self, request: Request, _client: RemotingClient) -> Response:
         namespace, key = request.fields.get("namespace", ""), request.fields.get("key", "")
         value = self._ordered().get(key) if namespace == ORDER_NAMESPACE else None
         if value is None:
             shown = f"Namespace: {namespace[:_NAME_LENGTH_MAX]} Key: {key[:_NAME_LENGTH_MAX]}"
-            raise Refused(ResponseCode.QUERY_NOT_FOUND, f"No config item, {shown}")
+            raise Rejected(RemotingCode.QUERY_NOT_FOUND, f"No config item, {shown}")
         return Response(fields={"value": value})
 
-    async def _get_values(self, request: Request, _client: Client) -> Response:
+    async def _get_values(self, request: Request, _client: RemotingClient) -> Response:
         namespace = request.fields.get("namespace", "")
         table = self._ordered() if namespace == ORDER_NAMESPACE else {}
         if not table:
             text = f"No config item, Namespace: {namespace[:_NAME_LENGTH_MAX]}"
-            raise Refused(ResponseCode.QUERY_NOT_FOUND, text)
+            raise Rejected(RemotingCode.QUERY_NOT_FOUND, text)
         return Response(body=encode_json({"table": table}))
 
-    async def _put_value(self, request: Request, _client: Client) -> Response:
+    async def _put_value(self, request: Request, _client: RemotingClient) -> Response:
         """Tools write the queues of an ordered topic here after they have made it one, which is enough."""
         if request.fields.get("namespace") != ORDER_NAMESPACE:
-            raise Refused(ResponseCode.ILLEGAL_OPERATION, f"values can be kept only in the namespace {ORDER_NAMESPACE}")
+            raise Rejected(
+                RemotingCode.ILLEGAL_OPERATION, f"values can be kept only in the namespace {ORDER_NAMESPACE}"
+            )
         return Response()
 
-    async def _forget_topic(self, _request: Request, _client: Client) -> Response:
+    async def _forget_topic(self, _request: Request, _client: RemotingClient) -> Response:
         """A topic has a route for as long as the broker has it; tools delete it there first."""
         return Response()
 
-    async def _refuse_change(self, _request: Request, _client: Client) -> Response:
-        raise Refused(
-            ResponseCode.ILLEGAL_OPERATION,
+    async def _refuse_change(self, _request: Request, _client: RemotingClient) -> Response:
+        raise Rejected(
+            RemotingCode.ILLEGAL_OPERATION,
             f"broker {self._options.broker} has no name server of its own to change: change the "
             "topic's permission, or the settings of the node",
         )
 
-    async def _settings(self, _request: Request, _client: Client) -> Response:
+    async def _settings(self, _request: Request, _client: RemotingClient) -> Response:
         return Response(body=b"orderMessageEnable=true\nreturnOrderTopicConfigToBroker=true\n")

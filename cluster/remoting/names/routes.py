@@ -30,7 +30,7 @@ ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class RoutePlaces:
     """Where the nodes of one broker are.
 
     Attributes:
@@ -68,7 +68,7 @@ def order_value(broker: str, topic: TopicConfig) -> str:
     return f"{broker}:{topic.write_queues}"
 
 
-def route_of(topic: TopicConfig, places: Places) -> dict[str, Any]:
+def route_of(topic: TopicConfig, places: RoutePlaces) -> dict[str, Any]:
     """Return the body of a route."""
     queues = [_queues(places.broker, topic.permission, topic.read_queues, topic)]
     brokers = [places.broker_data()]
@@ -82,7 +82,7 @@ def route_of(topic: TopicConfig, places: Places) -> dict[str, Any]:
     return route
 
 
-def cluster_of(places: Places) -> dict[str, Any]:
+def cluster_of(places: RoutePlaces) -> dict[str, Any]:
     """Return the body of the list of brokers: without aliases, because tools would count a broker several times."""
     return {
         "brokerAddrTable": {places.broker: places.broker_data()},

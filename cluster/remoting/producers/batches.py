@@ -16,7 +16,7 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-from cluster.remoting.command import Refused, ResponseCode
+from cluster.remoting.command import Rejected, RemotingCode
 
 _HEAD: Final = struct.Struct(">i8xii")
 _LENGTH: Final = struct.Struct(">h")
@@ -41,7 +41,7 @@ def decode_batch(body: bytes) -> list[BatchedMessage]:
     """Return the messages of a batch, at least one.
 
     Raises:
-        Refused: MESSAGE_ILLEGAL: a size does not fit, or there is no message.
+        Rejected: MESSAGE_ILLEGAL: a size does not fit, or there is no message.
     """
     messages, position = [], 0
     while position < len(body):
@@ -58,9 +58,9 @@ def decode_batch(body: bytes) -> list[BatchedMessage]:
         messages.append(BatchedMessage(flag, body[begin : begin + body_size], body[properties_begin:end]))
         position = end
     if not messages:
-        raise Refused(ResponseCode.MESSAGE_ILLEGAL, "batch: expected at least one message, found none")
+        raise Rejected(RemotingCode.MESSAGE_ILLEGAL, "batch: expected at least one message, found none")
     return messages
 
 
-def _damaged(position: int) -> Refused:
-    return Refused(ResponseCode.MESSAGE_ILLEGAL, f"batch: the sizes of the message at byte {position} do not fit")
+def _damaged(position: int) -> Rejected:
+    return Rejected(RemotingCode.MESSAGE_ILLEGAL, f"batch: the sizes of the message at byte {position} do not fit")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cluster.remoting.command import Refused, ResponseCode
+from cluster.remoting.command import Rejected, RemotingCode
 from cluster.remoting.fields import bool_of, int_of, text_of
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def send_header(fields: Mapping[str, str], *, is_short: bool) -> SendHeader:
         is_short: whether they have the names of version 2.
 
     Raises:
-        Refused: INVALID_PARAMETER, MESSAGE_ILLEGAL.
+        Rejected: INVALID_PARAMETER, MESSAGE_ILLEGAL.
     """
     if is_short:
         fields = {_LONG_NAMES[name]: value for name, value in fields.items() if name in _LONG_NAMES}
@@ -83,7 +83,7 @@ def send_header(fields: Mapping[str, str], *, is_short: bool) -> SendHeader:
     try:
         properties = fields.get("properties", "").encode()
     except UnicodeEncodeError:
-        raise Refused(ResponseCode.MESSAGE_ILLEGAL, "properties: expected text that UTF-8 can hold") from None
+        raise Rejected(RemotingCode.MESSAGE_ILLEGAL, "properties: expected text that UTF-8 can hold") from None
     maximum = int_of(fields, "maxReconsumeTimes", -_INT_MAX - 1, _INT_MAX) if fields.get("maxReconsumeTimes") else None
     return SendHeader(
         fields,

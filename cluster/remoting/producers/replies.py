@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cluster.protocol.request_reply import REPLY_TO_CLIENT
-from cluster.remoting.command import Refused, Request, Response, ResponseCode
+from cluster.remoting.command import Rejected, RemotingCode, Request, Response
 from cluster.remoting.producers.headers import send_header
 from cluster.remoting.producers.sends import BODY_BYTES_MAX
 from cluster.remoting.producers.stored_properties import REGION_FIELDS
@@ -21,7 +21,7 @@ from commitlog.record.properties import decode_properties
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cluster.remoting.front import Client
+    from cluster.remoting.front import RemotingClient
     from cluster.remoting.producers.transactions import RegisteredProducers
 
 PUSH_REPLY: Final = 326
@@ -48,22 +48,22 @@ class Replies:
         self._store_host = store_host
         self._clock_ms = clock_ms
 
-    async def reply(self, request: Request, client: Client) -> Response:
+    async def reply(self, request: Request, client: RemotingClient) -> Response:
         """Push a reply to its requester.
 
         Raises:
-            Refused: it is not certain that the requester has it.
+            Rejected: it is not certain that the requester has it.
         """
         header = send_header(request.fields, is_short=request.code != _VERSION_1)
         if len(request.body) > BODY_BYTES_MAX:
-            raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"body: expected at most {BODY_BYTES_MAX} bytes")
+            raise Rejected(RemotingCode.MESSAGE_ILLEGAL, f"body: expected at most {BODY_BYTES_MAX} bytes")
         client_id = decode_properties(header.properties).get(REPLY_TO_CLIENT, "")
         if not client_id:
-            raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"properties: expected {REPLY_TO_CLIENT}, found none")
+            raise Rejected(RemotingCode.MESSAGE_ILLEGAL, f"properties: expected {REPLY_TO_CLIENT}, found none")
         requester = self._producers.client(client_id)
         if requester is None:
             text = f"requester {client_id[:80]!r} is not connected to this node"
-            raise Refused(ResponseCode.SYSTEM_ERROR, text)
+            raise Rejected(RemotingCode.SYSTEM_ERROR, text)
         now = str(self._clock_ms())
         fields = {name: header.fields[name] for name in _PASSED_ON if name in header.fields} | {
             "properties": _with_time(header.fields.get("properties", ""), now),
@@ -73,10 +73,10 @@ class Replies:
         }
         try:
             answer = await requester.ask(Request(PUSH_REPLY, fields, request.body), _LIMIT_S)
-        except Refused as refused:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"the reply was not delivered: {refused.remark}") from refused
-        if answer.code != ResponseCode.SUCCESS:
-            raise Refused(ResponseCode.SYSTEM_ERROR, f"the requester refused the reply: {answer.remark}")
+        except Rejected as refused:
+            raise Rejected(RemotingCode.SYSTEM_ERROR, f"the reply was not delivered: {refused.remark}") from refused
+        if answer.code != RemotingCode.SUCCESS:
+            raise Rejected(RemotingCode.SYSTEM_ERROR, f"the requester refused the reply: {answer.remark}")
         return Response(fields={"msgId": "0", "queueId": "0", "queueOffset": "0", **REGION_FIELDS})
 
 

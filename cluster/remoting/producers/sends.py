@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.recall_handle import decode_recall_handle
 from cluster.protocol.topic_config import GroupConfig
-from cluster.remoting.command import Refused, Response, ResponseCode
+from cluster.remoting.command import Rejected, RemotingCode, Response
 from cluster.remoting.fields import text_of
 from cluster.remoting.producers.batches import BatchedMessage, decode_batch
 from cluster.remoting.producers.headers import SendHeader, send_header
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from cluster.broker.core import BrokerCore
     from cluster.fronts.leader_link import LeaderLink
     from cluster.remoting.command import Request
-    from cluster.remoting.front import Client
+    from cluster.remoting.front import RemotingClient
     from cluster.remoting.producers.stored_properties import PropertyRule, StoredProperties
 
 # Below the 3 s for which clients wait.
@@ -79,28 +79,28 @@ class MessageSends:
         self._rule = rule
         self._turn = 0
 
-    async def send(self, request: Request, _: Client) -> Response:
+    async def send(self, request: Request, _: RemotingClient) -> Response:
         """Store a message, or a batch.
 
         Raises:
-            Refused, RequestFailed: nothing was stored, unless the certainty is unknown.
+            Rejected, RequestFailed: nothing was stored, unless the certainty is unknown.
         """
         header = send_header(request.fields, is_short=request.code not in _VERSION_1)
         try:
             return await self._send(header, request.body)
         except (IllegalMessage, IllegalRequest) as error:
-            raise Refused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
+            raise Rejected(RemotingCode.MESSAGE_ILLEGAL, str(error)) from error
         except RequestFailed as failure:
             # Clients repeat other codes, without success.
             if failure.reason is Reason.UNSUPPORTED:
-                raise Refused(ResponseCode.MESSAGE_ILLEGAL, failure.message) from failure
+                raise Rejected(RemotingCode.MESSAGE_ILLEGAL, failure.message) from failure
             raise
 
     async def _send(self, header: SendHeader, body: bytes) -> Response:
         deadline = time.monotonic() + LIMIT_S
         _check_name(header.topic)
         if len(body) > BODY_BYTES_MAX:
-            raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"body: expected at most {BODY_BYTES_MAX} bytes")
+            raise Rejected(RemotingCode.MESSAGE_ILLEGAL, f"body: expected at most {BODY_BYTES_MAX} bytes")
         if header.topic.startswith(RETRY_PREFIX):
             header, target = await self._retried(header, deadline)
         else:
@@ -110,7 +110,7 @@ class MessageSends:
         is_half = not header.is_batch and _is_half(properties[0].raw)
         if header.sys_flag & TRANSACTION_PREPARED_TYPE and not is_half:
             expected = f"{TRANSACTION}=true with the sysFlag of a transaction, and one message"
-            raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"properties: expected {expected}")
+            raise Rejected(RemotingCode.MESSAGE_ILLEGAL, f"properties: expected {expected}")
         stored = await self._put(header, target, messages, properties, deadline)
         return _response(header, stored, properties[0].unique_key, is_half=is_half)
 
@@ -168,15 +168,15 @@ class MessageSends:
         """Return the header and the place of a message that a consumer returns.
 
         Raises:
-            Refused: there is no such group, or it is a batch.
+            Rejected: there is no such group, or it is a batch.
         """
         if header.is_batch:
-            raise Refused(ResponseCode.MESSAGE_ILLEGAL, "batch: expected an ordinary topic, found a retry topic")
+            raise Rejected(RemotingCode.MESSAGE_ILLEGAL, "batch: expected an ordinary topic, found a retry topic")
         name = header.topic.removeprefix(RETRY_PREFIX)
         group = self._core.replica.state.groups.get(name)
         if group is None:
             if not self._core.options.auto_create_subscription_group:
-                raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"there is no group {name[:80]!r}")
+                raise Rejected(RemotingCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"there is no group {name[:80]!r}")
             group = GroupConfig(name)
         is_lost = is_dead(group, header.reconsume_times, header.max_reconsume_times, header.properties)
         properties = retried_properties(header.properties, is_dead_letter=is_lost)
@@ -195,11 +195,11 @@ class MessageSends:
             if failure.reason is not Reason.TOPIC_EXISTS:
                 raise
 
-    async def recall(self, request: Request, _: Client) -> Response:
+    async def recall(self, request: Request, _: RemotingClient) -> Response:
         """Take a message back that waits for its time.
 
         Raises:
-            Refused: ILLEGAL_OPERATION: it does not wait, or the handle is not valid.
+            Rejected: ILLEGAL_OPERATION: it does not wait, or the handle is not valid.
             RequestFailed: it is not certain that it is recalled.
         """
         topic = text_of(request.fields, "topic", _TOPIC_LENGTH_MAX)
@@ -209,13 +209,13 @@ class MessageSends:
             recall = pb.RecallMessageRequest(topic=topic, recall_handle=handle)
             found = await self._link.call(lambda stub: stub.RecallMessage, recall, LIMIT_S)
         except IllegalRequest as error:
-            raise Refused(ResponseCode.ILLEGAL_OPERATION, str(error)) from error
+            raise Rejected(RemotingCode.ILLEGAL_OPERATION, str(error)) from error
         except RequestFailed as failure:
             if failure.reason is Reason.ILLEGAL_REQUEST:
-                raise Refused(ResponseCode.ILLEGAL_OPERATION, failure.message) from failure
+                raise Rejected(RemotingCode.ILLEGAL_OPERATION, failure.message) from failure
             raise
         if found.outcome != pb.RECALL_OUTCOME_RECALLED:
-            raise Refused(ResponseCode.ILLEGAL_OPERATION, "the message does not wait: it was delivered, or deleted")
+            raise Rejected(RemotingCode.ILLEGAL_OPERATION, "the message does not wait: it was delivered, or deleted")
         return Response(fields={"msgId": unique_key})
 
 
@@ -223,9 +223,9 @@ def _check_name(topic: str) -> None:
     try:
         check_topic(topic)
     except IllegalMessage as error:
-        raise Refused(ResponseCode.INVALID_PARAMETER, str(error)) from error
+        raise Rejected(RemotingCode.INVALID_PARAMETER, str(error)) from error
     if is_closed_topic(topic):
-        raise Refused(ResponseCode.NO_PERMISSION, f"topic {topic!r} is one of the broker itself: choose another one")
+        raise Rejected(RemotingCode.NO_PERMISSION, f"topic {topic!r} is one of the broker itself: choose another one")
 
 
 def _is_half(properties: bytes) -> bool:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from cluster.client.consumer.received import records_of
 from cluster.process.tasks import end_tasks
 from cluster.protocol.errors import Reason, RequestFailed
-from cluster.remoting.command import Refused, Request, Response, ResponseCode
+from cluster.remoting.command import Rejected, RemotingCode, Request, Response
 from cluster.remoting.fields import int_of, text_of
 from cluster.remoting.producers.restored import restored
 from cluster.v1 import broker_pb2 as pb
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cluster.fronts.leader_link import LeaderLink
-    from cluster.remoting.front import Client
+    from cluster.remoting.front import RemotingClient
 
 CHECK_TRANSACTION_STATE: Final = 39
 ROUND_S: Final = 2.0
@@ -46,7 +46,7 @@ class ProducerMember(Protocol):
     """A registered producer."""
 
     @property
-    def connection(self) -> Client:
+    def connection(self) -> RemotingClient:
         """Its newest connection."""
 
 
@@ -59,7 +59,7 @@ class RegisteredProducers(Protocol):
     def producers_of(self, group: str) -> Sequence[ProducerMember]:
         """Return those of a group."""
 
-    def client(self, client_id: str) -> Client | None:
+    def client(self, client_id: str) -> RemotingClient | None:
         """Return the connection of a client; None: it is not connected to this node."""
 
 
@@ -79,11 +79,11 @@ class Transactions:
         self._streams: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._turn = 0
 
-    async def end(self, request: Request, _: Client) -> Response | None:
+    async def end(self, request: Request, _: RemotingClient) -> Response | None:
         """End a transaction; clients send it one-way.
 
         Raises:
-            Refused, RequestFailed: it was not ended, unless the certainty is unknown.
+            Rejected, RequestFailed: it was not ended, unless the certainty is unknown.
         """
         fields = request.fields
         end = _ENDS.get(int_of(fields, "commitOrRollback", 0, 12))
@@ -104,12 +104,12 @@ class Transactions:
         """Return the topic of an open transaction; clients before version 5 do not send it.
 
         Raises:
-            Refused: ILLEGAL_OPERATION: there is no such open transaction.
+            Rejected: ILLEGAL_OPERATION: there is no such open transaction.
         """
         request = pb.ListTransactionsRequest(from_half_offset=half_offset, max_transactions=1)
         found = await self._link.call(lambda stub: stub.ListTransactions, request, _LIMIT_S)
         if not found.transactions or found.transactions[0].half_offset != half_offset:
-            raise Refused(ResponseCode.ILLEGAL_OPERATION, f"no transaction is open at half offset {half_offset}")
+            raise Rejected(RemotingCode.ILLEGAL_OPERATION, f"no transaction is open at half offset {half_offset}")
         return found.transactions[0].topic
 
     async def run(self) -> None:

@@ -7,8 +7,8 @@ import pytest
 
 from cluster.fronts.leader_link import LeaderLink
 from cluster.remoting.admin.assembly import Administration
-from cluster.remoting.clients import ClientTable, ConsumerData, Heartbeat, Subscription
-from cluster.remoting.command import Language, Request, Response, ResponseCode
+from cluster.remoting.clients import ClientHeartbeat, ClientTable, ConsumerData, Subscription
+from cluster.remoting.command import Language, RemotingCode, Request, Response
 from cluster.remoting.front import Front
 from cluster.v1 import broker_pb2 as pb
 from dledger.security.settings import PLAIN
@@ -41,7 +41,7 @@ class Admin:
 
     async def body(self, code, body=b"", **fields):
         response = await self.ask(code, body, **fields)
-        assert response.code == ResponseCode.SUCCESS, response.remark
+        assert response.code == RemotingCode.SUCCESS, response.remark
         return json.loads(response.body)
 
 
@@ -71,7 +71,7 @@ def test_a_topic_is_created_changed_listed_and_deleted(shop):
             created = await admin.ask(
                 17, topic="T", readQueueNums="3", writeQueueNums="3", perm="6", attributes="+message.type=FIFO"
             )
-            assert created.code == ResponseCode.SUCCESS, created.remark
+            assert created.code == RemotingCode.SUCCESS, created.remark
             await admin.ask(17, topic="T", readQueueNums="4", writeQueueNums="4", perm="6")
             expected = {
                 "attributes": {"message.type": "FIFO"},
@@ -88,11 +88,11 @@ def test_a_topic_is_created_changed_listed_and_deleted(shop):
             assert table["topicConfigTable"]["T"] == expected
             assert set(table["dataVersion"]) == {"counter", "stateVersion", "timestamp"}
             two = [{"topicName": "A"}, {"topicName": "B", "readQueueNums": 1, "writeQueueNums": 1}]
-            assert (await admin.ask(18, json.dumps({"topicConfigList": two}).encode())).code == ResponseCode.SUCCESS
+            assert (await admin.ask(18, json.dumps({"topicConfigList": two}).encode())).code == RemotingCode.SUCCESS
             assert (await admin.body(351, topic="B"))["readQueueNums"] == 1
             for _ in range(2):
-                assert (await admin.ask(215, topic="T")).code == ResponseCode.SUCCESS
-            assert (await admin.ask(351, topic="T")).code == ResponseCode.TOPIC_NOT_EXIST
+                assert (await admin.ask(215, topic="T")).code == RemotingCode.SUCCESS
+            assert (await admin.ask(351, topic="T")).code == RemotingCode.TOPIC_NOT_EXIST
 
     run(scenario)
 
@@ -100,9 +100,9 @@ def test_a_topic_is_created_changed_listed_and_deleted(shop):
 def test_a_group_is_created_listed_and_deleted(shop):
     async def scenario():
         async with administration(shop) as admin:
-            assert (await admin.ask(352, group="G")).code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+            assert (await admin.ask(352, group="G")).code == RemotingCode.SUBSCRIPTION_GROUP_NOT_EXIST
             group = {"groupName": "G", "consumeBroadcastEnable": False, "retryMaxTimes": 2}
-            assert (await admin.ask(200, json.dumps(group).encode())).code == ResponseCode.SUCCESS
+            assert (await admin.ask(200, json.dumps(group).encode())).code == RemotingCode.SUCCESS
             found = await admin.body(352, group="G")
             assert (found["retryMaxTimes"], found["consumeBroadcastEnable"], found["attributes"]) == (2, False, {})
             table = await admin.body(201)
@@ -110,9 +110,9 @@ def test_a_group_is_created_listed_and_deleted(shop):
             assert table["subscriptionGroupTable"] == {"G": found}
             assert (
                 await admin.ask(225, json.dumps({"groupConfigList": [{"groupName": "H"}]}).encode())
-            ).code == ResponseCode.SUCCESS
+            ).code == RemotingCode.SUCCESS
             for _ in range(2):
-                assert (await admin.ask(207, groupName="G", cleanOffset="true")).code == ResponseCode.SUCCESS
+                assert (await admin.ask(207, groupName="G", cleanOffset="true")).code == RemotingCode.SUCCESS
             assert list((await admin.body(201))["subscriptionGroupTable"]) == ["H"]
 
     run(scenario)
@@ -141,7 +141,7 @@ def test_offsets_of_a_topic_and_of_a_group_are_those_of_the_queues(shop):
             span = (await admin.body(303, topic=TOPIC, group="G"))["consumeTimeSpanSet"][0]
             assert (span["consumeTimeStamp"], span["minTimeStamp"], span["maxTimeStamp"]) == (stored_ms,) * 3
             assert (await admin.body(305))["topicList"] == sorted((await admin.body(305))["topicList"])
-            assert (await admin.ask(202, topic="absent")).code == ResponseCode.TOPIC_NOT_EXIST
+            assert (await admin.ask(202, topic="absent")).code == RemotingCode.TOPIC_NOT_EXIST
 
     run(scenario)
 
@@ -152,7 +152,7 @@ def test_offsets_are_reset_to_a_time_to_the_end_and_to_one_offset(shop):
             await shop.put(b"a", b"b", b"c")
             asked = {"topic": TOPIC, "group": "G", "isForce": "true"}
             unknown = await admin.ask(222, timestamp="0", **asked)
-            assert unknown.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+            assert unknown.code == RemotingCode.SUBSCRIPTION_GROUP_NOT_EXIST
             await admin.ask(200, b'{"groupName":"G"}')
             assert (await admin.body(222, timestamp="-1", **asked))["offsetTable"] == {key(0): 3, key(1): 0}
             kept = await admin.body(222, timestamp="0", topic=TOPIC, group="G", isForce="false")
@@ -182,9 +182,9 @@ def test_messages_are_found_by_key_by_unique_key_and_by_offset(shop):
             assert unique.body == record.body
             assert int.from_bytes(record.body[:4]) == len(record.body)
             for absent in ({"key": "k3"}, {"key": "U3", "_UNIQUE_KEY_QUERY": "true"}):
-                assert (await admin.ask(12, topic=TOPIC, **absent)).code == ResponseCode.QUERY_NOT_FOUND
+                assert (await admin.ask(12, topic=TOPIC, **absent)).code == RemotingCode.QUERY_NOT_FOUND
             for wrong in ("1", "99999999"):
-                assert (await admin.ask(33, offset=wrong)).code == ResponseCode.SYSTEM_ERROR
+                assert (await admin.ask(33, offset=wrong)).code == RemotingCode.SYSTEM_ERROR
             units = await admin.body(321, topic=TOPIC, queueId="0", index="0", count="10")
             assert (units["minQueueIndex"], units["maxQueueIndex"]) == (0, 2)
             assert [each["physicOffset"] for each in units["queueData"]] == list(put.physical_offsets)
@@ -195,12 +195,12 @@ def test_messages_are_found_by_key_by_unique_key_and_by_offset(shop):
 def test_connected_clients_are_listed_and_their_requests_passed_on(shop):
     async def scenario():
         async with administration(shop) as admin:
-            assert (await admin.ask(203, consumerGroup="G")).code == ResponseCode.CONSUMER_NOT_ONLINE
-            assert (await admin.ask(204, producerGroup="P")).code == ResponseCode.SYSTEM_ERROR
+            assert (await admin.ask(203, consumerGroup="G")).code == RemotingCode.CONSUMER_NOT_ONLINE
+            assert (await admin.ask(204, producerGroup="P")).code == RemotingCode.SYSTEM_ERROR
             put = await shop.put(b"one")
             consumer = Consumer()
             data = ConsumerData("G", subscriptions={TOPIC: Subscription(TOPIC, "A || B", version=7)})
-            admin.clients.beat(Heartbeat("c1", ("P",), (data,)), consumer, Language.JAVA, 479, 0)
+            admin.clients.beat(ClientHeartbeat("c1", ("P",), (data,)), consumer, Language.JAVA, 479, 0)
             found = await admin.body(203, consumerGroup="G")
             connection = {"clientAddr": "127.0.0.1:4711", "clientId": "c1", "language": "JAVA", "version": 479}
             assert found["connectionSet"] == [connection]
@@ -216,7 +216,7 @@ def test_connected_clients_are_listed_and_their_requests_passed_on(shop):
             assert [each.code for each in consumer.asked] == [307, 309]
             assert b"one" in consumer.asked[1].body
             other = await admin.ask(307, consumerGroup="G", clientId="c2")
-            assert other.code == ResponseCode.CONSUMER_NOT_ONLINE
+            assert other.code == RemotingCode.CONSUMER_NOT_ONLINE
 
     run(scenario)
 
@@ -261,7 +261,7 @@ def test_the_numbers_of_a_broker_have_every_key_that_tools_parse(shop):
             assert topic["statsMinute"] == {"avgpt": 0.0, "sum": 2, "tps": 2 / 60}
             assert (await admin.body(315, statsName="GROUP_GET_NUMS", statsKey=f"{TOPIC}@G"))["statsDay"]["sum"] == 0
             unknown = await admin.ask(315, statsName="X", statsKey="y")
-            assert unknown.code == ResponseCode.SYSTEM_ERROR
+            assert unknown.code == RemotingCode.SYSTEM_ERROR
 
     run(scenario)
 
@@ -275,11 +275,11 @@ def test_settings_are_shown_and_what_this_broker_has_not_is_refused_with_a_reaso
             assert (await admin.body(907))["master"] is True
             assert (await admin.body(2003))["configTable"] == {}
             for code in (306, 316, 329):
-                assert (await admin.ask(code)).code == ResponseCode.SUCCESS
-            assert (await admin.ask(25, b"a=b\n")).code == ResponseCode.NO_PERMISSION
+                assert (await admin.ask(code)).code == RemotingCode.SUCCESS
+            assert (await admin.ask(25, b"a=b\n")).code == RemotingCode.NO_PERMISSION
             for code in (908, 1007, 2001, 2004, *range(3001, 3011)):
                 refused = await admin.ask(code)
-                assert (refused.code, bool(refused.remark)) == (ResponseCode.SYSTEM_ERROR, True)
+                assert (refused.code, bool(refused.remark)) == (RemotingCode.SYSTEM_ERROR, True)
 
     run(scenario)
 
@@ -288,16 +288,16 @@ def test_requests_with_missing_or_hostile_fields_are_refused(shop):
     async def scenario():
         async with administration(shop) as admin:
             for code in (17, 202, 208, 215, 222, 300, 303, 343, 345, 351, 352, 203, 204, 307, 309, 12, 33, 315, 321):
-                assert (await admin.ask(code)).code == ResponseCode.INVALID_PARAMETER, code
+                assert (await admin.ask(code)).code == RemotingCode.INVALID_PARAMETER, code
             for code in (18, 200, 225):
-                assert (await admin.ask(code, b"\xff")).code == ResponseCode.INVALID_PARAMETER, code
+                assert (await admin.ask(code, b"\xff")).code == RemotingCode.INVALID_PARAMETER, code
             hostile = {"topic": TOPIC, "group": "G", "consumerGroup": "G", "queueId": "9" * 5_000}
-            assert (await admin.ask(321, **hostile)).code == ResponseCode.INVALID_PARAMETER
-            assert (await admin.ask(33, offset="-1")).code == ResponseCode.INVALID_PARAMETER
-            assert (await admin.ask(202, topic="x" * 256)).code == ResponseCode.INVALID_PARAMETER
+            assert (await admin.ask(321, **hostile)).code == RemotingCode.INVALID_PARAMETER
+            assert (await admin.ask(33, offset="-1")).code == RemotingCode.INVALID_PARAMETER
+            assert (await admin.ask(202, topic="x" * 256)).code == RemotingCode.INVALID_PARAMETER
             assert (await admin.ask(17, topic="a b", perm="6")).code in (
-                ResponseCode.INVALID_PARAMETER,
-                ResponseCode.MESSAGE_ILLEGAL,
+                RemotingCode.INVALID_PARAMETER,
+                RemotingCode.MESSAGE_ILLEGAL,
             )
 
     run(scenario)

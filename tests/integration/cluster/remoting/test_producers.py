@@ -11,7 +11,7 @@ import pytest
 from cluster.delivery.transactions.checks import CheckSettings
 from cluster.fronts.leader_link import LeaderLink
 from cluster.protocol.topic_config import GroupConfig
-from cluster.remoting.command import Language, Refused, Request, ResponseCode
+from cluster.remoting.command import Language, Rejected, RemotingCode, Request
 from cluster.remoting.front import Front as HandlerTable
 from cluster.remoting.producers import sends, transactions
 from cluster.remoting.producers.part import Producers
@@ -154,14 +154,14 @@ def test_a_first_send_creates_the_topic_once_with_the_queues_that_the_client_kno
 @pytest.mark.parametrize(
     ("fields", "code"),
     [
-        ({"b": "Unknown"}, ResponseCode.TOPIC_NOT_EXIST),
-        ({"b": "T", "e": "2"}, ResponseCode.INVALID_PARAMETER),
-        ({"b": "a b"}, ResponseCode.INVALID_PARAMETER),
-        ({"b": "SCHEDULE_TOPIC_XXXX"}, ResponseCode.NO_PERMISSION),
-        ({"b": "%RETRY%Nobody", "m": "true"}, ResponseCode.MESSAGE_ILLEGAL),
-        ({"b": "T", "i": "A\x01" + "x" * 32_767}, ResponseCode.MESSAGE_ILLEGAL),
-        ({"b": "T", "f": "4"}, ResponseCode.MESSAGE_ILLEGAL),
-        ({"b": "T", "i": "TIMER_DEL_UNIQKEY\x01x"}, ResponseCode.MESSAGE_ILLEGAL),
+        ({"b": "Unknown"}, RemotingCode.TOPIC_NOT_EXIST),
+        ({"b": "T", "e": "2"}, RemotingCode.INVALID_PARAMETER),
+        ({"b": "a b"}, RemotingCode.INVALID_PARAMETER),
+        ({"b": "SCHEDULE_TOPIC_XXXX"}, RemotingCode.NO_PERMISSION),
+        ({"b": "%RETRY%Nobody", "m": "true"}, RemotingCode.MESSAGE_ILLEGAL),
+        ({"b": "T", "i": "A\x01" + "x" * 32_767}, RemotingCode.MESSAGE_ILLEGAL),
+        ({"b": "T", "f": "4"}, RemotingCode.MESSAGE_ILLEGAL),
+        ({"b": "T", "i": "TIMER_DEL_UNIQKEY\x01x"}, RemotingCode.MESSAGE_ILLEGAL),
     ],
 )
 def test_a_send_that_is_not_permitted_is_refused_with_the_code_of_rocketmq(front, fields, code):
@@ -172,9 +172,9 @@ def test_a_send_that_is_not_permitted_is_refused_with_the_code_of_rocketmq(front
 
 
 def test_a_body_above_the_limit_is_refused(front):
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(Rejected) as refused:
         front.run(lambda it: it.send("T", bytes(sends.BODY_BYTES_MAX + 1)))
-    assert refused.value.code == ResponseCode.MESSAGE_ILLEGAL
+    assert refused.value.code == RemotingCode.MESSAGE_ILLEGAL
 
 
 def test_a_message_of_a_consumer_goes_to_the_retry_topic_and_in_the_end_to_the_dead_letters(front):
@@ -196,12 +196,12 @@ def test_a_message_for_a_time_can_be_recalled_once(front):
         sent = await it.send("D", b"later", "UNIQ_KEY\x01R1\x02TIMER_DELAY_SEC\x013600")
         handle = {"topic": "D", "recallHandle": sent.fields["recallHandle"]}
         recalled = await it.call(370, handle)
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(Rejected) as refused:
             await it.call(370, {**handle, "recallHandle": "rubbish"})
         return recalled, refused.value.code
 
     recalled, code = front.run(steps)
-    assert (recalled.fields["msgId"], code) == ("R1", ResponseCode.ILLEGAL_OPERATION)
+    assert (recalled.fields["msgId"], code) == ("R1", RemotingCode.ILLEGAL_OPERATION)
 
 
 def end_fields(sent, end, **more):

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cluster.remoting.codec import Reply, decode_frame, encode_request, encode_response
-from cluster.remoting.command import Refused, Request, Response, ResponseCode
-from cluster.remoting.front import Client, Front
+from cluster.remoting.command import Rejected, RemotingCode, Request, Response
+from cluster.remoting.front import Front, RemotingClient
 from cluster.remoting.limits import RemotingLimits
 from cluster.remoting.server import RemotingServer
 from dledger.config import Address
@@ -64,27 +64,27 @@ class Handlers:
     def __init__(self) -> None:
         self.gate = asyncio.Event()
         self.held = self.held_max = self.echoed = 0
-        self.client: Client | None = None
+        self.client: RemotingClient | None = None
 
-    async def echo(self, request: Request, _client: Client) -> Response:
+    async def echo(self, request: Request, _client: RemotingClient) -> Response:
         self.echoed += 1
         return Response(body=request.body)
 
-    async def hold(self, _request: Request, _client: Client) -> Response:
+    async def hold(self, _request: Request, _client: RemotingClient) -> Response:
         self.held += 1
         self.held_max = max(self.held_max, self.held)
         await self.gate.wait()
         self.held -= 1
         return Response()
 
-    async def fail(self, _request: Request, _client: Client) -> Response:
+    async def fail(self, _request: Request, _client: RemotingClient) -> Response:
         raise ZeroDivisionError
 
-    async def keep(self, _request: Request, client: Client) -> Response:
+    async def keep(self, _request: Request, client: RemotingClient) -> Response:
         self.client = client
         return Response()
 
-    async def large(self, _request: Request, _client: Client) -> Response:
+    async def large(self, _request: Request, _client: RemotingClient) -> Response:
         return Response(body=bytes(1 << 20))
 
 
@@ -133,7 +133,7 @@ async def test_unknown_codes_and_faults_of_handlers_get_responses() -> None:
         peer.send(999, 1)
         peer.send(3, 2)
         codes = {found.opaque: found.response.code for found in [await peer.receive(), await peer.receive()]}  # type: ignore[union-attr]
-        assert codes == {1: ResponseCode.REQUEST_CODE_NOT_SUPPORTED, 2: ResponseCode.SYSTEM_ERROR}
+        assert codes == {1: RemotingCode.REQUEST_CODE_NOT_SUPPORTED, 2: RemotingCode.SYSTEM_ERROR}
 
 
 @in_loop
@@ -167,9 +167,9 @@ async def test_the_server_asks_a_client_whose_numbers_may_be_the_same() -> None:
         pushed = await peer.receive()
         assert isinstance(pushed, Request)
         assert pushed.is_oneway
-        with pytest.raises(Refused) as late:
+        with pytest.raises(Rejected) as late:
             await client.ask(Request(307), 0.01)
-        assert late.value.code == ResponseCode.CONSUME_MSG_TIMEOUT
+        assert late.value.code == RemotingCode.CONSUME_MSG_TIMEOUT
 
 
 @in_loop
@@ -185,12 +185,12 @@ async def test_a_closed_connection_ends_what_is_asked_and_calls_back_once() -> N
         asking = asyncio.create_task(client.ask(Request(307), LIMIT_S))
         await peer.receive()
         peer.writer.close()
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(Rejected) as refused:
             await asking
-        assert refused.value.code == ResponseCode.CONSUMER_NOT_ONLINE
+        assert refused.value.code == RemotingCode.CONSUMER_NOT_ONLINE
         async with asyncio.timeout(LIMIT_S):
             await closed.wait()
-        with pytest.raises(Refused):
+        with pytest.raises(Rejected):
             await client.ask(Request(307), LIMIT_S)
 
 
@@ -273,5 +273,5 @@ async def test_a_stop_leaves_no_request_without_a_response() -> None:
         await port.server.stop(0.05)
         found = await peer.receive()
         assert isinstance(found, Reply)
-        assert found.response.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert found.response.code == RemotingCode.SERVICE_NOT_AVAILABLE
         await peer.ended()

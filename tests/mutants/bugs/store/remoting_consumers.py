@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from cluster.remoting import clients
-from cluster.remoting.command import ResponseCode
+from cluster.remoting.command import RemotingCode
 from cluster.remoting.consumers import pulls, queue_calls
 from cluster.remoting.consumers.offsets import Offsets
 from tests.mutants.mutant import Mutant, Tests
@@ -31,8 +31,8 @@ def pull_after_the_end_is_repeated_at_once(patch):
 
     def again(offset, found):
         response = answer(offset, found)
-        is_empty = response.code == ResponseCode.PULL_NOT_FOUND
-        return replace(response, code=ResponseCode.PULL_RETRY_IMMEDIATELY) if is_empty else response
+        is_empty = response.code == RemotingCode.PULL_NOT_FOUND
+        return replace(response, code=RemotingCode.PULL_RETRY_IMMEDIATELY) if is_empty else response
 
     patch.setattr(pulls, "_answer", again)
 

@@ -11,7 +11,7 @@ from cluster.remoting.admin import configs
 from cluster.remoting.admin.answers import BODY_BYTES_MAX, answer, check_size, queue_key, table_steps
 from cluster.remoting.admin.messages import whole_records
 from cluster.remoting.admin.statistics import GrowthRates
-from cluster.remoting.command import Refused, ResponseCode
+from cluster.remoting.command import Rejected, RemotingCode
 from store.steps import at_once
 
 JSON = st.recursive(
@@ -63,28 +63,28 @@ def test_attributes_change_by_signs_and_the_others_stay():
 
 @pytest.mark.parametrize("change", ["", "a=1", "+a", "-a=1", "+=1", "-"])
 def test_a_change_of_attributes_in_another_form_is_refused(change):
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(Rejected) as refused:
         configs.changed_attributes({}, [change])
-    assert refused.value.code == ResponseCode.INVALID_PARAMETER
+    assert refused.value.code == RemotingCode.INVALID_PARAMETER
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"\xff", b"{", b"[" * 100_000, b"null"])
 def test_a_body_that_is_no_json_object_is_refused(body):
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(Rejected) as refused:
         configs.json_object(body)
-    assert refused.value.code == ResponseCode.INVALID_PARAMETER
+    assert refused.value.code == RemotingCode.INVALID_PARAMETER
 
 
 @given(st.dictionaries(NAMES, JSON | POLICY))
 def test_any_object_becomes_a_topic_and_a_group_or_is_refused(found):
     for read in (lambda: configs.topic_of_object(found, {}), lambda: configs.group_of_object(found)):
         # Any other error is a fault of the front.
-        with suppress(Refused):
+        with suppress(Rejected):
             read()
 
 
 def test_lists_of_a_request_are_bounded():
-    with pytest.raises(Refused):
+    with pytest.raises(Rejected):
         configs.objects_of({"topicConfigList": [{}] * (configs.LIST_MAX + 1)}, "topicConfigList")
 
 
@@ -98,9 +98,9 @@ def test_a_table_in_steps_is_compact_json_with_head_and_rows():
 
 
 def test_an_answer_larger_than_a_frame_is_refused():
-    with pytest.raises(Refused):
+    with pytest.raises(Rejected):
         check_size(BODY_BYTES_MAX + 1)
-    with pytest.raises(Refused):
+    with pytest.raises(Rejected):
         answer("x" * BODY_BYTES_MAX)
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from cluster.remoting.command import Refused, ResponseCode
+from cluster.remoting.command import Rejected, RemotingCode
 from cluster.remoting.consumers.bodies import heartbeat_of, object_of, queues_of
 
 CAPTURED = (
@@ -50,14 +50,14 @@ def test_a_captured_heartbeat_is_read():
     ids=range(14),
 )
 def test_a_wrong_heartbeat_is_refused(body):
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(Rejected) as caught:
         heartbeat_of(body)
-    assert caught.value.code == ResponseCode.INVALID_PARAMETER
+    assert caught.value.code == RemotingCode.INVALID_PARAMETER
 
 
 @pytest.mark.parametrize(
     "queue", [None, {}, {"topic": "t", "queueId": -1}, {"topic": "t", "queueId": "1"}, {"queueId": 1}]
 )
 def test_wrong_queues_to_lock_are_refused(queue):
-    with pytest.raises(Refused):
+    with pytest.raises(Rejected):
         queues_of(object_of(json.dumps({"mqSet": [queue]}).encode()), 10)

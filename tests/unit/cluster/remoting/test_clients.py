@@ -3,8 +3,8 @@
 import pytest
 
 from cluster.remoting import clients
-from cluster.remoting.clients import ClientTable, ConsumerData, Heartbeat, Subscription
-from cluster.remoting.command import Language, Refused
+from cluster.remoting.clients import ClientHeartbeat, ClientTable, ConsumerData, Subscription
+from cluster.remoting.command import Language, Rejected
 
 
 class Connection:
@@ -13,7 +13,7 @@ class Connection:
 
 def consumer(client_id, *subscriptions, group="g", **fields):
     data = ConsumerData(group, subscriptions={each.topic: each for each in subscriptions})
-    return Heartbeat(client_id, consumers=(data,), **fields)
+    return ClientHeartbeat(client_id, consumers=(data,), **fields)
 
 
 def beat(table, heartbeat, connection=None, now_ms=0):
@@ -43,7 +43,7 @@ def test_members_with_different_subscriptions_do_not_replace_one_another_s():
 
 def test_a_closed_connection_removes_its_clients_unless_they_have_a_newer_one():
     table, old, new = ClientTable(), Connection(), Connection()
-    beat(table, consumer("a"), old), beat(table, consumer("b"), old), beat(table, Heartbeat("a", ("p",)), old)
+    beat(table, consumer("a"), old), beat(table, consumer("b"), old), beat(table, ClientHeartbeat("a", ("p",)), old)
     beat(table, consumer("a"), new)
     assert table.closed(old) == ["g"]
     assert list(table.consumers_of("g").members) == ["a"]
@@ -60,7 +60,7 @@ def test_a_closed_connection_removes_its_clients_unless_they_have_a_newer_one():
 def test_a_client_without_heartbeats_for_two_minutes_is_removed():
     table = ClientTable()
     beat(table, consumer("a"), now_ms=0), beat(table, consumer("b"), now_ms=1)
-    beat(table, Heartbeat("a", ("p",)), now_ms=0)
+    beat(table, ClientHeartbeat("a", ("p",)), now_ms=0)
     assert table.expire(119_999) == []
     assert table.producer_groups() == ["p"]
     assert table.expire(120_000) == ["g"]
@@ -70,7 +70,7 @@ def test_a_client_without_heartbeats_for_two_minutes_is_removed():
 
 def test_unregistering_removes_one_group_only():
     table = ClientTable()
-    beat(table, Heartbeat("a", ("p",), (ConsumerData("g"), ConsumerData("h"))))
+    beat(table, ClientHeartbeat("a", ("p",), (ConsumerData("g"), ConsumerData("h"))))
     assert table.unregister("a", consumer_group="g") == ["g"]
     assert table.unregister("a", consumer_group="g") == [] == table.unregister("x", producer_group="p")
     assert table.unregister("a", producer_group="p") == []
@@ -94,10 +94,10 @@ def test_the_table_is_bounded_and_a_refused_heartbeat_changes_nothing(monkeypatc
     monkeypatch.setattr(clients, "MEMBERS_MAX", 2)
     monkeypatch.setattr(clients, "SUBSCRIPTIONS_MAX", 2)
     table = ClientTable()
-    with pytest.raises(Refused):
+    with pytest.raises(Rejected):
         beat(table, consumer("a", *(Subscription(f"t{each}") for each in range(3))))
-    with pytest.raises(Refused):
-        beat(table, Heartbeat("a", ("p", "q", "r")))
+    with pytest.raises(Rejected):
+        beat(table, ClientHeartbeat("a", ("p", "q", "r")))
     assert len(table) == 0
     assert table.consumer_groups() == table.producer_groups() == []
     beat(table, consumer("a", Subscription("t"), Subscription("u")))

@@ -14,7 +14,7 @@ from cluster.remoting.codec import (
     FIELDS_MAX,
     FRAME_SIZE_BYTES_MAX,
     HEADER_SIZE_BYTES_MAX,
-    BadFrame,
+    BadCommand,
     FrameSplitter,
     Reply,
     decode_frame,
@@ -121,7 +121,7 @@ def test_frames_are_found_wherever_the_reads_divide_them(sizes: list[int]) -> No
 
 @given(st.binary(max_size=80), st.sampled_from([0, 1]), st.integers(0, 90))
 def test_bytes_that_are_no_frame_are_refused_with_the_typed_error(data: bytes, form: int, size: int) -> None:
-    with suppress(BadFrame):
+    with suppress(BadCommand):
         decode_frame(struct.pack(">I", form << 24 | size) + data)
 
 
@@ -147,27 +147,27 @@ def test_bytes_that_are_no_frame_are_refused_with_the_typed_error(data: bytes, f
     ids=range(15),
 )
 def test_a_header_that_is_a_bomb_or_no_header_is_refused(header: bytes) -> None:
-    with pytest.raises(BadFrame):
+    with pytest.raises(BadCommand):
         decode_frame(frame_of(header))
 
 
 def test_a_binary_header_with_too_many_fields_or_wrong_lengths_is_refused() -> None:
-    with pytest.raises(BadFrame, match="fields"):
+    with pytest.raises(BadCommand, match="fields"):
         decode_frame(binary(1, [("a", "")] * (2 * FIELDS_MAX + 1)))
     whole = binary(1, [("name", "value")])
     for end in range(4, len(whole)):
-        with pytest.raises(BadFrame):
+        with pytest.raises(BadCommand):
             decode_frame(frame_of(whole[4:end], form=1))
 
 
 @pytest.mark.parametrize("size", [0, 3, FRAME_SIZE_BYTES_MAX - 3, 0xFFFFFFFF])
 def test_a_size_that_no_frame_has_is_refused_before_its_bytes_arrive(size: int) -> None:
-    with pytest.raises(BadFrame, match="expected a frame"):
+    with pytest.raises(BadCommand, match="expected a frame"):
         FrameSplitter().received(struct.pack(">I", size))
 
 
 def test_nothing_larger_than_a_client_reads_is_sent() -> None:
-    with pytest.raises(BadFrame, match="expected at most"):
+    with pytest.raises(BadCommand, match="expected at most"):
         encode_response(Response(body=bytes(FRAME_SIZE_BYTES_MAX)), 1)
 
 

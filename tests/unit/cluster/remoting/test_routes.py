@@ -10,10 +10,10 @@ import pytest
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.topic_config import TopicConfig
 from cluster.remoting.codec import encode_json
-from cluster.remoting.command import Request, Response, ResponseCode
-from cluster.remoting.front import Client, Front
+from cluster.remoting.command import RemotingCode, Request, Response
+from cluster.remoting.front import Front, RemotingClient
 from cluster.remoting.names.part import NameServerRole
-from cluster.remoting.names.routes import Places, cluster_of, route_of
+from cluster.remoting.names.routes import RoutePlaces, cluster_of, route_of
 from tests.support.waiting import run
 
 if TYPE_CHECKING:
@@ -45,13 +45,13 @@ def part(leader: str = "n0", **topics: TopicConfig) -> tuple[Front, _Named]:
 
 
 def ask(front: Front, code: int, **fields: str) -> Response:
-    response = run(front.answer(Request(code, fields), cast("Client", None)))
+    response = run(front.answer(Request(code, fields), cast("RemotingClient", None)))
     assert isinstance(response, Response)
     return response
 
 
 def test_the_route_of_one_node_has_the_captured_bytes() -> None:
-    route = route_of(TopicConfig("T", 4, 4), Places("C1", "b0", {"n0": "127.0.0.1:10911"}, "n0"))
+    route = route_of(TopicConfig("T", 4, 4), RoutePlaces("C1", "b0", {"n0": "127.0.0.1:10911"}, "n0"))
     assert encode_json(route) == (
         b'{"brokerDatas":[{"brokerAddrs":{"0":"127.0.0.1:10911"},"brokerName":"b0","cluster":"C1",'
         b'"enableActingMaster":false}],"filterServerTable":{},"queueDatas":[{"brokerName":"b0","perm":6,'
@@ -60,7 +60,7 @@ def test_the_route_of_one_node_has_the_captured_bytes() -> None:
 
 
 def test_each_other_node_has_a_write_only_alias_and_consumers_see_one_name() -> None:
-    route = route_of(TopicConfig("T", 3, 4), Places("C1", "b0", THREE, "n1"))
+    route = route_of(TopicConfig("T", 3, 4), RoutePlaces("C1", "b0", THREE, "n1"))
     names = {each["brokerName"]: each["brokerAddrs"] for each in route["brokerDatas"]}
     assert names == {"b0": {"0": "h:2", "1": "h:1", "2": "h:3"}, "b0-n0": {"0": "h:1"}, "b0-n2": {"0": "h:3"}}
     queues = {each["brokerName"]: (each["perm"], each["readQueueNums"]) for each in route["queueDatas"]}
@@ -74,13 +74,13 @@ def test_each_other_node_has_a_write_only_alias_and_consumers_see_one_name() -> 
     ids=lambda topic: f"{topic.name}-{topic.permission}-{topic.is_ordered}",
 )
 def test_topics_whose_sends_must_keep_their_order_or_come_from_the_broker_have_no_alias(topic: TopicConfig) -> None:
-    route = route_of(topic, Places("C1", "b0", THREE, "n0"))
+    route = route_of(topic, RoutePlaces("C1", "b0", THREE, "n0"))
     assert [each["brokerName"] for each in route["brokerDatas"]] == ["b0"]
     assert ("orderTopicConf" in route) == topic.is_ordered
 
 
 def test_the_list_of_brokers_has_no_aliases() -> None:
-    assert cluster_of(Places("C1", "b0", THREE, "n0")) == {
+    assert cluster_of(RoutePlaces("C1", "b0", THREE, "n0")) == {
         "brokerAddrTable": {
             "b0": {
                 "brokerAddrs": {"0": "h:1", "1": "h:2", "2": "h:3"},
@@ -108,9 +108,9 @@ def test_topics_that_clients_and_tools_expect_have_routes_and_others_are_unknown
     found = json.loads(ask(front, 105, topic="TBW102").body)["queueDatas"][0]
     assert (found["perm"], found["writeQueueNums"]) == (7, 8)
     for name in ("C1", "b0", "C1_REPLY_TOPIC", "%RETRY%G", "%DLQ%G"):
-        assert ask(front, 105, topic=name).code == ResponseCode.SUCCESS
-    assert ask(front, 105, topic="U").code == ask(front, 105, topic="%RETRY%H").code == ResponseCode.TOPIC_NOT_EXIST
-    assert ask(front, 105).code == ResponseCode.INVALID_PARAMETER
+        assert ask(front, 105, topic=name).code == RemotingCode.SUCCESS
+    assert ask(front, 105, topic="U").code == ask(front, 105, topic="%RETRY%H").code == RemotingCode.TOPIC_NOT_EXIST
+    assert ask(front, 105).code == RemotingCode.INVALID_PARAMETER
 
 
 def test_lists_have_the_topics_by_which_tools_find_groups() -> None:
@@ -132,12 +132,12 @@ def test_values_are_those_of_ordered_topics_and_nothing_else_can_be_kept() -> No
     assert ask(front, 101, namespace=order, key="T").fields == {"value": "b0:4"}
     assert json.loads(ask(front, 219, namespace=order).body) == {"table": {"T": "b0:4"}}
     for namespace, key in ((order, "U"), ("x", "T")):
-        assert ask(front, 101, namespace=namespace, key=key).code == ResponseCode.QUERY_NOT_FOUND
-    assert ask(front, 219, namespace="x").code == ResponseCode.QUERY_NOT_FOUND
+        assert ask(front, 101, namespace=namespace, key=key).code == RemotingCode.QUERY_NOT_FOUND
+    assert ask(front, 219, namespace="x").code == RemotingCode.QUERY_NOT_FOUND
     for code in (100, 102):
-        assert ask(front, code, namespace=order, key="T", value="b0:4").code == ResponseCode.SUCCESS
-        assert ask(front, code, namespace="x", key="T", value="1").code == ResponseCode.ILLEGAL_OPERATION
-    assert ask(front, 216, topic="T").code == ResponseCode.SUCCESS
+        assert ask(front, code, namespace=order, key="T", value="b0:4").code == RemotingCode.SUCCESS
+        assert ask(front, code, namespace="x", key="T", value="1").code == RemotingCode.ILLEGAL_OPERATION
+    assert ask(front, 216, topic="T").code == RemotingCode.SUCCESS
     assert b"orderMessageEnable=true\n" in ask(front, 319).body
     for code in (205, 318, 327):
-        assert ask(front, code, brokerName="b0").code == ResponseCode.ILLEGAL_OPERATION
+        assert ask(front, code, brokerName="b0").code == RemotingCode.ILLEGAL_OPERATION

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from cluster.remoting.command import Refused, Request, Response, ResponseCode
+from cluster.remoting.command import Rejected, RemotingCode, Request, Response
 from cluster.remoting.producers.replies import Replies
 
 FIELDS = {"a": "PG", "b": "C_REPLY_TOPIC", "e": "0", "f": "0", "g": "5", "h": "0", "i": "REPLY_TO_CLIENT\x01me"}
@@ -20,7 +20,7 @@ class Connection:
     async def ask(self, request, _limit_s):
         self.asked.append(request)
         if self.answer is None:
-            raise Refused(ResponseCode.CONSUMER_NOT_ONLINE, "closed")
+            raise Rejected(RemotingCode.CONSUMER_NOT_ONLINE, "closed")
         return self.answer
 
 
@@ -44,20 +44,20 @@ def test_a_reply_is_pushed_to_its_requester_before_it_is_answered():
     assert (answer.code, answer.fields["msgId"], answer.fields["queueOffset"]) == (0, "0", "0")
 
 
-@pytest.mark.parametrize("answer", [None, Response(ResponseCode.SYSTEM_ERROR)])
+@pytest.mark.parametrize("answer", [None, Response(RemotingCode.SYSTEM_ERROR)])
 def test_a_reply_that_the_requester_does_not_confirm_fails(answer):
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(Rejected) as refused:
         reply(Table(me=Connection(answer)))
-    assert refused.value.code == ResponseCode.SYSTEM_ERROR
+    assert refused.value.code == RemotingCode.SYSTEM_ERROR
 
 
 def test_a_reply_to_a_requester_at_another_node_fails_with_the_code_that_clients_repeat_there():
-    with pytest.raises(Refused, match="not connected") as refused:
+    with pytest.raises(Rejected, match="not connected") as refused:
         reply(Table())
-    assert refused.value.code == ResponseCode.SYSTEM_ERROR
+    assert refused.value.code == RemotingCode.SYSTEM_ERROR
 
 
 def test_a_reply_without_a_requester_is_refused():
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(Rejected) as refused:
         reply(Table(), {**FIELDS, "i": ""})
-    assert refused.value.code == ResponseCode.MESSAGE_ILLEGAL
+    assert refused.value.code == RemotingCode.MESSAGE_ILLEGAL

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.protocol.topic_config import GroupConfig
-from cluster.remoting.command import Refused, ResponseCode
+from cluster.remoting.command import Rejected, RemotingCode
 from cluster.remoting.producers.batches import decode_batch
 from cluster.remoting.producers.headers import send_header
 from cluster.remoting.producers.retried import is_dead, retried_properties
@@ -76,13 +76,13 @@ def test_a_header_of_version_1_has_long_names():
     [("a", ""), ("b", ""), ("b", "x" * 256), ("e", "one"), ("e", "99999999999999999999"), ("f", ""), ("g", "-1")],
 )
 def test_a_hostile_header_is_refused(name, value):
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(Rejected) as refused:
         send_header({**CAPTURED, name: value}, is_short=True)
-    assert refused.value.code == ResponseCode.INVALID_PARAMETER
+    assert refused.value.code == RemotingCode.INVALID_PARAMETER
 
 
 def test_properties_that_are_no_text_are_refused():
-    with pytest.raises(Refused, match="UTF-8"):
+    with pytest.raises(Rejected, match="UTF-8"):
         send_header({**CAPTURED, "i": "A\x01\ud800"}, is_short=True)
 
 
@@ -106,14 +106,14 @@ def test_a_batch_with_damaged_sizes_is_refused_or_read_within_its_bytes(position
     body[position % len(body)] = value
     try:
         found = decode_batch(bytes(body))
-    except Refused:
+    except Rejected:
         return
     assert sum(22 + len(each.body) + len(each.properties) for each in found) == len(body)
 
 
 @pytest.mark.parametrize("body", [b"", b"\0", encoded(0, b"a", b"")[:-1], bytes(22), b"\x7f" * 22, b"\xff" * 44])
 def test_a_batch_that_is_cut_or_rubbish_is_refused(body):
-    with pytest.raises(Refused, match="batch"):
+    with pytest.raises(Rejected, match="batch"):
         decode_batch(body)
 
 

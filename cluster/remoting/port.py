@@ -1,0 +1,24 @@
+"""The settings of the port of the remoting protocol."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dledger.config import Address
+
+
+class RemotingPort(NamedTuple):
+    """The port of the remoting protocol of one node.
+
+    Attributes:
+        address: to listen on.
+        peers: `host:port` at which clients reach that port of each node, by node id.
+        store_path: the directory of the node's store, whose disk administrators see.
+    """
+
+    address: Address
+    peers: Mapping[str, str]
+    store_path: str
