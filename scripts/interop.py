@@ -14,14 +14,12 @@ import sys
 from pathlib import Path
 
 import compare_stores
+from official_clients import ClientMissing, python_with_client
 
 ROOT = Path(__file__).resolve().parent.parent
 POM = ROOT / "tests" / "interop" / "java" / "pom.xml"
 JAR = ROOT / "build" / "interop" / "interop.jar"
 _JAVA_VERSION = 17
-# Of its own, because its packages are not those of this project, and its stubs have the same names as ours.
-CLIENT_ENVIRONMENT = ROOT / "build" / "interop" / "rocketmq-python"
-_CLIENT = "rocketmq-python-client==5.1.2"
 NODE_CLIENT = ROOT / "build" / "interop" / "rocketmq-node"
 _NODE_PACKAGE = "rocketmq-client-nodejs@1.0.8"
 
@@ -48,19 +46,11 @@ def main() -> int:
 
 def _python_client() -> dict[str, str]:
     """Install the official Python client unless it is there; return what the tests need to know."""
-    python = CLIENT_ENVIRONMENT / "bin" / "python"
-    has_client = [str(python), "-c", "from importlib.metadata import version; version('rocketmq-python-client')"]
-    if not python.exists() or subprocess.run(has_client, capture_output=True, check=False).returncode:
-        print(f"installing {_CLIENT} into {CLIENT_ENVIRONMENT.relative_to(ROOT)}", file=sys.stderr)
-        for command in (
-            [sys.executable, "-m", "venv", "--clear", str(CLIENT_ENVIRONMENT)],
-            [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", _CLIENT],
-        ):
-            if subprocess.run(command, check=False).returncode:
-                missing = f"{_CLIENT} could not be installed; see the output above"
-                print(f"make interop: {missing}", file=sys.stderr)
-                return {"DLEDGER_INTEROP_ROCKETMQ_PYTHON_MISSING": missing}
-    return {"DLEDGER_INTEROP_ROCKETMQ_PYTHON": str(python)}
+    try:
+        return {"DLEDGER_INTEROP_ROCKETMQ_PYTHON": str(python_with_client())}
+    except ClientMissing as error:
+        print(f"make interop: {error}", file=sys.stderr)
+        return {"DLEDGER_INTEROP_ROCKETMQ_PYTHON_MISSING": str(error)}
 
 
 def _node_client() -> dict[str, str]:

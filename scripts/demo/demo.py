@@ -1,11 +1,12 @@
 """`make demo`: three nodes store a text, the leader is killed in the middle, and every line is read back.
 
-The demo has four parts:
+The demo has five parts:
 
 1. a log of raw entries;
 2. messages of a broker, on top of a plain store that one machine wrote before (`demo_messages`);
 3. messages that wait: delays, a retry, a dead letter, transactions (`demo_waiting`);
-4. real logs, streamed by Spark into a lake (`demo_spark`); skipped without Java.
+4. an unchanged official client of RocketMQ 5 (`demo_official`); skipped if it cannot be installed;
+5. real logs, streamed by Spark into a lake (`demo_spark`); skipped without Java.
 
     python scripts/demo/demo.py [--secure] [PATH]
 
@@ -30,6 +31,7 @@ from typing import NoReturn
 from demo_check import NodeResult, check_node, wait_caught_up
 from demo_corpus import Corpus, CorpusError, open_corpus
 from demo_messages import second_act
+from demo_official import official_act
 from demo_spark import third_act, why_not
 from demo_stage import counting_bar, say, security_of
 from demo_waiting import waiting_act
@@ -96,7 +98,14 @@ def _run(corpus: Corpus, folder: Path, *, is_secured: bool) -> int:
         console.print("[bold red]A message did not come as expected: see the table above.[/]")
         return 1
     console.print("[bold green]Delays, retry, dead letter and transactions survived the kill of the leader.[/]")
-    console.rule("[bold]4. Real logs go through a broker and Spark into a lake")
+    console.rule("[bold]4. An official client of RocketMQ talks to a group whose leader is killed")
+    is_received = official_act(folder, console)
+    if is_received is False:
+        console.print("[bold red]An acknowledged message was not received: see the table above.[/]")
+        return 1
+    if is_received:
+        console.print("[bold green]The official client received every acknowledged message.[/]")
+    console.rule("[bold]5. Real logs go through a broker and Spark into a lake")
     reason = why_not()
     if reason is not None:
         console.print(f"Left out: {reason}")
