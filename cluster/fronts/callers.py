@@ -148,6 +148,19 @@ class Callers:
             if not self.may(_CALLER.get(), need):
                 raise RightLacking(f"the user of this access key lacks {need}. Nothing was done")
 
+    def require_super(self) -> None:
+        """Raise unless the current client is a super user, or the broker has no users.
+
+        Raises:
+            RightLacking: it is none.
+        """
+        access, client = self._access(), _CALLER.get()
+        if not access.rules.is_enforced:
+            return
+        key = None if client is None else access.access_key_of(client.access_key)
+        if key is None or not access.rules.is_super(key.user):
+            raise RightLacking("the user of this access key is no super user. Nothing was done")
+
     def may(self, client: FrontClient | None, need: Need) -> bool:
         """Return whether a client has a right now; everyone has while the broker has no users."""
         access = self._access()

@@ -250,7 +250,8 @@ class Broker:
                 # Imported here, because most nodes have no such port.
                 from cluster.remoting.assembly import serve_remoting  # noqa: PLC0415
 
-                await serve_remoting(self.core, self._remoting, str(self._address), stack)
+                audit = self._access_service.record_login
+                await serve_remoting(self.core, self._remoting, str(self._address), stack, audit)
             self._stack = stack.pop_all()
         return self
 

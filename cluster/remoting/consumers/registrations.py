@@ -135,15 +135,18 @@ class Registrations:
                     name=RETRY_PREFIX + group, read_queues=queues, write_queues=queues, permission=_READ_WRITE
                 )
                 new = pb.SetTopicRequest(topic=topic, is_new=True)
+                # Consumers seldom may create topics; then the first returned message creates this one.
                 await self._unless_there(
-                    self._link.call(lambda stub: stub.SetTopic, new, _LIMIT_S), Reason.TOPIC_EXISTS
+                    self._link.call(lambda stub: stub.SetTopic, new, _LIMIT_S),
+                    Reason.TOPIC_EXISTS,
+                    Reason.ACCESS_DENIED,
                 )
 
-    async def _unless_there(self, call: Awaitable[object], reason: Reason) -> None:
+    async def _unless_there(self, call: Awaitable[object], *reasons: Reason) -> None:
         try:
             await call
         except RequestFailed as failure:
-            if failure.reason is not reason:
+            if failure.reason not in reasons:
                 raise
 
     def _watch(self, client: RemotingClient) -> None:

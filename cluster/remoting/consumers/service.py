@@ -33,7 +33,7 @@ class Consumers:
         self._registrations = Registrations(core, link, clients, monotonic_ms)
         self._offsets = Offsets(core, link)
         self._pulls = Pulls(link, clients, self._offsets)
-        self._queues = QueueCalls(link)
+        self._queues = QueueCalls(core, link)
 
     def handlers(self) -> dict[int, Handler]:
         """Return the handlers by request code."""
