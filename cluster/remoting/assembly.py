@@ -18,10 +18,10 @@ from cluster.remoting.server import RemotingServer
 from dledger.security.settings import Plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from contextlib import AsyncExitStack
 
     from cluster.broker.core import BrokerCore
+    from cluster.fronts.callers import FrontAudit
     from cluster.remoting.front import Handler
     from cluster.remoting.port import RemotingPort
 
@@ -33,7 +33,7 @@ async def serve_remoting(
     port: RemotingPort,
     own_address: str,
     stack: AsyncExitStack,
-    audit: Callable[[str, str, str], None],
+    audit: FrontAudit,
 ) -> None:
     """Serve clients of the remoting protocol until `stack` is closed.
 
@@ -42,7 +42,7 @@ async def serve_remoting(
         port: to serve them at.
         own_address: `host:port` of this node's own service.
         stack: ends the service.
-        audit: gets user, peer and cause of a refused signature, for the audit log.
+        audit: takes refusals.
 
     Raises:
         OSError: the address cannot be listened on; choose another one.
@@ -56,7 +56,7 @@ async def serve_remoting(
     # The clients sign in the clear, too: this port has no TLS.
     link, clients = LeaderLink(leader_address, Plain(callers.token, is_token_exposed=True)), ClientTable()
     stack.push_async_callback(link.close)
-    producers, consumers = Producers(core, link, clients, callers), Consumers(core, link, clients)
+    producers, consumers = Producers(core, link, clients, callers), Consumers(core, link, clients, callers)
     stack.push_async_callback(producers.stop)
     stack.push_async_callback(end_tasks, [asyncio.create_task(consumers.run())])
     handlers: dict[int, Handler] = {
