@@ -14,6 +14,7 @@ from cluster.fronts import callers
 from cluster.fronts.callers import FrontAudit
 from cluster.fronts.leader_link import LeaderLink
 from cluster.local.node import choose_ports
+from cluster.protocol.topic_config import GroupConfig
 from cluster.remoting.admin.assembly import Administration
 from cluster.remoting.assembly import serve_remoting
 from cluster.remoting.clients import ClientTable
@@ -24,6 +25,7 @@ from cluster.remoting.port import RemotingPort
 from cluster.remoting.producers.part import Producers
 from cluster.remoting.rights import RIGHTS
 from cluster.state.access_commands import AddAccessKey, DeleteAccessKey, SetTokenKey, SetUser
+from cluster.state.commands import SetGroup
 from dledger.authentication.front_tokens import FrontClient
 from dledger.authentication.verifier import Verifier
 from dledger.config import Address
@@ -204,6 +206,10 @@ def test_a_right_on_another_topic_or_group_or_with_another_action_does_not_suffi
                     ("shop", f"lacks {each}") for _, each in refused
                 ]
                 assert port.lacking[0] == ("shop", "Remoting/310", "Topic:other", "lacks Pub on Topic:other")
+                # The group is created by the first heartbeat, which this user may not.
+                refused = await shop.ask(34, json.dumps(beat).encode())
+                assert (refused.code, "Create on Group:G" in refused.remark) == (DENIED, True)
+                await port.change(SetGroup(GroupConfig("G"), is_new=True))
                 assert (await shop.ask(34, json.dumps(beat).encode())).code == OK
                 beat["consumerDataSet"][0]["subscriptionDataSet"] = wrong
                 assert (await shop.ask(34, json.dumps(beat).encode())).code == DENIED
