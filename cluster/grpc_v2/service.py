@@ -31,7 +31,6 @@ from cluster.grpc_v2.telemetry import Telemetry
 from cluster.grpc_v2.topics import KnownTopics
 from cluster.rocketmq_v2 import messaging_pb2 as mq
 from cluster.rocketmq_v2 import messaging_pb2_grpc
-from dledger.security.settings import Plain
 from dledger.service.grpc_server import Served
 from dledger.service.guarded_method import Guard
 from store.maintenance.background import monotonic_ms
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from cluster.api.rights import Need
     from cluster.broker.core import BrokerCore
     from dledger.config import Address
+    from dledger.security.settings import Security
     from store.errors import IllegalRequest
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -67,10 +67,16 @@ class MessagingService(messaging_pb2_grpc.MessagingServiceServicer):
         address: where the service listens.
         own_address: `host:port` of this node's own service.
         audit: gets user, peer and cause of a refused signature, for the audit log.
+        leader_security: returns that of the next connection to the leader.
     """
 
     def __init__(
-        self, core: BrokerCore, address: Address, own_address: str, audit: Callable[[str, str, str], None]
+        self,
+        core: BrokerCore,
+        address: Address,
+        own_address: str,
+        audit: Callable[[str, str, str], None],
+        leader_security: Callable[[], Security],
     ) -> None:
         self._core = core
         replica = core.replica
@@ -80,8 +86,7 @@ class MessagingService(messaging_pb2_grpc.MessagingServiceServicer):
             return own_address if status.is_leading else status.leader_address
 
         self._callers = Callers(lambda: replica.state.access, core.clock_ms, core.is_current, audit)
-        # The clients sign in the clear, too: this port has no TLS.
-        self._link = LeaderLink(leader_address, Plain(self._callers.token, is_token_exposed=True))
+        self._link = LeaderLink(leader_address, leader_security, self._callers.token)
         topics = KnownTopics(replica.state, self._link)
         clock_ms, options = core.clock_ms, core.options
         self._routes = Routes(topics, options.broker, address)

@@ -15,13 +15,13 @@ from cluster.remoting.front import Front
 from cluster.remoting.names.part import NameServerRole
 from cluster.remoting.producers.part import Producers
 from cluster.remoting.server import RemotingServer
-from dledger.security.settings import Plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AsyncExitStack
 
     from cluster.broker.core import BrokerCore
+    from cluster.fronts.front_security import FrontSecurity
     from cluster.remoting.front import Handler
     from cluster.remoting.port import RemotingPort
 
@@ -34,6 +34,7 @@ async def serve_remoting(
     own_address: str,
     stack: AsyncExitStack,
     audit: Callable[[str, str, str], None],
+    security: FrontSecurity,
 ) -> None:
     """Serve clients of the remoting protocol until `stack` is closed.
 
@@ -43,9 +44,11 @@ async def serve_remoting(
         own_address: `host:port` of this node's own service.
         stack: ends the service.
         audit: gets user, peer and cause of a refused signature, for the audit log.
+        security: of the port, and of the calls to the leader.
 
     Raises:
-        OSError: the address cannot be listened on; choose another one.
+        OSError: an address cannot be listened on; choose another one.
+        dledger.security.errors.CertificateFault: the certificates cannot be used.
     """
 
     def leader_address() -> str:
@@ -53,8 +56,7 @@ async def serve_remoting(
         return own_address if status.is_leading else status.leader_address
 
     callers = Callers(lambda: core.replica.state.access, core.clock_ms, core.is_current, audit)
-    # The clients sign in the clear, too: this port has no TLS.
-    link, clients = LeaderLink(leader_address, Plain(callers.token, is_token_exposed=True)), ClientTable()
+    link, clients = LeaderLink(leader_address, security.leader, callers.token), ClientTable()
     stack.push_async_callback(link.close)
     producers, consumers = Producers(core, link, clients, callers), Consumers(core, link, clients)
     stack.push_async_callback(producers.stop)
@@ -65,7 +67,12 @@ async def serve_remoting(
         **consumers.handlers(),
         **Administration(core, link, clients, port.store_path, port.address.port).handlers(),
     }
-    server = RemotingServer([port.address], Front(handlers, callers, core.options.cluster))
+    server = RemotingServer(
+        port.listened,
+        Front(handlers, callers, core.options.cluster),
+        security=security.clients,
+        is_permissive=port.is_permissive,
+    )
     await server.start()
     stack.push_async_callback(server.stop, _GRACE_S)
     # Held pulls are answered before their connections are closed.
