@@ -25,6 +25,7 @@ from dledger.service.limits.client_addresses import address_of_peer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from ipaddress import IPv4Address, IPv6Address
 
     from cluster.api.rights import Need
     from cluster.state.access_state import AccessState
@@ -54,6 +55,18 @@ class Signed(NamedTuple):
     content: bytes
 
 
+class FrontAudit(NamedTuple):
+    """Takes refusals for the audit log.
+
+    Attributes:
+        login: gets user, peer and cause of a refused signature.
+        right: gets user, address, method, resource and cause of a call whose user lacks a right.
+    """
+
+    login: Callable[[str, str, str], None]
+    right: Callable[[str, IPv4Address | IPv6Address | None, str, str, str], None]
+
+
 _CALLER: ContextVar[FrontClient | None] = ContextVar("front_caller", default=None)
 
 
@@ -64,7 +77,7 @@ class Callers:
         access: returns users, keys and rules.
         clock_ms: the wall clock, milliseconds since 1970.
         is_current: returns whether this node has all acknowledged changes of users.
-        audit: gets user, peer and cause of a refusal, for the audit log.
+        audit: takes refusals.
         clock_s: seconds of a monotonic clock.
     """
 
@@ -73,7 +86,7 @@ class Callers:
         access: Callable[[], AccessState],
         clock_ms: Callable[[], int],
         is_current: Callable[[], bool],
-        audit: Callable[[str, str, str], None],
+        audit: FrontAudit,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._access = access
@@ -100,7 +113,7 @@ class Callers:
         counted = client_of_address(address)
         if not self._failures.may_try(counted, self._clock_s()):
             text = "too many failed calls from your address: wait a second"
-            self._audit("", peer, text)
+            self._audit.login("", peer, text)
             raise CallRefused(text)
         try:
             access_key = self._verified(signed)
@@ -121,7 +134,7 @@ class Callers:
             except SignatureRefused as again:
                 refused = again
         logger.warning("call_refused address=%s cause=%r", client_of_address(address_of_peer(peer)), refused.cause)
-        self._audit("", peer, refused.cause)
+        self._audit.login("", peer, refused.cause)
         raise CallRefused(str(refused)) from refused
 
     def _verified(self, signed: Callable[[], Signed | None]) -> str:
@@ -138,28 +151,43 @@ class Callers:
             return FRONT_PREFIX
         return front_token(client, key.secret, access.token_keys[0], self._clock_ms() // 1_000)
 
-    def require(self, needs: Iterable[Need]) -> None:
+    def require(self, needs: Iterable[Need], method: str) -> None:
         """Raise unless the current client has all rights.
+
+        Args:
+            needs: the rights.
+            method: what the client has called, for the audit log.
 
         Raises:
             RightLacking: it has not.
         """
         for need in needs:
             if not self.may(_CALLER.get(), need):
-                raise RightLacking(f"the user of this access key lacks {need}. Nothing was done")
+                raise self._lacking(str(need), f"{need.type.name.capitalize()}:{need.name}", method)
 
-    def require_super(self) -> None:
+    def require_super(self, method: str) -> None:
         """Raise unless the current client is a super user, or the broker has no users.
+
+        Args:
+            method: what the client has called, for the audit log.
 
         Raises:
             RightLacking: it is none.
         """
-        access, client = self._access(), _CALLER.get()
-        if not access.rules.is_enforced:
-            return
-        key = None if client is None else access.access_key_of(client.access_key)
-        if key is None or not access.rules.is_super(key.user):
-            raise RightLacking("the user of this access key is no super user. Nothing was done")
+        access = self._access()
+        if access.rules.is_enforced and not access.rules.is_super(self.user_of(_CALLER.get())):
+            raise self._lacking("the rights of a super user", "", method)
+
+    def _lacking(self, what: str, resource: str, method: str) -> RightLacking:
+        client = _CALLER.get()
+        address = None if client is None else client.address
+        self._audit.right(self.user_of(client), address, method, resource, f"lacks {what}")
+        return RightLacking(f"the user of this access key lacks {what}. Nothing was done")
+
+    def user_of(self, client: FrontClient | None) -> str:
+        """Return the user of a client; empty: it has none, or its access key is no longer valid."""
+        key = None if client is None else self._access().access_key_of(client.access_key)
+        return "" if key is None else key.user
 
     def may(self, client: FrontClient | None, need: Need) -> bool:
         """Return whether a client has a right now; everyone has while the broker has no users."""

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from cluster.api.rights import Need
     from cluster.broker.core import BrokerCore
+    from cluster.fronts.callers import FrontAudit
     from dledger.config import Address
     from dledger.security.settings import Security
     from store.errors import IllegalRequest
@@ -66,7 +67,7 @@ class MessagingService(messaging_pb2_grpc.MessagingServiceServicer):
         core: of the broker's node.
         address: where the service listens.
         own_address: `host:port` of this node's own service.
-        audit: gets user, peer and cause of a refused signature, for the audit log.
+        audit: takes refusals.
         leader_security: returns that of the next connection to the leader.
     """
 
@@ -75,7 +76,7 @@ class MessagingService(messaging_pb2_grpc.MessagingServiceServicer):
         core: BrokerCore,
         address: Address,
         own_address: str,
-        audit: Callable[[str, str, str], None],
+        audit: FrontAudit,
         leader_security: Callable[[], Security],
     ) -> None:
         self._core = core
@@ -137,7 +138,8 @@ class MessagingService(messaging_pb2_grpc.MessagingServiceServicer):
         try:
             try:
                 await self._admit(context)
-                self._callers.require(needs())
+                called = type(response).__name__.removesuffix("Response")
+                self._callers.require(needs(), f"MessagingService/{called}")
             except BaseException:
                 # Never awaited otherwise.
                 work.close()  # type: ignore[attr-defined]

@@ -136,7 +136,7 @@ class Telemetry:
             async for command in commands:
                 if command.WhichOneof("command") != "settings":
                     continue
-                self._callers.require(_needs(command.settings))
+                self._callers.require(_needs(command.settings), "MessagingService/Telemetry")
                 answer = mq.TelemetryCommand(status=ok(), settings=self._answer(command.settings))
                 self._checks.join(session, _published(command.settings))
                 # One that does not read has enough of them.

@@ -17,10 +17,10 @@ from cluster.remoting.producers.part import Producers
 from cluster.remoting.server import RemotingServer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from contextlib import AsyncExitStack
 
     from cluster.broker.core import BrokerCore
+    from cluster.fronts.callers import FrontAudit
     from cluster.fronts.front_security import FrontSecurity
     from cluster.remoting.front import Handler
     from cluster.remoting.port import RemotingPort
@@ -33,7 +33,7 @@ async def serve_remoting(
     port: RemotingPort,
     own_address: str,
     stack: AsyncExitStack,
-    audit: Callable[[str, str, str], None],
+    audit: FrontAudit,
     security: FrontSecurity,
 ) -> None:
     """Serve clients of the remoting protocol until `stack` is closed.
@@ -43,7 +43,7 @@ async def serve_remoting(
         port: to serve them at.
         own_address: `host:port` of this node's own service.
         stack: ends the service.
-        audit: gets user, peer and cause of a refused signature, for the audit log.
+        audit: takes refusals.
         security: of the port, and of the calls to the leader.
 
     Raises:
@@ -58,7 +58,7 @@ async def serve_remoting(
     callers = Callers(lambda: core.replica.state.access, core.clock_ms, core.is_current, audit)
     link, clients = LeaderLink(leader_address, security.leader, callers.token), ClientTable()
     stack.push_async_callback(link.close)
-    producers, consumers = Producers(core, link, clients, callers), Consumers(core, link, clients)
+    producers, consumers = Producers(core, link, clients, callers), Consumers(core, link, clients, callers)
     stack.push_async_callback(producers.stop)
     stack.push_async_callback(end_tasks, [asyncio.create_task(consumers.run())])
     handlers: dict[int, Handler] = {

@@ -90,8 +90,8 @@ class Front:
         Raises:
             RightLacking, Rejected: it may not; or the request is not valid.
         """
-        needs = RIGHTS.get(request.code)
+        needs, method = RIGHTS.get(request.code), f"Remoting/{request.code}"
         if needs is None:
-            self._callers.require_super()
+            self._callers.require_super(method)
         else:
-            self._callers.require(dict.fromkeys(needs(request, self._cluster)))
+            self._callers.require(dict.fromkeys(needs(request, self._cluster)), method)

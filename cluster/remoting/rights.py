@@ -148,7 +148,7 @@ RIGHTS: Final[Mapping[int, Callable[[Request, str], Iterable[Need]]]] = {
     222: _on_group("group", _UPDATE),
     225: _user,
     300: _READ_TOPIC,
-    303: _READ_TOPIC,
+    303: _on_both("group", _SUB | _GET),
     305: _LIST_CLUSTER,
     307: _on_group("consumerGroup", _SUB | _GET),
     315: _SEE_CLUSTER,

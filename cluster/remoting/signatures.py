@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from cluster.access.access_keys import ACCESS_KEY_LENGTH_MAX, SIGNATURE_SIZE, SignatureRefused
 from cluster.fronts.callers import Signed
+from cluster.remoting.command import Rejected, RemotingCode
 
 if TYPE_CHECKING:
     from cluster.remoting.command import Request
@@ -28,6 +29,8 @@ _SIGNATURE_LENGTH: Final = 4 * -(-SIGNATURE_SIZE // 3)
 # Clients up to version 4.9.3 add this field after they have signed.
 _UNSIGNED_FIELD: Final = "_UNIQUE_KEY_QUERY"
 _UNSIGNED_VERSION_MAX: Final = 399
+# No request has a larger body. It takes 10 ms to look at, which an unknown client must not choose.
+_BODY_BYTES_MAX: Final = 4 << 20
 
 
 def signed_request(request: Request) -> Signed | None:
@@ -35,10 +38,13 @@ def signed_request(request: Request) -> Signed | None:
 
     Raises:
         SignatureRefused: its fields have not the expected form.
+        Rejected: MESSAGE_ILLEGAL: its body is larger than that of any request.
     """
     access_key = request.fields.get(_ACCESS_KEY, "")
     if not access_key:
         return None
+    if len(request.body) > _BODY_BYTES_MAX:
+        raise Rejected(RemotingCode.MESSAGE_ILLEGAL, f"body: expected at most {_BODY_BYTES_MAX} bytes")
     text = request.fields.get(_SIGNATURE, "")
     if len(access_key) > ACCESS_KEY_LENGTH_MAX or len(text) != _SIGNATURE_LENGTH:
         raise SignatureRefused("malformed fields")

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from contextlib import AsyncExitStack
 
     from cluster.broker.core import BrokerCore
+    from cluster.fronts.callers import FrontAudit
     from cluster.fronts.front_security import FrontSecurity
     from dledger.config import Address
 
@@ -25,7 +26,7 @@ async def serve_rocketmq(
     own_address: str,
     stack: AsyncExitStack,
     *,
-    audit: Callable[[str, str, str], None],
+    audit: FrontAudit,
     count_overloaded: Callable[[], None],
     security: FrontSecurity,
 ) -> None:
@@ -36,7 +37,7 @@ async def serve_rocketmq(
         address: to listen on.
         own_address: `host:port` of this node's own service.
         stack: ends the service.
-        audit: gets user, peer and cause of a refused signature, for the audit log.
+        audit: takes refusals.
         count_overloaded: counts a call that is refused because its caller has its share of all calls.
         security: of the port, and of the calls to the leader.
 

@@ -11,7 +11,7 @@ from cluster.access.model import Action, Policy, ResourceType, resource_of
 from cluster.access.users import UserSettings
 from cluster.api.rights import Need
 from cluster.fronts import callers as module
-from cluster.fronts.callers import Callers, CallRefused, RightLacking, act_for, current_client
+from cluster.fronts.callers import Callers, CallRefused, FrontAudit, RightLacking, act_for, current_client
 from cluster.grpc_v2.signatures import DATE_WINDOW_S, check_date, signed_call
 from cluster.state.access_commands import AddAccessKey, DeleteAccessKey, SetTokenKey, SetUser
 from cluster.state.broker_state import BrokerState
@@ -38,7 +38,7 @@ class Front:
 
     def __init__(self, monkeypatch, is_current=True):
         self.state = BrokerState()
-        self.records, self.delays, self.now_s = [], [], 0.0
+        self.records, self.lacking, self.delays, self.now_s = [], [], [], 0.0
         self.on_delay = lambda: None
         for command in (SetUser(ADMIN), SetUser(ALICE), SetTokenKey(b"k" * 32), AddAccessKey(KEY)):
             assert self.state.apply_command(command).is_done
@@ -46,7 +46,7 @@ class Front:
             lambda: self.state.access,
             lambda: NOW_S * 1_000,
             lambda: is_current,
-            lambda *record: self.records.append(record),
+            FrontAudit(lambda *record: self.records.append(record), lambda *record: self.lacking.append(record)),
             lambda: self.now_s,
         )
 
@@ -118,12 +118,32 @@ async def test_a_follower_looks_again_for_a_key_that_it_learns_of_meanwhile(monk
 async def test_rights_are_those_of_the_user_at_the_address_of_the_client(monkeypatch):
     front = Front(monkeypatch)
     await front.admit(signed())
-    front.callers.require([PUB_ON_A])
+    front.callers.require([PUB_ON_A], "Send")
     for need in (PUB_ON_A._replace(name="b"), PUB_ON_A._replace(actions=Action.SUB)):
         with pytest.raises(RightLacking):
-            front.callers.require([need])
+            front.callers.require([need], "Send")
+    address = current_client().address
+    assert front.lacking == [
+        ("alice", address, "Send", "Topic:b", "lacks Pub on Topic:b"),
+        ("alice", address, "Send", "Topic:a", "lacks Sub on Topic:a"),
+    ]
     await front.admit(signed(), "ipv4:192.168.0.1:1")
     assert not front.callers.may(current_client(), PUB_ON_A)
+
+
+@in_a_loop
+async def test_only_a_super_user_passes_where_there_is_no_right(monkeypatch):
+    front = Front(monkeypatch)
+    await front.admit(signed())
+    with pytest.raises(RightLacking, match="super user"):
+        front.callers.require_super("Look")
+    assert front.lacking[0][2:] == ("Look", "", "lacks the rights of a super user")
+    front.state.apply_command(AddAccessKey(AccessKey("AK0", "admin", "SK123456")))
+    await front.admit(signed(credential="AK0"))
+    front.callers.require_super("Look")
+    front.state.apply_command(DeleteAccessKey("admin", "AK0"))
+    with pytest.raises(RightLacking):
+        front.callers.require_super("Look")
 
 
 @in_a_loop
