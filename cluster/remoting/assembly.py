@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from cluster.fronts.callers import Callers
+from cluster.fronts.front_security import PLAIN_FRONTS, FrontSecurity
 from cluster.fronts.leader_link import LeaderLink
 from cluster.process.tasks import end_tasks
 from cluster.remoting.admin.assembly import Administration
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
     from cluster.broker.core import BrokerCore
     from cluster.fronts.callers import FrontAudit
-    from cluster.fronts.front_security import FrontSecurity
     from cluster.remoting.front import Handler
     from cluster.remoting.port import RemotingPort
 
@@ -34,7 +34,7 @@ async def serve_remoting(
     own_address: str,
     stack: AsyncExitStack,
     audit: FrontAudit,
-    security: FrontSecurity,
+    security: FrontSecurity = PLAIN_FRONTS,
 ) -> None:
     """Serve clients of the remoting protocol until `stack` is closed.
 

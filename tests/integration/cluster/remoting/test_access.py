@@ -87,8 +87,9 @@ class Port:
     async def parts(self):
         """Yield the parts of a front beside the port."""
         core, table = self.shop.broker.core, ClientTable()
-        link = LeaderLink(lambda: str(self.shop.address), PLAIN)
-        producers = Producers(core, link, table, callers_of(core))
+        own = callers_of(core)
+        link = LeaderLink(lambda: str(self.shop.address), lambda: PLAIN, own.token)
+        producers = Producers(core, link, table, own)
         try:
             yield Parts(core, link, table, producers)
         finally:
