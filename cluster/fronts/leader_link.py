@@ -26,6 +26,7 @@ from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.wire.answers import check_answer, failure_of_call
 from cluster.v1 import broker_pb2 as pb
 from dledger.client.retry import HOPS_MAX, Backoff
+from dledger.security.settings import Plain, Tls
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -50,16 +51,21 @@ class LeaderLink:
 
     Args:
         leader_address: returns `host:port` of the leader's service, as this node knows it; empty: it knows none.
-        security: returns that of the next connection; another object after a change of certificates.
-        token: returns the token of a call, for the client of the current task.
+        security: of the connections; or returns that of the next one, another object after a change of certificates.
+        token: returns the token of a call, for the client of the current task; None: calls carry that of `security`.
     """
 
-    def __init__(self, leader_address: Callable[[], str], security: Callable[[], Security], token: Token) -> None:
+    def __init__(
+        self,
+        leader_address: Callable[[], str],
+        security: Security | Callable[[], Security],
+        token: Token | None = None,
+    ) -> None:
         self._leader_address = leader_address
         self._security = security
         self._token = token
-        self._used = security()
-        self._current = _Connections(with_token(self._used, token))
+        self._used = self._next_security()
+        self._current = self._opened()
         # Those with earlier certificates, which calls still use.
         self._earlier: set[_Connections] = set()
 
@@ -68,14 +74,20 @@ class LeaderLink:
         for connections in (self._current, *self._earlier):
             await connections.nodes.close()
 
+    def _next_security(self) -> Security:
+        return self._security if isinstance(self._security, Plain | Tls) else self._security()
+
+    def _opened(self) -> _Connections:
+        return _Connections(self._used if self._token is None else with_token(self._used, self._token))
+
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[BrokerNodes]:
         """Lend connections for one call."""
-        security = self._security()
+        security = self._next_security()
         if security is not self._used:
             # Without a pause in between: two calls must not both do this.
             self._used, replaced = security, self._current
-            self._current = _Connections(with_token(security, self._token))
+            self._current = self._opened()
             self._earlier.add(replaced)
             await self._close_unused(replaced)
         connections = self._current

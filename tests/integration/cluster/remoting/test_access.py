@@ -87,9 +87,8 @@ class Port:
     async def parts(self):
         """Yield the parts of a front beside the port."""
         core, table = self.shop.broker.core, ClientTable()
-        own = callers_of(core)
-        link = LeaderLink(lambda: str(self.shop.address), lambda: PLAIN, own.token)
-        producers = Producers(core, link, table, own)
+        link = LeaderLink(lambda: str(self.shop.address), PLAIN)
+        producers = Producers(core, link, table, callers_of(core))
         try:
             yield Parts(core, link, table, producers)
         finally:

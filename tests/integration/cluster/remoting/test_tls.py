@@ -47,7 +47,7 @@ class Port:
 
         server = RemotingServer(
             [Address("127.0.0.1", 0)],
-            Front({1: echo}, any_callers(), "C"),
+            Front({1: echo}, any_callers(), "C"),  # type: ignore[no-untyped-call]
             limits,
             security=WithoutClientCertificates(lambda: self.tls),
             is_permissive=is_permissive,

@@ -56,6 +56,7 @@ def test_other_nodes_are_at_their_hosts_and_the_same_port_or_where_the_settings_
 
 
 MUTUAL = FILES | AUTHORITY | {"client_tls": "mutual", "first_user_file": "u"}
+FRONTS = ("rocketmq_grpc_address", "rocketmq_remoting_address")
 VIP = {"rocketmq_remoting_vip": "true"}
 PERMISSIVE = {"rocketmq_remoting_tls": "permissive"}
 
@@ -70,7 +71,11 @@ PERMISSIVE = {"rocketmq_remoting_tls": "permissive"}
         (PERMISSIVE, "rocketmq_remoting_tls", "expected enforcing"),
         (VIP | {"rocketmq_remoting_address": "127.0.0.1:2"}, "rocketmq_remoting_vip", "a port above 2"),
         (VIP | {"rocketmq_remoting_address": "off"}, "rocketmq_remoting_vip", "a port above 2"),
-        (VIP | {"client_address": "127.0.0.1:10909"}, "rocketmq_remoting_vip", "127.0.0.1:10909 is used by client_addr"),
+        (
+            VIP | {"client_address": "127.0.0.1:10909"},
+            "rocketmq_remoting_vip",
+            "127.0.0.1:10909 is used by client_addr",
+        ),
     ],
 )
 def test_the_port_of_the_remoting_protocol_has_the_same_bounds(settings: dict[str, str], name: str, fault: str) -> None:
@@ -88,14 +93,14 @@ def test_the_port_of_the_remoting_protocol_has_the_same_bounds(settings: dict[st
         (MUTUAL | PERMISSIVE, {"rocketmq_remoting_address": "set rocketmq_remoting_tls = enforcing"}),
         (
             FILES | AUTHORITY | {"client_tls": "on"},
-            {name: "set first_user_file" for name in ("rocketmq_grpc_address", "rocketmq_remoting_address")},
+            dict.fromkeys(FRONTS, "set first_user_file"),
         ),
         (
             {"first_user_file": "u"} | VIP,
-            {
-                name: "set client_tls and first_user_file"
-                for name in ("rocketmq_grpc_address", "rocketmq_remoting_address", "rocketmq_remoting_vip")
-            },
+            dict.fromkeys(
+                ("rocketmq_grpc_address", "rocketmq_remoting_address", "rocketmq_remoting_vip"),
+                "set client_tls and first_user_file",
+            ),
         ),
     ],
 )
