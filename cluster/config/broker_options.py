@@ -74,7 +74,8 @@ class ServerOptions(SecurityOptions, NodeOptions):
         default=None,
         examples=["127.0.0.1:10911"],
         description="Address at which clients and tools of RocketMQ's remoting protocol (4.x and 5.x) reach this "
-        "node, as a name server and as a broker. TLS and users are as for rocketmq_grpc_address. off: there is no such port.",
+        "node, as a name server and as a broker. TLS and users are as for rocketmq_grpc_address. off: there is no "
+        "such port.",
     )
     rocketmq_remoting_tls: Literal["enforcing", "permissive"] = Field(
         default="enforcing",

@@ -14,6 +14,7 @@ from cluster.remoting.codec import Reply, decode_frame, encode_request
 from cluster.remoting.command import Request, Response
 from cluster.remoting.front import Front
 from cluster.remoting.limits import RemotingLimits
+from cluster.remoting.port import RemotingPort
 from cluster.remoting.server import RemotingServer
 from dledger.config import Address
 from dledger.event_loop import new_event_loop
@@ -38,7 +39,7 @@ class Port:
     def __init__(self) -> None:
         # As of a port with client_tls = mutual.
         self.tls: Tls = replace(tls_of(OLD, OURS), is_certificate_required=True)
-        self.number = 0
+        self.number = self.second = 0
 
     @contextlib.asynccontextmanager
     async def open(self, limits: RemotingLimits | None = None, *, is_permissive: bool = False) -> AsyncIterator[Port]:
@@ -46,14 +47,14 @@ class Port:
             return Response(body=request.body)
 
         server = RemotingServer(
-            [Address("127.0.0.1", 0)],
+            [Address("127.0.0.1", 0), Address("127.0.0.1", 0)],
             Front({1: echo}, any_callers(), "C"),  # type: ignore[no-untyped-call]
             limits,
             security=WithoutClientCertificates(lambda: self.tls),
             is_permissive=is_permissive,
         )
         await server.start()
-        (self.number,) = server.ports
+        self.number, self.second = server.ports
         try:
             yield self
         finally:
@@ -196,6 +197,21 @@ def test_the_oldest_unfinished_handshake_is_closed_for_a_new_one_beyond_their_bo
             assert await silent[0].is_closed()
 
     run(scenario())
+
+
+def test_the_second_address_of_older_clients_has_the_same_tls(run: Callable[..., None]) -> None:
+    async def scenario() -> None:
+        async with Port().open() as port:
+            port.number = port.second
+            async with port.connect(unverified()) as secured, port.connect(None) as plain:
+                assert await secured.echoed(b"x") == b"x"
+                plain.writer.write(encode_request(Request(1, {}, b"plain", 7)))
+                assert await plain.is_closed()
+
+    run(scenario())
+    address, vip = Address("127.0.0.1", 10911), Address("127.0.0.1", 10909)
+    assert RemotingPort(address, {}, "").listened == (address,)
+    assert RemotingPort(address, {}, "", vip).listened == (address, vip)
 
 
 def test_a_changed_certificate_is_shown_to_new_connections_and_open_ones_stay(run: Callable[..., None]) -> None:
