@@ -75,7 +75,7 @@ async def accept_all(
 
 
 async def first_byte(accepted: socket.socket) -> int:
-    """Return the first byte that the other side sends, which tells TLS from plain frames; it stays in the socket.
+    """Return the first byte that the other side sends: that of TLS begins no plain frame. It stays in the socket.
 
     Args:
         accepted: a socket that does not block, and that no transport has yet.

@@ -35,7 +35,7 @@ def fronts_with_tls(options: ServerOptions) -> list[str]:
 
 
 def vip_address(options: ServerOptions) -> Address | None:
-    """Return the second address of the port for the remoting protocol; None: it has none, or no room for it."""
+    """Return the second address of the port for the remoting protocol; None: it has none, or its port is too small."""
     address = options.rocketmq_remoting_address
     if address is None or not options.rocketmq_remoting_vip or address.port <= _VIP_DISTANCE:
         return None

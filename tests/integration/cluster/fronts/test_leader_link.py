@@ -1,4 +1,4 @@
-"""The calls of a front to a leader with TLS: whom it trusts, what it shows, and a change of certificates."""
+"""The calls of a front to a leader with TLS: which nodes it trusts, what it shows, and a change of certificates."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class Port:
 
     @contextlib.asynccontextmanager
     async def patiently(self) -> AsyncIterator[Peer]:
-        """Connect, again if this process stood still for longer than the port waits."""
+        """Connect; again if this process has stopped for longer than the port waits."""
         while True:
             with contextlib.suppress(OSError, EOFError):
                 async with self.connect(unverified()) as peer:
@@ -154,7 +154,7 @@ def test_a_plain_connection_is_refused_before_its_request_is_read_and_the_log_na
     assert "tls.enable=true" in line
 
 
-def test_a_permissive_port_tells_tls_from_plain_frames_by_the_first_byte(run: Callable[..., None]) -> None:
+def test_a_permissive_port_distinguishes_tls_from_plain_frames_by_the_first_byte(run: Callable[..., None]) -> None:
     async def scenario() -> None:
         async with (
             Port().open(is_permissive=True) as port,
