@@ -80,8 +80,8 @@ class ServerOptions(SecurityOptions, NodeOptions):
     rocketmq_remoting_tls: Literal["enforcing", "permissive"] = Field(
         default="enforcing",
         description="With client_tls: enforcing: plain connections to rocketmq_remoting_address are refused. "
-        "permissive: both are served, distinguished by the first byte of a connection, for the time in which clients change; "
-        "then an access key's signature may cross the network in the clear.",
+        "permissive: both are served, distinguished by the first byte of a connection, for the time in which clients "
+        "change; then an access key's signature may cross the network in the clear.",
     )
     rocketmq_remoting_vip: bool = Field(
         default=False,

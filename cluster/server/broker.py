@@ -242,26 +242,28 @@ class Broker:
             stack.push_async_callback(server.stop, GRACE_S)
             if self._frames is not None:
                 stack.push_async_callback(self._frames.stop, GRACE_S)
-            front_audit = FrontAudit(self._access_service.record_login, self._access_service.record_right)
-            if self._rocketmq_grpc_address is not None:
-                await serve_rocketmq(
-                    self.core,
-                    self._rocketmq_grpc_address,
-                    str(self._address),
-                    stack,
-                    audit=front_audit,
-                    count_overloaded=overloaded,
-                    security=self._front_security,
-                )
-            if self._remoting is not None:
-                # Imported here, because most nodes have no such port.
-                from cluster.remoting.assembly import serve_remoting  # noqa: PLC0415
-
-                await serve_remoting(
-                    self.core, self._remoting, str(self._address), stack, front_audit, self._front_security
-                )
+            await self._serve_fronts(stack, overloaded)
             self._stack = stack.pop_all()
         return self
+
+    async def _serve_fronts(self, stack: AsyncExitStack, count_overloaded: Callable[[], None]) -> None:
+        """Serve RocketMQ's clients at the ports that the settings have, until `stack` is closed."""
+        audit = FrontAudit(self._access_service.record_login, self._access_service.record_right)
+        if self._rocketmq_grpc_address is not None:
+            await serve_rocketmq(
+                self.core,
+                self._rocketmq_grpc_address,
+                str(self._address),
+                stack,
+                audit=audit,
+                count_overloaded=count_overloaded,
+                security=self._front_security,
+            )
+        if self._remoting is not None:
+            # Imported here, because most nodes have no such port.
+            from cluster.remoting.assembly import serve_remoting  # noqa: PLC0415
+
+            await serve_remoting(self.core, self._remoting, str(self._address), stack, audit, self._front_security)
 
     async def __aexit__(self, *_error: object) -> None:
         """Stop; calls in progress get half a second."""
