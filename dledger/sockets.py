@@ -74,6 +74,41 @@ async def accept_all(
         listener.close()
 
 
+async def first_byte(accepted: socket.socket) -> int:
+    """Return the first byte that the other side sends: that of TLS begins no plain frame. It stays in the socket.
+
+    Args:
+        accepted: a socket that does not block, and that no transport has yet.
+
+    Raises:
+        ConnectionError: it has closed the connection, or sent none.
+    """
+    while True:
+        try:
+            byte = accepted.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            await _readable(accepted)
+            continue
+        if not byte:
+            raise ConnectionResetError("closed before its first byte")
+        return byte[0]
+
+
+async def _readable(accepted: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    ready = loop.create_future()
+
+    def on_readable() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    loop.add_reader(accepted.fileno(), on_readable)
+    try:
+        await ready
+    finally:
+        loop.remove_reader(accepted.fileno())
+
+
 class SilenceLimits(NamedTuple):
     """After which silence the kernel ends a connection, because the other side vanished.
 

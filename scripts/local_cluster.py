@@ -184,12 +184,13 @@ def _contexts_of(secrets: LocalSecurity) -> Path:
 
 def _exports(of: LocalCluster | LocalBrokers) -> str:
     if of.secrets is not None:
-        return f"export {FILE_VARIABLE}={shlex.quote(str(_contexts_of(of.secrets)))}"
-    if isinstance(of, LocalCluster):
-        return f"export DLEDGER_ENDPOINTS={of.endpoints}"
-    lines = [f"export DLEDGER_NAME_SERVERS={of.name_servers}", f"export DLEDGER_BROKER={of.endpoints}"]
+        lines = [f"export {FILE_VARIABLE}={shlex.quote(str(_contexts_of(of.secrets)))}"]
+    elif isinstance(of, LocalCluster):
+        lines = [f"export DLEDGER_ENDPOINTS={of.endpoints}"]
+    else:
+        lines = [f"export DLEDGER_NAME_SERVERS={of.name_servers}", f"export DLEDGER_BROKER={of.endpoints}"]
     # Of one broker: each of its nodes serves all of its topics, and a client needs one node.
-    if len(of.clusters) == 1 and of.rocketmq_endpoints:
+    if isinstance(of, LocalBrokers) and len(of.clusters) == 1 and of.rocketmq_endpoints:
         lines.append(f"export DLEDGER_ROCKETMQ_GRPC={of.rocketmq_endpoints.partition(';')[0]}")
         lines.append(f"export DLEDGER_ROCKETMQ_NAMESRV={shlex.quote(of.remoting_endpoints)}")
     return "\n".join(lines)

@@ -66,16 +66,27 @@ class ServerOptions(SecurityOptions, NodeOptions):
         default=None,
         examples=["127.0.0.1:8081"],
         description="Address at which official clients of RocketMQ 5 reach this node (gRPC, "
-        "apache.rocketmq.v2.MessagingService). Any node serves them. It has no TLS yet, so it "
-        "needs client_tls = off. While the broker has users, clients sign with access keys. "
-        "Usually the host of client_address and port 8081. off: there is no such port.",
+        "apache.rocketmq.v2.MessagingService). Any node serves them. With client_tls it has TLS, but demands no "
+        "certificates: while the broker has users, clients sign with access keys, so client_tls = mutual needs "
+        "first_user_file. Usually the host of client_address and port 8081. off: there is no such port.",
     )
     rocketmq_remoting_address: Annotated[Address | None, BeforeValidator(parse_address_or_off)] = Field(
         default=None,
         examples=["127.0.0.1:10911"],
-        description="Address at which clients and tools of RocketMQ's remoting protocol (4.x and 5.x) reach this node. "
-        "It has no TLS yet, so it needs client_tls = off; while the broker has users, clients sign with access keys. "
-        "off: there is no such port.",
+        description="Address at which clients and tools of RocketMQ's remoting protocol (4.x and 5.x) reach this "
+        "node, as a name server and as a broker. TLS and users are as for rocketmq_grpc_address. off: there is no "
+        "such port.",
+    )
+    rocketmq_remoting_tls: Literal["enforcing", "permissive"] = Field(
+        default="enforcing",
+        description="With client_tls: enforcing: plain connections to rocketmq_remoting_address are refused. "
+        "permissive: both are served, distinguished by the first byte of a connection, for the time in which clients "
+        "change; then an access key's signature may cross the network in the clear.",
+    )
+    rocketmq_remoting_vip: bool = Field(
+        default=False,
+        description="true: the same clients are also served at the port of rocketmq_remoting_address less 2, to which "
+        "those before version 4.5.1, and those with vipChannelEnabled, send messages.",
     )
     rocketmq_remoting_peers: Annotated[tuple[Peer, ...], BeforeValidator(parse_peers_if_any)] = Field(
         default=(),

@@ -9,6 +9,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from cluster.config.exposure import HOW_TO_LISTEN, exposed_ports
+from cluster.config.fronts import COMPARED, FRONT_PORTS, front_faults, fronts_with_tls, vip_address
 from cluster.config.quotas import BYTES_PER_S_MIN
 from dledger.config import MEMBERS_MAX
 
@@ -67,13 +68,13 @@ def _peers_differ(options: ServerOptions) -> Iterator[tuple[str, str]]:
             yield "peers", f"the address {place} is listed {count} times: every node needs its own"
 
 
-_PORTS = ("client_address", "frame_address", "metrics_address", "rocketmq_grpc_address", "rocketmq_remoting_address")
+_PORTS = ("client_address", "frame_address", "metrics_address", *FRONT_PORTS)
 
 
 def _ports_differ(options: ServerOptions) -> Iterator[tuple[str, str]]:
     taken = {_place(peer.address): f"peer {peer.id}" for peer in options.peers}
-    for name in _PORTS:
-        address = getattr(options, name)
+    addresses = {name: getattr(options, name) for name in _PORTS} | {"rocketmq_remoting_vip": vip_address(options)}
+    for name, address in addresses.items():
         if address is None:
             continue
         place = _place(address)
@@ -125,8 +126,10 @@ def _tls_has_files(options: ServerOptions) -> Iterator[tuple[str, str]]:
     if options.name_server_tls == "on":
         users.append("name_server_tls = 'on'")
     modes = {"client_tls": options.client_tls, "metrics_tls": options.metrics_tls}
-    is_authority_needed = bool(users) or "mutual" in modes.values()
-    users += [f"{name} = {mode!r}" for name, mode in modes.items() if mode != "off"]
+    # A front checks the certificate of the leader, which it calls.
+    fronts = fronts_with_tls(options)
+    is_authority_needed = bool(users or fronts) or "mutual" in modes.values()
+    users += [f"{name} = {mode!r}" for name, mode in modes.items() if mode != "off"] + fronts
     if not users:
         return
     needed = ["tls_certificate_file", "tls_key_file"]
@@ -184,15 +187,6 @@ def _users_of_log_are_known(options: ServerOptions) -> Iterator[tuple[str, str]]
             )
 
 
-def _front_is_open(options: ServerOptions) -> Iterator[tuple[str, str]]:
-    """The ports for RocketMQ's clients have no TLS, so they must not be open beside one that has."""
-    if options.client_tls == "off":
-        return
-    for name in ("rocketmq_grpc_address", "rocketmq_remoting_address"):
-        if getattr(options, name) is not None:
-            yield name, f"expected off with client_tls = {options.client_tls!r}: this port has no TLS yet"
-
-
 def _remoting_peers_have_self(options: ServerOptions) -> Iterator[tuple[str, str]]:
     """Clients learn the addresses of all nodes from each node, its own included."""
     ids = [peer.id for peer in options.rocketmq_remoting_peers]
@@ -207,7 +201,7 @@ _CHECKS: tuple[tuple[frozenset[str], Check], ...] = (
     (frozenset({"peers"}), _peers_are_few),
     (frozenset({"peers"}), _peers_differ),
     (frozenset({"quota_user_bytes_per_s", "quota_address_bytes_per_s"}), _quotas_of_bytes_are_usable),
-    (frozenset({"peers", *_PORTS}), _ports_differ),
+    (frozenset({"peers", "rocketmq_remoting_vip", *_PORTS}), _ports_differ),
     (frozenset({"heart_beat_time_interval_ms", "min_election_timeout_ms"}), _heartbeats_fit),
     (frozenset({"min_election_timeout_ms", "max_election_timeout_ms"}), _timeouts_spread),
     (frozenset({"disk_space_ratio_to_check_expired", "disk_space_ratio_to_force_clean"}), _clean_after_check),
@@ -222,6 +216,7 @@ _CHECKS: tuple[tuple[frozenset[str], Check], ...] = (
                 "tls_certificate_file",
                 "tls_key_file",
                 "tls_authority_file",
+                *FRONT_PORTS,
             }
         ),
         _tls_has_files,
@@ -237,6 +232,8 @@ _CHECKS: tuple[tuple[frozenset[str], Check], ...] = (
                 "self_id",
                 "peers",
                 *_PORTS,
+                "rocketmq_remoting_tls",
+                "rocketmq_remoting_vip",
                 "client_tls",
                 "metrics_tls",
                 "peer_security",
@@ -249,10 +246,7 @@ _CHECKS: tuple[tuple[frozenset[str], Check], ...] = (
     (frozenset({"peer_security", "peer_security_also", "peer_secret_file"}), _secret_has_file),
     (frozenset({"client_tls", "broker", *_USERS_OF_LOG}), _users_of_log_are_known),
     (frozenset({"client_tls", "name_servers", "name_server_tls"}), _check_name_servers_tls),
-    (
-        frozenset({"client_tls", "rocketmq_grpc_address", "rocketmq_remoting_address"}),
-        _front_is_open,
-    ),
+    (COMPARED, front_faults),
     (frozenset({"self_id", "rocketmq_remoting_peers"}), _remoting_peers_have_self),
     (frozenset({"max_in_flight_size_bytes", "max_in_flight_total_size_bytes"}), _bounds_nest),
 )

@@ -10,9 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from cluster.config.fronts import open_fronts, vip_address
 from dledger.security.settings import is_loopback_host
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from cluster.config.broker_options import ServerOptions
     from dledger.config import Address
 
@@ -64,10 +67,7 @@ def exposed_ports(options: ServerOptions) -> tuple[ExposedPort, ...]:
         "client_address": options.client_address,
         "frame_address": options.frame_address,
     }
-    if options.rocketmq_grpc_address is not None:
-        ports.append(ExposedPort("rocketmq_grpc_address", options.rocketmq_grpc_address, "set it off"))
-    if options.rocketmq_remoting_address is not None:
-        ports.append(ExposedPort("rocketmq_remoting_address", options.rocketmq_remoting_address, "set it off"))
+    ports += _exposed_fronts(options)
     for option, address in clients.items():
         if address is None:
             continue
@@ -82,3 +82,18 @@ def exposed_ports(options: ServerOptions) -> tuple[ExposedPort, ...]:
         remedy = "set metrics_tls, or insecure = metrics"
         ports.append(ExposedPort("metrics_address", options.metrics_address, remedy))
     return tuple(port for port in ports if not is_loopback(port.address))
+
+
+def _exposed_fronts(options: ServerOptions) -> Iterator[ExposedPort]:
+    """Yield the ports for RocketMQ's clients that take plain connections, or clients that are no users."""
+    addresses = {name: getattr(options, name) for name in open_fronts(options)}
+    vip = vip_address(options)
+    if vip is not None:
+        addresses["rocketmq_remoting_vip"] = vip
+    for option, address in addresses.items():
+        if options.client_tls == "off":
+            yield ExposedPort(option, address, "set client_tls and first_user_file, or set it off")
+        elif option != "rocketmq_grpc_address" and options.rocketmq_remoting_tls == "permissive":
+            yield ExposedPort(option, address, "set rocketmq_remoting_tls = enforcing")
+        elif not options.first_user_file:
+            yield ExposedPort(option, address, "set first_user_file (it stays set)", is_plain=False)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -26,6 +26,7 @@ from cluster.config.audit_settings import AuditSettings
 from cluster.config.broker_options import BROKER_OPTIONS, MetricsNames, ServerOptions
 from cluster.config.checks import relation_faults
 from cluster.config.exposure import ExposedPort, exposed_ports
+from cluster.config.fronts import fronts_with_tls, vip_address
 from cluster.config.log_callers import LogCallers, users_of
 from cluster.config.port_tls import ProcessTls, process_tls
 from cluster.config.quotas import BrokerLimits, QuotaSettings
@@ -52,6 +53,7 @@ _OTHER_VARIABLES = frozenset(
         "DLEDGER_ENDPOINTS",
         "DLEDGER_NAME_SERVERS",
         "DLEDGER_ROCKETMQ_GRPC",
+        "DLEDGER_ROCKETMQ_NAMESRV",
         "DLEDGER_NATIVE",
         "DLEDGER_SPARK_MASTER",
         "DLEDGER_TLS_CA",
@@ -175,6 +177,8 @@ class ServerConfig:
         rocketmq_grpc_address: of the port for RocketMQ's clients; None: there is none.
         rocketmq_remoting_address: of the port for the remoting protocol; None: there is none.
         rocketmq_remoting_peers: `host:port` of that port of each node, by node id.
+        rocketmq_remoting_vip_address: the second address of that port; None: there is none.
+        is_rocketmq_remoting_permissive: whether that port takes plain connections, too, if it has TLS.
         is_debuggable: other processes of the same user may read the memory of the process.
     """
 
@@ -195,6 +199,8 @@ class ServerConfig:
     rocketmq_grpc_address: Address | None = None
     rocketmq_remoting_address: Address | None = None
     rocketmq_remoting_peers: Mapping[str, str] = field(default_factory=dict)
+    rocketmq_remoting_vip_address: Address | None = None
+    is_rocketmq_remoting_permissive: bool = False
     is_debuggable: bool = False
 
 
@@ -328,7 +334,10 @@ def _config_of(options: ServerOptions) -> ServerConfig:
         options.metrics_address,
         options.trace_file,
         broker,
-        tls=process_tls(options.client_tls, options.metrics_tls, options.name_server_tls, files),
+        tls=replace(
+            process_tls(options.client_tls, options.metrics_tls, options.name_server_tls, files),
+            fronts=files if fronts_with_tls(options) else None,
+        ),
         peer_kinds=tuple(peer_kinds),
         peer_certificates=files if PeerKind.TLS in peer_kinds else None,
         peer_secret_file=options.peer_secret_file if PeerKind.SECRET in peer_kinds else "",
@@ -346,6 +355,8 @@ def _config_of(options: ServerOptions) -> ServerConfig:
         rocketmq_grpc_address=options.rocketmq_grpc_address,
         rocketmq_remoting_address=options.rocketmq_remoting_address,
         rocketmq_remoting_peers=_remoting_peers(options),
+        rocketmq_remoting_vip_address=vip_address(options),
+        is_rocketmq_remoting_permissive=options.rocketmq_remoting_tls == "permissive",
         is_debuggable=options.debuggable,
         log_callers=_log_callers_of(options) if options.client_tls == "mutual" and broker is None else None,
     )

@@ -30,11 +30,13 @@ class ProcessTls:
         clients: of the port for clients; None: plain connections.
         metrics: of the page of metrics; None: plain HTTP.
         name_servers: files for connections to name servers; None: plain connections.
+        fronts: files for the calls of the fronts for RocketMQ's clients to the leader; None: plain connections.
     """
 
     clients: PortTls | None = None
     metrics: PortTls | None = None
     name_servers: CertificateFiles | None = None
+    fronts: CertificateFiles | None = None
 
 
 def process_tls(client_tls: str, metrics_tls: str, name_server_tls: str, files: CertificateFiles) -> ProcessTls:

@@ -6,30 +6,44 @@ therefore be idempotent: puts have the client's id of the message, by which the 
 
 Calls go over the connection that any client would use, also to this node itself: checks of rights, bounds, quotas and
 the audit log are those of each of our own clients.
+
+A channel of gRPC keeps the certificates that it began with. So after a change of certificates new calls use new
+connections; the old ones are closed after their last call.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc.aio
 
 from cluster.client.routing.broker_nodes import BrokerNodes, Method, ResponseT
+from cluster.fronts.front_security import with_token
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.wire.answers import check_answer, failure_of_call
 from cluster.v1 import broker_pb2 as pb
 from dledger.client.retry import HOPS_MAX, Backoff
+from dledger.security.settings import Plain, Tls
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from dledger.security.settings import Security
+    from dledger.security.settings import Security, Token
 
 _REACH_S: Final = 0.5
 # The limit of one attempt without its wait: a leader that has stopped is left in time for another one.
 _ATTEMPT_S: Final = 1.5
+
+
+class _Connections:
+    """Connections with the same certificates, and the number of calls that use them."""
+
+    def __init__(self, security: Security) -> None:
+        self.nodes = BrokerNodes(security=security)
+        self.calls = 0
 
 
 class LeaderLink:
@@ -37,16 +51,57 @@ class LeaderLink:
 
     Args:
         leader_address: returns `host:port` of the leader's service, as this node knows it; empty: it knows none.
-        security: of the connections.
+        security: of the connections; or returns that of the next one, another object after a change of certificates.
+        token: returns the token of a call, for the client of the current task; None: calls carry that of `security`.
     """
 
-    def __init__(self, leader_address: Callable[[], str], security: Security) -> None:
+    def __init__(
+        self,
+        leader_address: Callable[[], str],
+        security: Security | Callable[[], Security],
+        token: Token | None = None,
+    ) -> None:
         self._leader_address = leader_address
-        self._nodes = BrokerNodes(security=security)
+        self._security = security
+        self._token = token
+        self._used = self._next_security()
+        self._current = self._opened()
+        # Those with earlier certificates, which calls still use.
+        self._earlier: set[_Connections] = set()
 
     async def close(self) -> None:
         """Close all connections; pending calls fail."""
-        await self._nodes.close()
+        for connections in (self._current, *self._earlier):
+            await connections.nodes.close()
+
+    def _next_security(self) -> Security:
+        return self._security if isinstance(self._security, Plain | Tls) else self._security()
+
+    def _opened(self) -> _Connections:
+        return _Connections(self._used if self._token is None else with_token(self._used, self._token))
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[BrokerNodes]:
+        """Lend connections for one call."""
+        security = self._next_security()
+        if security is not self._used:
+            # Without a pause in between: two calls must not both do this.
+            self._used, replaced = security, self._current
+            self._current = self._opened()
+            self._earlier.add(replaced)
+            await self._close_unused(replaced)
+        connections = self._current
+        connections.calls += 1
+        try:
+            yield connections.nodes
+        finally:
+            connections.calls -= 1
+            await self._close_unused(connections)
+
+    async def _close_unused(self, connections: _Connections) -> None:
+        if connections in self._earlier and not connections.calls:
+            self._earlier.discard(connections)
+            await connections.nodes.close()
 
     async def call(self, method: Method[ResponseT], request: Any, limit_s: float, wait_s: float = 0.0) -> ResponseT:
         """Return the response of the leader.
@@ -80,17 +135,18 @@ class LeaderLink:
     ) -> ResponseT:
         if not address:
             raise RequestFailed(Reason.NOT_LEADER, "no leader is known")
-        await self._nodes.reach(address, min(_REACH_S, deadline - time.monotonic()))
-        limit_s = max(min(wait_s + _ATTEMPT_S, deadline - time.monotonic()), 0.0)
-        if not wait_s:
-            return await self._nodes.call_node(address, method, request, limit_s)
-        with self._nodes.stream_stub(address) as stub:
-            try:
-                response = await method(stub)(request, timeout=limit_s)
-            except grpc.aio.AioRpcError as error:
-                raise failure_of_call(address, error.code(), error.details() or "", "BrokerService") from None
-        check_answer(response.answer, address)
-        return response
+        async with self._connected() as nodes:
+            await nodes.reach(address, min(_REACH_S, deadline - time.monotonic()))
+            limit_s = max(min(wait_s + _ATTEMPT_S, deadline - time.monotonic()), 0.0)
+            if not wait_s:
+                return await nodes.call_node(address, method, request, limit_s)
+            with nodes.stream_stub(address) as stub:
+                try:
+                    response = await method(stub)(request, timeout=limit_s)
+                except grpc.aio.AioRpcError as error:
+                    raise failure_of_call(address, error.code(), error.details() or "", "BrokerService") from None
+            check_answer(response.answer, address)
+            return response
 
     async def checks(self, producer_group: str, topic: str) -> AsyncIterator[pb.TransactionChecksResponse]:
         """Yield the leader's questions about transactions of one topic, until it leads no longer.
@@ -101,15 +157,16 @@ class LeaderLink:
         address = self._leader_address()
         if not address:
             raise RequestFailed(Reason.NOT_LEADER, "no leader is known")
-        await self._nodes.reach(address, _REACH_S)
         request = pb.TransactionChecksRequest(producer_group=producer_group, topics=[topic])
-        with self._nodes.stream_stub(address) as stub:
-            stream = stub.TransactionChecks(request)
-            try:
-                async for response in stream:
-                    check_answer(response.answer, address)
-                    yield response
-            except grpc.aio.AioRpcError as error:
-                raise failure_of_call(address, error.code(), error.details() or "", "BrokerService") from None
-            finally:
-                stream.cancel()
+        async with self._connected() as nodes:
+            await nodes.reach(address, _REACH_S)
+            with nodes.stream_stub(address) as stub:
+                stream = stub.TransactionChecks(request)
+                try:
+                    async for response in stream:
+                        check_answer(response.answer, address)
+                        yield response
+                except grpc.aio.AioRpcError as error:
+                    raise failure_of_call(address, error.code(), error.details() or "", "BrokerService") from None
+                finally:
+                    stream.cancel()

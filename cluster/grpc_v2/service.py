@@ -31,7 +31,6 @@ from cluster.grpc_v2.telemetry import Telemetry
 from cluster.grpc_v2.topics import KnownTopics
 from cluster.rocketmq_v2 import messaging_pb2 as mq
 from cluster.rocketmq_v2 import messaging_pb2_grpc
-from dledger.security.settings import Plain
 from dledger.service.grpc_server import Served
 from dledger.service.guarded_method import Guard
 from store.maintenance.background import monotonic_ms
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from cluster.broker.core import BrokerCore
     from cluster.fronts.callers import FrontAudit
     from dledger.config import Address
+    from dledger.security.settings import Security
     from store.errors import IllegalRequest
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -68,9 +68,17 @@ class MessagingService(messaging_pb2_grpc.MessagingServiceServicer):
         address: where the service listens.
         own_address: `host:port` of this node's own service.
         audit: takes refusals.
+        leader_security: returns that of the next connection to the leader.
     """
 
-    def __init__(self, core: BrokerCore, address: Address, own_address: str, audit: FrontAudit) -> None:
+    def __init__(
+        self,
+        core: BrokerCore,
+        address: Address,
+        own_address: str,
+        audit: FrontAudit,
+        leader_security: Callable[[], Security],
+    ) -> None:
         self._core = core
         replica = core.replica
 
@@ -79,8 +87,7 @@ class MessagingService(messaging_pb2_grpc.MessagingServiceServicer):
             return own_address if status.is_leading else status.leader_address
 
         self._callers = Callers(lambda: replica.state.access, core.clock_ms, core.is_current, audit)
-        # The clients sign in the clear, too: this port has no TLS.
-        self._link = LeaderLink(leader_address, Plain(self._callers.token, is_token_exposed=True))
+        self._link = LeaderLink(leader_address, leader_security, self._callers.token)
         topics = KnownTopics(replica.state, self._link)
         clock_ms, options = core.clock_ms, core.options
         self._routes = Routes(topics, options.broker, address)

@@ -94,7 +94,7 @@ class LocalBrokers(RunsWhileOpen):
             options: settings of every node, by their names in the configuration file.
             is_secured: whether all connections use TLS, and brokers have users (`cluster.local.secured`).
             is_detached: whether processes continue after this program has ended; otherwise the system kills them.
-            has_rocketmq: whether nodes have a port for official clients of RocketMQ; not if they are secured.
+            has_rocketmq: whether nodes have ports for clients of RocketMQ.
 
         Raises:
             ClusterError: the folder already contains brokers (attach to them).
@@ -114,7 +114,7 @@ class LocalBrokers(RunsWhileOpen):
                     options=own,
                     secrets=secrets,
                     is_detached=is_detached,
-                    has_rocketmq=has_rocketmq and not is_secured,
+                    has_rocketmq=has_rocketmq,
                 )
             )
         found = cls(folder, made, dict.fromkeys(addresses), secrets, is_detached=is_detached)

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from cluster.fronts.callers import Callers
+from cluster.fronts.front_security import PLAIN_FRONTS, FrontSecurity
 from cluster.fronts.leader_link import LeaderLink
 from cluster.process.tasks import end_tasks
 from cluster.remoting.admin.assembly import Administration
@@ -15,7 +16,6 @@ from cluster.remoting.front import Front
 from cluster.remoting.names.part import NameServerRole
 from cluster.remoting.producers.part import Producers
 from cluster.remoting.server import RemotingServer
-from dledger.security.settings import Plain
 
 if TYPE_CHECKING:
     from contextlib import AsyncExitStack
@@ -34,6 +34,7 @@ async def serve_remoting(
     own_address: str,
     stack: AsyncExitStack,
     audit: FrontAudit,
+    security: FrontSecurity = PLAIN_FRONTS,
 ) -> None:
     """Serve clients of the remoting protocol until `stack` is closed.
 
@@ -43,9 +44,11 @@ async def serve_remoting(
         own_address: `host:port` of this node's own service.
         stack: ends the service.
         audit: takes refusals.
+        security: of the port, and of the calls to the leader.
 
     Raises:
-        OSError: the address cannot be listened on; choose another one.
+        OSError: an address cannot be listened on; choose another one.
+        dledger.security.errors.CertificateFault: the certificates cannot be used.
     """
 
     def leader_address() -> str:
@@ -53,8 +56,7 @@ async def serve_remoting(
         return own_address if status.is_leading else status.leader_address
 
     callers = Callers(lambda: core.replica.state.access, core.clock_ms, core.is_current, audit)
-    # The clients sign in the clear, too: this port has no TLS.
-    link, clients = LeaderLink(leader_address, Plain(callers.token, is_token_exposed=True)), ClientTable()
+    link, clients = LeaderLink(leader_address, security.leader, callers.token), ClientTable()
     stack.push_async_callback(link.close)
     producers, consumers = Producers(core, link, clients, callers), Consumers(core, link, clients, callers)
     stack.push_async_callback(producers.stop)
@@ -65,7 +67,12 @@ async def serve_remoting(
         **consumers.handlers(),
         **Administration(core, link, clients, port.store_path, port.address.port).handlers(),
     }
-    server = RemotingServer([port.address], Front(handlers, callers, core.options.cluster))
+    server = RemotingServer(
+        port.listened,
+        Front(handlers, callers, core.options.cluster),
+        security=security.clients,
+        is_permissive=port.is_permissive,
+    )
     await server.start()
     stack.push_async_callback(server.stop, _GRACE_S)
     # Held pulls are answered before their connections are closed.

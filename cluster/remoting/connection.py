@@ -84,12 +84,14 @@ class RemotingConnection(asyncio.Protocol):
         holder: the same: clients of one address take turns.
         peer: the other end, as gRPC names it.
         caller: the client that has signed the last request; None: the broker has no users.
+        opening: the task that makes the connection; ends with it.
     """
 
     def __init__(self, owner: ConnectionPort, client: str) -> None:
         self.client = self.holder = client
         self.peer = ""
         self.caller: FrontClient | None = None
+        self.opening: asyncio.Task[None] | None = None
         self._owner, self._limits = owner, owner.limits
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
@@ -417,6 +419,8 @@ class RemotingConnection(asyncio.Protocol):
             logger.debug("remoting_closed client=%s reason=%s: %s", self._address or self.client, reason, text)
         if self._transport is not None:
             self._transport.abort()
+        elif self.opening is not None:
+            self.opening.cancel()
 
 
 def _gone() -> Rejected:

@@ -17,8 +17,17 @@ class RemotingPort(NamedTuple):
         address: to listen on.
         peers: `host:port` at which clients reach that port of each node, by node id.
         store_path: the directory of the node's store, whose disk administrators see.
+        vip_address: the second address, of the "VIP channel"; None: there is none.
+        is_permissive: whether plain connections are taken, too, if the port has TLS.
     """
 
     address: Address
     peers: Mapping[str, str]
     store_path: str
+    vip_address: Address | None = None
+    is_permissive: bool = False
+
+    @property
+    def listened(self) -> tuple[Address, ...]:
+        """All addresses to listen on."""
+        return (self.address,) if self.vip_address is None else (self.address, self.vip_address)

@@ -1,8 +1,9 @@
 """Listens for clients of the remoting protocol, and bounds their connections.
 
 It accepts by itself, as the frame port does: connections beyond a client's share are closed before anything of them is
-read, and those without a first frame are bounded in number and time. Clients before version 4.5.1 send messages to
-the port whose number is smaller by two (the "VIP channel"), so there may be several addresses.
+read, and those without a first frame are bounded in number and time, TLS handshakes included. A port with TLS looks at
+the first byte of a connection, which stays in the socket: that of TLS begins no frame. Clients before version 4.5.1
+send messages to the port whose number is smaller by two (the "VIP channel"), so there may be several addresses.
 
 Not here: one connection (`connection`), and what requests mean (`front`).
 """
@@ -11,7 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from cluster.remoting.connection import RemotingConnection
@@ -19,13 +22,17 @@ from cluster.remoting.limits import RemotingLimits
 from dledger.errors import DLedgerError
 from dledger.networks import network_of_host
 from dledger.peer.unverified_peers import UnverifiedPeers
+from dledger.security.contexts import front_context
+from dledger.security.peers import TLS_HANDSHAKE
+from dledger.security.server_port import PortContexts
+from dledger.security.settings import PLAIN
 from dledger.service.frames.limits import Closed
 from dledger.service.frames.partial_frames import PartialFrames
 from dledger.service.frames.turns import FairTurns
 from dledger.service.limits.fair_shares import FairShares
 from dledger.service.limits.open_connections import peer_of
 from dledger.service.limits.unread_answers import UnreadAnswers
-from dledger.sockets import accept_all, open_listeners
+from dledger.sockets import accept_all, first_byte, open_listeners
 
 if TYPE_CHECKING:
     import socket
@@ -34,11 +41,32 @@ if TYPE_CHECKING:
     from cluster.remoting.command import Request, Response
     from cluster.remoting.front import Front, RemotingClient
     from dledger.config import Address
+    from dledger.security.server_port import PortSecurity
     from dledger.service.limits.open_connections import OtherEnd
 
 _LOOK_INTERVAL_S: Final = 1.0
+_REFUSED_INTERVAL_S: Final = 5.0
+# Of the end of a TLS connection whose client does not answer.
+_SHUTDOWN_LIMIT_S: Final = 1.0
 
 logger = logging.getLogger(__name__)
+
+
+class PlainRefused(DLedgerError):
+    """A connection without TLS to a port that has it; nothing was read. Its client must use TLS."""
+
+
+@dataclass(slots=True)
+class _Arrival:
+    """An accepted socket.
+
+    Attributes:
+        accepted: the socket.
+        is_taken: the event loop's transport has it, and closes it.
+    """
+
+    accepted: socket.socket
+    is_taken: bool = False
 
 
 class RemotingServer:
@@ -48,6 +76,8 @@ class RemotingServer:
         addresses: to listen on, at least one.
         front: answers requests.
         limits: of connections.
+        security: of the port: plain, or TLS with the certificates of the moment.
+        is_permissive: a port with TLS takes plain connections, too.
 
     Attributes:
         limits: as given.
@@ -55,11 +85,23 @@ class RemotingServer:
         calls, call_bytes: of all requests in flight.
     """
 
-    def __init__(self, addresses: Sequence[Address], front: Front, limits: RemotingLimits | None = None) -> None:
+    def __init__(
+        self,
+        addresses: Sequence[Address],
+        front: Front,
+        limits: RemotingLimits | None = None,
+        *,
+        security: PortSecurity = PLAIN,
+        is_permissive: bool = False,
+    ) -> None:
         self.limits = limits or RemotingLimits()
         self.turns = FairTurns(asyncio.get_running_loop().time)
         self.calls = self.call_bytes = 0
         self._addresses, self._front = addresses, front
+        self._security, self._is_permissive = security, is_permissive
+        self._contexts: PortContexts | None = None
+        # When a refused connection was logged, by the loop's clock, and the number of those refused since.
+        self._refused_s, self._refused_count = -_REFUSED_INTERVAL_S, 0
         self._unread = UnreadAnswers(self._end_slow, self.limits.unread_bytes_max)
         self._partial = PartialFrames(self.limits.partial_bytes_max)
         self._arrivals = UnverifiedPeers(self.limits.ungreeted_max, self.limits.ungreeted_address_max)
@@ -78,8 +120,10 @@ class RemotingServer:
 
         Raises:
             OSError: an address cannot be listened on; choose another one.
+            dledger.security.errors.CertificateFault: the certificates cannot be used.
         """
         loop = asyncio.get_running_loop()
+        self._contexts = PortContexts(self._security, front_context)
         for address in self._addresses:
             try:
                 self._listeners += await open_listeners(address.host, address.port)
@@ -147,24 +191,61 @@ class RemotingServer:
         connection = RemotingConnection(self, client)
         self._connections[connection] = None
         self._all_closed.clear()
-        self._arrivals.add(connection, client)
-        opening = asyncio.get_running_loop().create_task(self._open(connection, accepted))
+        arrival = _Arrival(accepted)
+        connection.opening = opening = asyncio.get_running_loop().create_task(self._open(connection, arrival))
         self._opening.add(opening)
-        opening.add_done_callback(lambda task: self._opened(task, connection, accepted))
+        # A task that is cancelled before its first step runs no `finally`.
+        opening.add_done_callback(lambda task: self._opened(task, connection, arrival))
+        self._arrivals.add(connection, client)
         if self._looking is None:
             self._looking = asyncio.get_running_loop().call_later(_LOOK_INTERVAL_S, self._look)
 
-    async def _open(self, connection: RemotingConnection, accepted: socket.socket) -> None:
+    async def _open(self, connection: RemotingConnection, arrival: _Arrival) -> None:
+        """Let a connection pass the TLS handshake, if it has one; `_look` ends it if that lasts too long."""
+        loop = asyncio.get_running_loop()
         try:
-            await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, accepted)
-        except (OSError, ValueError) as error:
+            context = await self._context_of(arrival.accepted)
+            timeouts: dict[str, float] = {}
+            if context is not None:
+                timeouts = {"ssl_handshake_timeout": self.limits.greeting_s, "ssl_shutdown_timeout": _SHUTDOWN_LIMIT_S}
+            arrival.is_taken = True
+            await loop.connect_accepted_socket(lambda: connection, arrival.accepted, ssl=context, **timeouts)
+        except (PlainRefused, ssl.SSLError) as error:
+            self._note_refused(connection.client, str(error))
+        except (OSError, DLedgerError, ValueError) as error:
             logger.debug("remoting_not_opened client=%s reason=%s", connection.client, error)
 
-    def _opened(self, task: asyncio.Task[None], connection: RemotingConnection, accepted: socket.socket) -> None:
+    async def _context_of(self, accepted: socket.socket) -> ssl.SSLContext | None:
+        """Return the TLS context of a connection; None: it is plain.
+
+        Raises:
+            PlainRefused: it is plain, and must not be.
+            OSError: it has ended.
+            dledger.security.errors.CertificateFault: the certificates of the moment cannot be used.
+        """
+        assert self._contexts is not None, "set by start"
+        context = self._contexts.current()
+        if context is None or await first_byte(accepted) == TLS_HANDSHAKE:
+            return context
+        if not self._is_permissive:
+            text = "expected TLS: start the client with -Dtls.enable=true, or set rocketmq_remoting_tls = permissive"
+            raise PlainRefused(text)
+        return None
+
+    def _note_refused(self, client: str, reason: str) -> None:
+        """Log a connection that is refused, at most once in some seconds: clients dial again and again."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._refused_s < _REFUSED_INTERVAL_S:
+            self._refused_count += 1
+            return
+        logger.warning("remoting_refused client=%s reason=%r not_logged=%d", client, reason, self._refused_count)
+        self._refused_s, self._refused_count = now_s, 0
+
+    def _opened(self, task: asyncio.Task[None], connection: RemotingConnection, arrival: _Arrival) -> None:
         self._opening.discard(task)
-        # Cancelled before its first step, or the other end had gone.
+        if not arrival.is_taken:
+            arrival.accepted.close()
         if not connection.is_made:
-            accepted.close()
             self.on_closed(connection, None)
 
     def _note_failure(self, error: OSError) -> None:

@@ -41,6 +41,7 @@ from cluster.delivery.timers import TimerDelivery
 from cluster.delivery.transactions.checks import TransactionChecks
 from cluster.delivery.transactions.ends import TransactionEnds
 from cluster.fronts.callers import FrontAudit
+from cluster.fronts.front_security import PLAIN_FRONTS
 from cluster.nameserver.registration import Registrar
 from cluster.process.metrics_page import metrics_page
 from cluster.process.serving import GRACE_S, print_ready, process_registry, run_process, wait_end
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
     from cluster.access.users import UserSettings
     from cluster.audit.log import AuditLog
     from cluster.config.exposure import ExposedPort
+    from cluster.fronts.front_security import FrontSecurity
     from cluster.protocol.route_table import Registration
     from cluster.remoting.port import RemotingPort
     from cluster.replica.port import Replica
@@ -109,6 +111,7 @@ class Broker:
         spans: exports spans of puts; open until the broker has ended. None: nothing is traced.
         rocketmq_grpc_address: of the port for official clients of RocketMQ 5; None: there is none.
         remoting: the port for RocketMQ's remoting protocol; None: there is none.
+        fronts: TLS settings of the ports of both.
         clock_ms: the wall clock, by which delayed messages are due; milliseconds since 1970.
     """
 
@@ -130,11 +133,12 @@ class Broker:
         spans: SpanExport | None = None,
         rocketmq_grpc_address: Address | None = None,
         remoting: RemotingPort | None = None,
+        fronts: FrontSecurity = PLAIN_FRONTS,
         clock_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
         self._replica, self._clock_ms, self._rocketmq_grpc_address = replica, clock_ms, rocketmq_grpc_address
         self._audit, self._frames, self._spans, self._remoting = audit, frames, spans, remoting
-        self._address, self._beside, self._security = address, beside, security
+        self._address, self._beside, self._security, self._front_security = address, beside, security, fronts
         self._metrics = BrokerMetrics(registry if options.has_own_names else None, options.broker, options.self_id)
         self._rocketmq_metrics: RocketMQMetrics | None = None
         if registry is not None and options.has_rocketmq_names:
@@ -238,23 +242,28 @@ class Broker:
             stack.push_async_callback(server.stop, GRACE_S)
             if self._frames is not None:
                 stack.push_async_callback(self._frames.stop, GRACE_S)
-            front_audit = FrontAudit(self._access_service.record_login, self._access_service.record_right)
-            if self._rocketmq_grpc_address is not None:
-                await serve_rocketmq(
-                    self.core,
-                    self._rocketmq_grpc_address,
-                    str(self._address),
-                    stack,
-                    audit=front_audit,
-                    count_overloaded=overloaded,
-                )
-            if self._remoting is not None:
-                # Imported here, because most nodes have no such port.
-                from cluster.remoting.assembly import serve_remoting  # noqa: PLC0415
-
-                await serve_remoting(self.core, self._remoting, str(self._address), stack, front_audit)
+            await self._serve_fronts(stack, overloaded)
             self._stack = stack.pop_all()
         return self
+
+    async def _serve_fronts(self, stack: AsyncExitStack, count_overloaded: Callable[[], None]) -> None:
+        """Serve RocketMQ's clients at the ports that the settings have, until `stack` is closed."""
+        audit = FrontAudit(self._access_service.record_login, self._access_service.record_right)
+        if self._rocketmq_grpc_address is not None:
+            await serve_rocketmq(
+                self.core,
+                self._rocketmq_grpc_address,
+                str(self._address),
+                stack,
+                audit=audit,
+                count_overloaded=count_overloaded,
+                security=self._front_security,
+            )
+        if self._remoting is not None:
+            # Imported here, because most nodes have no such port.
+            from cluster.remoting.assembly import serve_remoting  # noqa: PLC0415
+
+            await serve_remoting(self.core, self._remoting, str(self._address), stack, audit, self._front_security)
 
     async def __aexit__(self, *_error: object) -> None:
         """Stop; calls in progress get half a second."""

@@ -207,6 +207,7 @@ async def _serve_messages(
         spans=opened_spans(settings.otlp_endpoint, options, stack),
         rocketmq_grpc_address=server.rocketmq_grpc_address,
         remoting=_remoting_port(server, node_config),
+        fronts=security.fronts,
     )
     await stack.enter_async_context(broker)
     return replica.failure
@@ -219,7 +220,13 @@ def _remoting_port(server: ServerConfig, node_config: NodeConfig) -> RemotingPor
     address = server.rocketmq_remoting_address
     if address is None:
         return None
-    return RemotingPort(address, server.rocketmq_remoting_peers, node_config.store_base_dir)
+    return RemotingPort(
+        address,
+        server.rocketmq_remoting_peers,
+        node_config.store_base_dir,
+        server.rocketmq_remoting_vip_address,
+        is_permissive=server.is_rocketmq_remoting_permissive,
+    )
 
 
 def _options_of(server: ServerConfig, settings: BrokerSettings, node_config: NodeConfig) -> BrokerOptions:

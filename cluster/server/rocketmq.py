@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from cluster.broker.core import BrokerCore
     from cluster.fronts.callers import FrontAudit
+    from cluster.fronts.front_security import FrontSecurity
     from dledger.config import Address
 
 # C++ and Java clients ping without calls, some more often than gRPC permits: that must not end their connections.
@@ -27,6 +28,7 @@ async def serve_rocketmq(
     *,
     audit: FrontAudit,
     count_overloaded: Callable[[], None],
+    security: FrontSecurity,
 ) -> None:
     """Serve the clients until `stack` is closed.
 
@@ -37,6 +39,7 @@ async def serve_rocketmq(
         stack: ends the service.
         audit: takes refusals.
         count_overloaded: counts a call that is refused because its caller has its share of all calls.
+        security: of the port, and of the calls to the leader.
 
     Raises:
         dledger.service.grpc_server.ServerNotStarted: the address is taken or wrong.
@@ -44,7 +47,13 @@ async def serve_rocketmq(
     # Imported here, because most nodes have no such port.
     from cluster.grpc_v2.service import MessagingService  # noqa: PLC0415
 
-    service = MessagingService(core, address, own_address, audit)
+    service = MessagingService(core, address, own_address, audit, security.leader)
     stack.push_async_callback(service.stop)
-    server = await start_grpc_server(address, [service.served()], options=_OPTIONS, count_overloaded=count_overloaded)
+    server = await start_grpc_server(
+        address,
+        [service.served()],
+        security=security.clients,
+        options=_OPTIONS,
+        count_overloaded=count_overloaded,
+    )
     stack.push_async_callback(server.stop, GRACE_S)

@@ -7,12 +7,14 @@ import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from cluster.fronts.front_security import PLAIN_FRONTS, FrontSecurity
 from cluster.process.tasks import end_tasks
 from dledger.security.credentials import CertificateFiles, Credentials
 from dledger.security.identity import CertificateIdentity, IdentityKind
 from dledger.security.metrics import CertificateMetrics, RevokedMetrics
 from dledger.security.peers import PLAIN_PEERS, PeerKind, PeerSecurity
 from dledger.security.revoked import CurrentRevoked, nothing_revoked, open_revoked
+from dledger.security.server_port import WithoutClientCertificates
 from dledger.security.settings import PLAIN
 from dledger.security.shared_secret import open_shared_secret
 
@@ -35,6 +37,7 @@ _EVENTS: Final = {
     "metrics": "metrics_tls",
     "peers": "peer_tls",
     "name_servers": "name_server_tls",
+    "fronts": "front_tls",
 }
 
 logger = logging.getLogger(__name__)
@@ -50,6 +53,7 @@ class ProcessSecurity:
         name_servers: returns the security of the next connection to a name server.
         peers: of connections with other nodes.
         revoked: returns the certificates that are refused now; another object after a change.
+        fronts: of the ports for RocketMQ's clients.
     """
 
     clients: PortSecurity = PLAIN
@@ -57,6 +61,7 @@ class ProcessSecurity:
     name_servers: Callable[[], Security] = lambda: PLAIN
     peers: PeerSecurity = PLAIN_PEERS
     revoked: CurrentRevoked = nothing_revoked
+    fronts: FrontSecurity = PLAIN_FRONTS
 
 
 async def node_security(config: ServerConfig, registry: CollectorRegistry, stack: AsyncExitStack) -> ProcessSecurity:
@@ -136,9 +141,12 @@ async def _opened(
     for use, port in (("clients", tls.clients), ("metrics", tls.metrics)):
         if port is not None:
             used[use] = await asyncio.to_thread(Credentials, port.files, is_certificate_required=port.is_mutual)
-    for use, files in (("peers", peers), ("name_servers", tls.name_servers)):
+    # A leader that demands certificates must see that of a node; another one does not look at it.
+    of_fronts = own if tls.clients is not None and tls.clients.is_mutual else None
+    dialing = (("peers", peers, own), ("name_servers", tls.name_servers, own), ("fronts", tls.fronts, of_fronts))
+    for use, files, expected in dialing:
         if files is not None:
-            used[use] = await asyncio.to_thread(Credentials, files, expected=own)
+            used[use] = await asyncio.to_thread(Credentials, files, expected=expected)
     watch_certificates(used, registry, stack)
     return used
 
@@ -150,7 +158,9 @@ def watch_certificates(used: dict[str, Credentials], registry: CollectorRegistry
     for use, credentials in used.items():
         stack.push_async_callback(end_tasks, [asyncio.create_task(credentials.watch())])
         mutual = (
-            "" if use in ("peers", "name_servers") else f" mutual={credentials.current.tls.is_certificate_required}"
+            ""
+            if use in ("peers", "name_servers", "fronts")
+            else f" mutual={credentials.current.tls.is_certificate_required}"
         )
         logger.info("%s%s expires=%s", _EVENTS[use], mutual, credentials.current.expires_at.isoformat())
 
@@ -160,7 +170,14 @@ def _security_of(used: dict[str, Credentials]) -> ProcessSecurity:
         used["clients"].current_tls if "clients" in used else PLAIN,
         used["metrics"].current_page if "metrics" in used else None,
         used["name_servers"].current_tls if "name_servers" in used else lambda: PLAIN,
+        fronts=_fronts_of(used),
     )
+
+
+def _fronts_of(used: dict[str, Credentials]) -> FrontSecurity:
+    if "fronts" not in used:
+        return PLAIN_FRONTS
+    return FrontSecurity(WithoutClientCertificates(used["clients"].current_tls), used["fronts"].current_tls)
 
 
 def _peers_of(

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from typing import TYPE_CHECKING, Final
 
 from dledger.errors import DLedgerError
@@ -23,9 +22,10 @@ from dledger.peer.handshake_rate import HandshakeRate
 from dledger.peer.refusals import Refusal, Refusals
 from dledger.peer.unverified_peers import UnverifiedPeers
 from dledger.security.peers import PeerKind
-from dledger.sockets import accept_all, open_listeners
+from dledger.sockets import accept_all, first_byte, open_listeners
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable
 
     from dledger.config import NodeConfig
@@ -119,7 +119,7 @@ class PeerPort:
         deadline = loop.time() + peer_connection.HELLO_TIMEOUT_S
         try:
             async with asyncio.timeout_at(deadline):
-                kind = self._security.kind_of(await _first_byte(loop, arrival.accepted))
+                kind = self._security.kind_of(await first_byte(arrival.accepted))
                 if kind is None:
                     self.refusals.note(Refusal.INSECURE, arrival.host, f"expected {self._security.kind}")
                     return
@@ -192,34 +192,3 @@ class _Arrival:
         """End the handshake."""
         self.reason = str(error)
         self._task.cancel()
-
-
-async def _first_byte(loop: asyncio.AbstractEventLoop, accepted: socket.socket) -> int:
-    """Return the first byte that the other side sends; it stays in the socket.
-
-    Raises:
-        ConnectionError: it has closed the connection, or sent none.
-    """
-    while True:
-        try:
-            byte = accepted.recv(1, socket.MSG_PEEK)
-        except BlockingIOError:
-            await _readable(loop, accepted)
-            continue
-        if not byte:
-            raise ConnectionResetError("closed before its first byte")
-        return byte[0]
-
-
-async def _readable(loop: asyncio.AbstractEventLoop, accepted: socket.socket) -> None:
-    ready = loop.create_future()
-
-    def on_readable() -> None:
-        if not ready.done():
-            ready.set_result(None)
-
-    loop.add_reader(accepted.fileno(), on_readable)
-    try:
-        await ready
-    finally:
-        loop.remove_reader(accepted.fileno())

@@ -90,6 +90,23 @@ def page_context(tls: Tls) -> ssl.SSLContext:
     return context
 
 
+def front_context(tls: Tls) -> ssl.SSLContext:
+    """Return the context of a port for clients of other makes: TLS 1.2, too, and no certificates of clients.
+
+    Java 8 before its update 261 has no TLS 1.3.
+
+    Raises:
+        KeyMismatch: certificate and key do not belong together.
+        CertificateFileForeign: the bytes are no certificates.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.num_tickets = 0
+    context.options |= _OPTIONS
+    _load_pair(context, tls)
+    return context
+
+
 def client_context(tls: Tls) -> ssl.SSLContext:
     """Return the context of a client that checks the server's certificate and its host, and presents its own, if any.
 

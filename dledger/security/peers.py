@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dledger.security.shared_secret import SharedSecret
 
 # First byte of a TLS handshake, and of the greeting that proves a secret (`dledger.peer.sealing`).
-_TLS_HANDSHAKE: Final = 0x16
+TLS_HANDSHAKE: Final = 0x16
 _SECRET_GREETING: Final = ord("D")
 
 
@@ -92,5 +92,5 @@ class PeerSecurity:
         return self.secret.current
 
 
-_KINDS: Final = {_TLS_HANDSHAKE: PeerKind.TLS, _SECRET_GREETING: PeerKind.SECRET}
+_KINDS: Final = {TLS_HANDSHAKE: PeerKind.TLS, _SECRET_GREETING: PeerKind.SECRET}
 PLAIN_PEERS: Final = PeerSecurity()

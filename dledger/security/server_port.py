@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import grpc
@@ -62,19 +63,41 @@ def _current(security: Tls | CurrentTls) -> Tls:
     return security if isinstance(security, Tls) else security()
 
 
+class WithoutClientCertificates:
+    """The certificates of a port whose clients show none: a `CurrentTls`, made of that of another port.
+
+    Args:
+        current: of the other port.
+    """
+
+    def __init__(self, current: CurrentTls) -> None:
+        self._current = current
+        # What the other port has, and what is made of it. One object, because several threads call.
+        self._made: tuple[Tls, Tls] | None = None
+
+    def __call__(self) -> Tls:
+        """Return the certificates of the next handshake: the same object until they change."""
+        source, made = self._current(), self._made
+        if made is None or made[0] is not source:
+            made = self._made = (source, replace(source, authority=b"", is_certificate_required=False))
+        return made[1]
+
+
 class PortContexts:
     """The TLS contexts of a port that gRPC does not serve, with the same settings as for `add_server_port`.
 
     Args:
         security: plain, TLS with fixed certificates, or TLS with certificates that change while the server runs.
+        make: makes the context of some certificates.
 
     Raises:
         dledger.security.errors.CertificateFault: the certificates cannot be used.
         ValueError: a TLS port without certificate and key.
     """
 
-    def __init__(self, security: PortSecurity) -> None:
+    def __init__(self, security: PortSecurity, make: Callable[[Tls], ssl.SSLContext] = page_context) -> None:
         self._security = security
+        self._make = make
         self._used: Tls | None = None
         self._context: ssl.SSLContext | None = None
         self.current()
@@ -91,7 +114,7 @@ class PortContexts:
         if tls is not self._used:
             if not tls.certificate:
                 raise ValueError(_NO_CERTIFICATE)
-            self._context = page_context(tls)
+            self._context = self._make(tls)
             self._used = tls
         return self._context
 

@@ -21,6 +21,7 @@ from tests.mutants.bugs.security import (
     certificates,
     floods,
     flow,
+    front_tls,
     modes,
     name_servers,
     peers,
@@ -94,6 +95,7 @@ GROUPS = (
     peers,
     floods,
     flow,
+    front_tls,
     audit,
     name_servers,
 )

@@ -24,14 +24,15 @@ class RemotingPeer:
         endpoint: `host:port`.
         access_key: with which requests are signed; empty: they are not.
         secret: of the access key.
+        tls: the context of the connection; None: it is plain.
     """
 
-    def __init__(self, endpoint, access_key="", secret=""):
-        self._endpoint, self._access_key, self._secret = endpoint, access_key, secret
+    def __init__(self, endpoint, access_key="", secret="", tls=None):
+        self._endpoint, self._access_key, self._secret, self._tls = endpoint, access_key, secret, tls
 
     async def __aenter__(self):
         host, port = self._endpoint.split(":")
-        self._reader, self._writer = await asyncio.open_connection(host, int(port))
+        self._reader, self._writer = await asyncio.open_connection(host, int(port), ssl=self._tls)
         return self
 
     async def __aexit__(self, *_error):

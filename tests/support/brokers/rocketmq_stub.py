@@ -22,14 +22,23 @@ def message(topic, message_id, body=b"body", kind=mq.NORMAL, properties=None, **
 class RocketMQStub:
     """Calls one node's port; `with` closes the connection.
 
+    Args:
+        address: of the port.
+        client_id: of the client.
+        authority: of the port's certificate, in PEM; None: the connection is plain.
+
     Attributes:
         stub: the generated one.
         metadata: of each call.
     """
 
-    def __init__(self, address, client_id="client-1"):
+    def __init__(self, address, client_id="client-1", authority=None):
         self.address = address
-        self._channel = grpc.insecure_channel(address, [("grpc.max_receive_message_length", 64 << 20)])
+        options = [("grpc.max_receive_message_length", 64 << 20)]
+        if authority is None:
+            self._channel = grpc.insecure_channel(address, options)
+        else:
+            self._channel = grpc.secure_channel(address, grpc.ssl_channel_credentials(authority), options)
         self.stub = messaging_pb2_grpc.MessagingServiceStub(self._channel)
         self.metadata = [("x-mq-client-id", client_id), ("x-mq-language", "PYTHON"), ("x-mq-protocol", "GRPC_V2")]
 

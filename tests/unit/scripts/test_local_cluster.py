@@ -31,3 +31,14 @@ def test_without_the_port_there_is_no_such_address(tmp_path: Path) -> None:
     brokers = LocalBrokers.create(tmp_path / "none")
 
     assert "DLEDGER_ROCKETMQ_GRPC" not in local_cluster._exports(brokers)
+
+
+def test_a_secured_broker_has_them_too(tmp_path: Path) -> None:
+    brokers = LocalBrokers.create(tmp_path / "secured", nodes=1, name_servers=0, is_secured=True, has_rocketmq=True)
+    exports = dict(line.removeprefix("export ").split("=") for line in local_cluster._exports(brokers).splitlines())
+
+    assert exports.keys() == {"DLEDGER_CONFIG", "DLEDGER_ROCKETMQ_GRPC", "DLEDGER_ROCKETMQ_NAMESRV"}
+    assert exports["DLEDGER_ROCKETMQ_NAMESRV"] == brokers.remoting_endpoints
+    (cluster,) = brokers.clusters.values()
+    settings = tomllib.loads(cluster.config_of("n0").read_text())
+    assert (settings["client_tls"], settings["rocketmq_grpc_address"]) == ("mutual", cluster.rocketmq_endpoints)

@@ -16,7 +16,7 @@ from dledger.client.failures import CHANNEL_OPTIONS, describe, never_left
 from dledger.security import channels
 from dledger.security.channels import open_aio_channel, open_channel
 from dledger.security.credentials import Credentials
-from dledger.security.server_port import add_server_port
+from dledger.security.server_port import WithoutClientCertificates, add_server_port
 from dledger.security.settings import PLAIN, Plain, Tls
 from dledger.service.call_gate import admit
 from dledger.service.grpc_server import start_grpc_server
@@ -130,6 +130,22 @@ def test_name_of_the_server_may_differ_from_the_dialed_address(run: Run, free_ad
         async with serving(free_address(), tls_of(OTHER_HOST, OURS)) as address:
             named = Tls(OURS.certificate_pem(), server_name="db0.example.net")
             assert await check(address, named) == SERVING
+
+    run(scenario())
+
+
+def test_port_beside_a_mutual_one_asks_no_certificate_and_shows_renewed_ones(
+    run: Run, free_address: Callable[[], Address]
+) -> None:
+    """Method: a client trusts only the next authority, so it is served after the change only."""
+    current = [MUTUAL]
+
+    async def scenario() -> None:
+        async with serving(free_address(), WithoutClientCertificates(lambda: current[0])) as address:
+            assert await check(address, TRUSTING) == SERVING
+            assert "is refused" in await check(address, Tls(FOREIGN.certificate_pem()))
+            current[0] = tls_of(node_pair(FOREIGN, "n0"), FOREIGN, is_certificate_required=True)
+            assert await check(address, Tls(FOREIGN.certificate_pem())) == SERVING
 
     run(scenario())
 

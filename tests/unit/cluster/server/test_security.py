@@ -25,7 +25,7 @@ from dledger.config import Address
 from dledger.security.credentials import CertificateFiles
 from dledger.security.errors import CertificateFault, WrongIdentity
 from dledger.security.peers import PLAIN_PEERS, PeerKind
-from dledger.security.settings import PLAIN, Tls
+from dledger.security.settings import PLAIN, Plain, Tls
 from dledger.security.shared_secret import new_secret
 from tests.support.certificates import new_authority, node_pair, tls_of, write_tls
 
@@ -69,6 +69,7 @@ def test_everything_is_plain_without_settings(tmp_path: Path) -> None:
 
     assert (security.clients, security.peers, security.name_servers()) == (PLAIN, PLAIN_PEERS, PLAIN)
     assert security.metrics is None
+    assert (security.fronts.clients, security.fronts.leader()) == (PLAIN, PLAIN)
 
 
 def test_page_of_metrics_has_certificates_of_its_own(tmp_path: Path) -> None:
@@ -79,6 +80,33 @@ def test_page_of_metrics_has_certificates_of_its_own(tmp_path: Path) -> None:
     assert security.metrics().verify_mode is ssl.CERT_REQUIRED
     used = {sample.labels["use"] for metric in registry.collect() for sample in metric.samples}
     assert used == {"clients", "metrics"}
+
+
+FRONT = {"broker": "g0", "rocketmq_grpc_address": "127.0.0.1:8081", "first_user_file": "first-user"}
+
+
+@pytest.mark.parametrize("mode", ["on", "mutual"])
+def test_ports_for_rocketmqs_clients_demand_no_certificate_and_call_the_leader_with_that_of_the_node(
+    tmp_path: Path, mode: str
+) -> None:
+    security, registry = opened(config(tmp_path, client_tls=mode, **FRONT))
+
+    shown, own, to_leader = security.fronts.clients, security.clients, security.fronts.leader()
+    assert not isinstance(shown, Tls | Plain)
+    assert not isinstance(own, Tls | Plain)
+    assert own().is_certificate_required is (mode == "mutual")
+    assert (shown().is_certificate_required, shown().certificate) == (False, own().certificate)
+    assert shown() is shown()
+    assert isinstance(to_leader, Tls)
+    assert to_leader.authority == OURS.certificate_pem()
+    assert to_leader.certificate == own().certificate
+    used = {sample.labels["use"] for metric in registry.collect() for sample in metric.samples}
+    assert used == {"clients", "fronts"}
+
+
+def test_a_leader_that_demands_certificates_is_not_called_with_that_of_another_node(tmp_path: Path) -> None:
+    with pytest.raises(WrongIdentity):
+        opened(config(tmp_path, node_id="n1", client_tls="mutual", **FRONT))
 
 
 def test_standalone_broker_is_the_node_of_its_own_name(tmp_path: Path) -> None:
