@@ -31,6 +31,7 @@ from cluster.remoting.admin.answers import (
 from cluster.remoting.admin.configs import group_of_object, json_object, objects_of
 from cluster.remoting.command import Rejected, RemotingCode, Response
 from cluster.remoting.fields import bool_of, int_of, text_of
+from cluster.remoting.own_names import check_group
 from cluster.state.rocketmq_export import group_fields
 from cluster.v1 import broker_pb2 as pb
 
@@ -170,8 +171,7 @@ class AdminGroups:
     async def _reset(self, request: Request, client: RemotingClient) -> Response:
         fields = request.fields
         topic, group = text_of(fields, "topic", NAME_LENGTH_MAX), text_of(fields, "group", NAME_LENGTH_MAX)
-        if group not in self._core.replica.state.groups:
-            raise Rejected(RemotingCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"group {group!r} does not exist")
+        await check_group(self._core, self._link, group, LIMIT_S)
         time_ms = int_of(fields, "timestamp", -1, _LONG_MAX, -1)
         queue_id = int_of(fields, "queueId", -1, _INT_MAX, -1)
         offset = int_of(fields, "offset", -1, _LONG_MAX, -1)
