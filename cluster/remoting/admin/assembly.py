@@ -38,7 +38,7 @@ class Administration:
             AdminTopics(core, link),
             AdminGroups(core, link),
             OnlineClients(core, clients),
-            AdminMessages(core, link),
+            AdminMessages(core, link, clients),
             statistics,
             AdminRuntime(core, statistics, store_path, listen_port),
         )

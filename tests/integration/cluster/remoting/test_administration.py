@@ -144,6 +144,7 @@ def test_offsets_of_a_topic_and_of_a_group_are_those_of_the_queues(shop):
             assert await admin.body(300, topic=TOPIC) == {"groupList": ["G"]}
             assert await admin.body(343, group="G") == {"topicList": [TOPIC]}
             assert (await admin.body(317, isOrder="false"))["totalDiff"] == 1
+            assert (await admin.body(317, isOrder="true"))["consumeStatsList"] == []
             span = (await admin.body(303, topic=TOPIC, group="G"))["consumeTimeSpanSet"][0]
             assert (span["consumeTimeStamp"], span["minTimeStamp"], span["maxTimeStamp"]) == (stored_ms,) * 3
             assert (await admin.body(305))["topicList"] == sorted((await admin.body(305))["topicList"])
@@ -194,6 +195,7 @@ def test_messages_are_found_by_key_by_unique_key_and_by_offset(shop):
             units = await admin.body(321, topic=TOPIC, queueId="0", index="0", count="10")
             assert (units["minQueueIndex"], units["maxQueueIndex"]) == (0, 2)
             assert [each["physicOffset"] for each in units["queueData"]] == list(put.physical_offsets)
+            assert "filterData" not in units
 
     run(scenario)
 
@@ -215,6 +217,12 @@ def test_connected_clients_are_listed_and_their_requests_passed_on(shop):
             assert (await admin.body(204, producerGroup="P"))["connectionSet"] == [connection]
             assert (await admin.body(328))["data"]["P"][0]["remoteIP"] == "/127.0.0.1:4711"
             assert (await admin.body(345, group="G", topic=TOPIC))["subscriptionData"]["subString"] == "A || B"
+            # The leader dispatches before it answers with offsets.
+            await admin.body(202, topic=TOPIC)
+            place = {"topic": TOPIC, "queueId": "0", "index": "0", "count": "1"}
+            units = await admin.body(321, consumerGroup="G", **place)
+            assert (units["filterData"], units["subscriptionData"]["tagsSet"]) == ("null", ["A", "B"])
+            assert "subscriptionData" not in await admin.body(321, consumerGroup="H", **place)
             state = await admin.ask(307, consumerGroup="G", clientId="c1", jstackEnable="false")
             assert state.body == b"the client's own"
             message_id = encode_message_id(shop.replica.store_host, put.physical_offsets[0])
