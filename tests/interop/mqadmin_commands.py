@@ -63,7 +63,7 @@ GROUPS: Final = (
     _command("consumerProgress -g G -s true", "#Client IP", "orders", "Consume Diff Total: 0", _FAILED),
     _command("consumerProgress -g none", _UNKNOWN + "%RETRY%none; its group does not exist"),
     _command("consumerStatus -g G", "#ConsumerRunningInfoFile", "Rebalance OK", _FAILED),
-    _command("consumerStatus -g G -i {client} -s", "#Consumer Properties#", "#Consumer MQ Detail#", _FAILED),
+    _command("consumerStatus -g G -i {client} -s", "#Consumer Properties#", "#Consumer MQ Detail#", "!CODE: "),
     _command("consumerConnection -g G", "JAVA", "V5_3_3", "orders", "MessageModel: CLUSTERING", _FAILED),
     _command("consumerConnection -g G2", "CODE: 206", "is connected to this node"),
     _command("producerConnection -g P -t orders", "0001", "JAVA", "V5_3_3", _FAILED),
@@ -155,7 +155,7 @@ REFUSALS: Final = (
 # They read files of the machine on which they run, and ask no broker.
 LOCAL: Final = (
     _command("exportMetadataInRocksDB -p {d}/none -t topics", "RocksDB path is invalid"),
-    _command("dumpCompactionLog -f {d}/none", _FAILED),
+    _command("dumpCompactionLog -f {d}/none", "not exist"),
 )
 DELETIONS: Final = (
     _command("deleteSubGroup -c {C} -g G2 -r true", "delete subscription group [G2]", _FAILED),

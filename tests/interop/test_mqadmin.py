@@ -39,13 +39,13 @@ class Session:
         self._process = process
 
     async def run(self, *arguments, limit_s=60.0):
-        """Return what a command prints."""
+        """Return the output of a command."""
         self._process.stdin.write("\t".join([str(limit_s), *arguments]).encode() + b"\n")
         size, _, _state = (await self._process.stdout.readline()).decode().strip().partition(" ")
         return (await self._process.stdout.readexactly(int(size))).decode()
 
     async def patient_run(self, command, address, values):
-        """Return what a command prints, once more after a timeout of its own 3 s or 5 s on a busy machine."""
+        """Return the output of a command, of another run after a timeout of its own 3 s or 5 s on a busy machine."""
         arguments = (*shlex.split(command.line.format(**values)), "-n", address)
         for _ in range(ATTEMPTS):
             printed = await self.run(*arguments, limit_s=command.limit_s)

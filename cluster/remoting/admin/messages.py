@@ -109,7 +109,7 @@ class AdminMessages:
         )
 
     def _filters(self, group: str, topic: str) -> dict[str, Any]:
-        """Return what of a queue a group gets: its subscription, if it has members at this node."""
+        """Return the filters of a group for a topic: its subscription, if it has members at this node."""
         if not group:
             return {}
         found = self._clients.consumers_of(group)

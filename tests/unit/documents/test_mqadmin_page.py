@@ -12,7 +12,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "mqadmin.md"
 
 
 def rows() -> dict[str, str]:
-    """Return what the page says of each command."""
+    """Return the page's words about each command."""
     found = {}
     for line in PAGE.read_text().splitlines():
         cells = [each.strip() for each in line.split("|")[1:-1]]

@@ -322,7 +322,7 @@ def test_requests_with_missing_or_hostile_fields_are_refused(shop):
     run(scenario)
 
 
-def test_the_messages_of_a_day_are_those_since_its_begin_whenever_they_are_first_asked_for(shop):
+def test_the_messages_of_a_day_are_those_since_midnight_whenever_they_are_first_asked_for(shop):
     async def scenario():
         async with administration(shop) as admin:
             await shop.put(b"a", b"b")

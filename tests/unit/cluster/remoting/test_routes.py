@@ -174,7 +174,7 @@ def test_a_value_is_taken_only_if_it_is_that_of_an_ordered_topic() -> None:
     assert put("V", "b0:8").code == RemotingCode.TOPIC_NOT_EXIST
 
 
-def test_the_value_of_an_ordered_topic_is_not_deleted_and_that_of_another_or_a_deleted_one_is_not_there() -> None:
+def test_the_value_of_an_ordered_topic_stays_and_deleting_that_of_another_one_succeeds() -> None:
     front, _ = part(T=TopicConfig("T", is_ordered=True), U=TopicConfig("U"))
 
     def delete(key: str) -> Response:
