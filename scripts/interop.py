@@ -22,6 +22,9 @@ JAR = ROOT / "build" / "interop" / "interop.jar"
 _JAVA_VERSION = 17
 NODE_CLIENT = ROOT / "build" / "interop" / "rocketmq-node"
 _NODE_PACKAGE = "rocketmq-client-nodejs@1.0.8"
+# The jars of mqadmin; its program is compiled at its start.
+MQADMIN = ROOT / "build" / "interop" / "rocketmq-mqadmin"
+_MQADMIN_POM = POM.parent / "mqadmin" / "pom.xml"
 
 
 def main() -> int:
@@ -34,6 +37,7 @@ def main() -> int:
     else:
         _build()
         environment["DLEDGER_INTEROP_JAR"] = str(JAR)
+        environment |= _mqadmin()
     environment |= _python_client()
     environment |= _node_client()
     tests = subprocess.run(
@@ -42,6 +46,18 @@ def main() -> int:
     if tests.returncode == 0 and not missing:
         compare_stores.compare(JAR)
     return tests.returncode
+
+
+def _mqadmin() -> dict[str, str]:
+    """Get the jars of mqadmin unless they are there; return what the tests need to know."""
+    if not MQADMIN.exists():
+        print(f"getting mqadmin into {MQADMIN.relative_to(ROOT)}", file=sys.stderr)
+        maven = ["mvn", "--quiet", "--batch-mode", "--file", str(_MQADMIN_POM)]
+        copy = [*maven, "dependency:copy-dependencies", f"-DoutputDirectory={MQADMIN}", "-DincludeScope=runtime"]
+        if subprocess.run(copy, check=False).returncode:
+            print("make interop: mqadmin could not be got; see the output above", file=sys.stderr)
+            return {}
+    return {"DLEDGER_MQADMIN_LIB": str(MQADMIN)}
 
 
 def _python_client() -> dict[str, str]:
@@ -90,7 +106,7 @@ def _java_version() -> int:
 
 def _build() -> None:
     """Build the jar unless it is newer than its sources; try offline first."""
-    sources = [POM, *sorted(POM.parent.rglob("*.java"))]
+    sources = [POM, *sorted((POM.parent / "src").rglob("*.java"))]
     if JAR.exists() and JAR.stat().st_mtime > max(file.stat().st_mtime for file in sources):
         return
     print("building the Java program (the first time Maven downloads RocketMQ's broker, about 80 MB)", file=sys.stderr)

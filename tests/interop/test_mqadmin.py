@@ -1,100 +1,149 @@
-"""RocketMQ's mqadmin 5.3.3 against the remoting front of a broker: what its commands show.
+"""RocketMQ's mqadmin 5.3.3 against the remoting front of a broker: what each of its commands shows.
 
-The folder of the jars of `org.apache.rocketmq:rocketmq-tools:5.3.3` is in DLEDGER_MQADMIN_LIB (by `mvn
-dependency:copy-dependencies`); without it the test is skipped.
+The folder of the jars of `org.apache.rocketmq:rocketmq-tools:5.3.3` is in DLEDGER_MQADMIN_LIB (`make interop` fetches
+them); without it the tests are skipped. All commands run in one JVM, whose version is 17 to 23, because the commands
+call `System.exit`.
 """
 
 import asyncio
 import os
+import shlex
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 import pytest
 
-from cluster.fronts.leader_link import LeaderLink
-from cluster.remoting.admin.assembly import Administration
-from cluster.remoting.clients import ClientTable
-from cluster.remoting.command import Response
-from cluster.remoting.front import Front
-from cluster.remoting.names.part import NameServerRole
-from cluster.remoting.server import RemotingServer
-from cluster.v1 import broker_pb2 as pb
+from cluster.local.node import choose_ports
+from cluster.remoting.assembly import serve_remoting
+from cluster.remoting.port import RemotingPort
+from cluster.replica.standalone import StandaloneReplica
 from dledger.config import Address
-from dledger.security.settings import PLAIN
+from store.model.message import Host
 from tests.integration.cluster.api.conftest import TOPIC, Shop, run
-from tests.support.brokers.front_callers import callers_of
+from tests.interop.mqadmin_commands import COMMANDS
+from tests.support.brokers.front_callers import UNRECORDED
 
 pytestmark = pytest.mark.slow
 
-MAIN = "org.apache.rocketmq.tools.command.MQAdminStartup"
+PROGRAM = Path(__file__).parent / "java" / "mqadmin" / "MqadminSession.java"
+# What a command prints whose time was too short; a trace of a message is sent some time after it.
+BUSY = ("RemotingTimeoutException", "RemotingSendRequestException", "RemotingConnectException")
+ATTEMPTS = 3
+TWO = '[{{"{0}":"{1}1"}},{{"{0}":"{1}2"}}]'
 
 
-async def mqadmin(lib, port, command):
-    """Return the output of a command."""
-    program = ("java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", f"{lib}/*", MAIN)
-    process = await asyncio.create_subprocess_exec(
-        *program,
-        *command.split(),
-        "-n",
-        f"127.0.0.1:{port}",
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    printed, _ = await process.communicate()
-    return printed.decode()
+class Session:
+    """A JVM that runs commands, one after the other."""
+
+    def __init__(self, process):
+        self._process = process
+
+    async def run(self, *arguments, limit_s=60.0):
+        """Return the output of a command."""
+        self._process.stdin.write("\t".join([str(limit_s), *arguments]).encode() + b"\n")
+        size, _, _state = (await self._process.stdout.readline()).decode().strip().partition(" ")
+        return (await self._process.stdout.readexactly(int(size))).decode()
+
+    async def patient_run(self, command, address, values):
+        """Return the output of a command, of another run after a timeout of its own 3 s or 5 s on a busy machine."""
+        arguments = (*shlex.split(command.line.format(**values)), "-n", address)
+        for _ in range(ATTEMPTS):
+            printed = await self.run(*arguments, limit_s=command.limit_s)
+            if not any(each in printed for each in BUSY) and not missing(printed, filled(command, values)):
+                break
+        return printed
 
 
-async def alive(_request, _client):
-    """Answer a heartbeat."""
-    return Response()
+def filled(command, values):
+    return [each.format(**values) for each in command.expected]
 
 
-# What each command prints, among other things. {broker}: `host:port`.
-COMMANDS = (
-    ("updateTopic -b {broker} -t Made -r 3 -w 3", ("create topic to", "readQueueNums=3")),
-    ("updateSubGroup -b {broker} -g G2", ("create subscription group to",)),
-    ("topicList", (TOPIC, "Made")),
-    ("topicRoute -t Made", ('"readQueueNums":3',)),
-    ("topicStatus -t {topic}", ("#Max Offset", "2")),
-    ("clusterList", ("DefaultCluster", "V5_3_3")),
-    ("brokerStatus -b {broker}", ("commitLogMaxOffset", "msgPutTotalTodayNow")),
-    ("getBrokerConfig -b {broker}", ("brokerName", "autoCreateTopicEnable")),
-    ("consumerProgress -g G", ("#Consumer Offset", "Diff Total: 1")),
-    ("resetOffsetByTime -g G -t {topic} -s now", ("#offset", "2")),
-    ("queryMsgByKey -t {topic} -k k1", ("U1",)),
-    ("queryMsgByUniqueKey -t {topic} -i U1", ("Keys:",)),
-    ("deleteTopic -c DefaultCluster -t Made", ("success",)),
-    ("updateBrokerConfig -b {broker} -k a -v b", ("in its file",)),
-)
+@asynccontextmanager
+async def session(folder):
+    lib = os.environ["DLEDGER_MQADMIN_LIB"]
+    options = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-Djava.security.manager=allow", f"-Duser.home={folder}")
+    command = ("java", *options, "-cp", f"{lib}/*", str(PROGRAM))
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.DEVNULL)
+    try:
+        yield Session(process)
+    finally:
+        process.kill()
+        await process.communicate()
 
 
-def test_commands_of_mqadmin_show_what_the_broker_has(tmp_path):
-    lib = os.environ.get("DLEDGER_MQADMIN_LIB", "")
-    if not lib:
+@asynccontextmanager
+async def served(path, **options):
+    """Serve the remoting protocol; yield its address, which is in the ids of messages, too."""
+    (port,) = choose_ports(1, None)
+    address = f"127.0.0.1:{port}"
+
+    class Replica(StandaloneReplica):
+        @classmethod
+        def open(cls, files, config):
+            return StandaloneReplica.open(files, config.with_store_host(Host(b"\x7f\0\0\x01", port)))
+
+    shop = Shop(path)
+    shop.replica_kind = Replica
+    async with shop.open(**options), AsyncExitStack() as stack:
+        core = shop.broker.core
+        place = RemotingPort(Address("127.0.0.1", port), {core.options.self_id: address}, str(path))
+        await serve_remoting(core, place, str(shop.address), stack, UNRECORDED)
+        yield address
+
+
+@pytest.fixture
+def folder(tmp_path):
+    if not os.environ.get("DLEDGER_MQADMIN_LIB"):
         pytest.skip("needs the jars of rocketmq-tools 5.3.3; DLEDGER_MQADMIN_LIB is their folder")
-    shop = Shop(tmp_path / "store")
+    return tmp_path
+
+
+def missing(printed, expected):
+    """Return the texts that are not printed, or must not be."""
+    return [each for each in expected if (each.removeprefix("!") in printed) == each.startswith("!")]
+
+
+def test_every_command_of_mqadmin_shows_what_the_broker_has_or_why_it_has_not(folder):
+    (folder / "topics.json").write_text(TWO.format("topicName", "L"))
+    (folder / "groups.json").write_text(TWO.format("groupName", "H"))
 
     async def scenario():
-        async with shop.open():
-            core, link = shop.broker.core, LeaderLink(lambda: str(shop.address), PLAIN)
-            addresses = {core.options.self_id: "127.0.0.1:1"}
-            handlers = {34: alive, 35: alive, **NameServerRole(core, link, addresses).handlers()}
-            handlers |= Administration(core, link, ClientTable(), str(shop.path), 0).handlers()
-            server = RemotingServer([Address("127.0.0.1", 0)], Front(handlers, callers_of(core), core.options.cluster))
-            await server.start()
-            try:
-                broker = addresses[core.options.self_id] = f"127.0.0.1:{server.ports[0]}"
-                properties = [b"KEYS\x01k1\x02UNIQ_KEY\x01U1\x02", b"UNIQ_KEY\x01U2\x02"]
-                await shop.put(b"one", b"two", properties=properties)
-                commit = pb.CommitOffsetRequest(group="G", topic=TOPIC, queue_ids=[0], offsets=[1])
-                await shop.stub.CommitOffset(commit)
-                values = {"broker": broker, "topic": TOPIC}
-                missing = {}
-                for command, expected in COMMANDS:
-                    printed = await mqadmin(lib, server.ports[0], command.format(**values))
-                    if not all(each in printed for each in expected):
-                        missing[command] = (expected, printed[-1_500:])
-                assert not missing, "\n\n".join(f"{name}: {why[0]}\n{why[1]}" for name, why in missing.items())
-            finally:
-                await server.stop(0.1)
-                await link.close()
+        async with served(folder / "store", trace_topic_enable=True) as address, session(folder) as tool:
+            names = (await tool.run("@names")).split()
+            assert set(names) == {each.name for each in COMMANDS}
+            printed = await tool.run("@clients", address, TOPIC)
+            lines = [line.split() for line in printed.splitlines()]
+            assert len(lines) == 3, printed
+            values = {"b": address, "C": "DefaultCluster", "d": str(folder), "client": lines[2][0], "traced": ""}
+            values |= dict(zip(("unique", "place", "q"), lines[0][:3], strict=True))
+            wrong = []
+            for command in COMMANDS:
+                printed = await tool.patient_run(command, address, values)
+                if command.line.endswith("-m true"):
+                    values["traced"] = printed.split()[-1]
+                lacking = missing(printed, filled(command, values))
+                if lacking:
+                    wrong.append(f"{command.line}: {lacking}\n{printed[:1_500]}")
+            assert not wrong, "\n\n".join(wrong)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("is_automatic", [False, True])
+def test_a_java_producer_creates_a_topic_by_its_first_message_only_if_that_is_on(folder, is_automatic):
+    async def scenario():
+        async with (
+            served(folder / "store", auto_create_topic_enable=is_automatic, default_topic_queue_nums=3) as address,
+            session(folder) as tool,
+        ):
+            sent = await tool.run("sendMessage", "-t", "New", "-p", "hello", "-n", address)
+            route = await tool.run("topicRoute", "-t", "New", "-n", address)
+            if is_automatic:
+                assert not missing(sent, ["SEND_OK", "!Exception"]), sent
+                assert '"writeQueueNums":3' in route
+            else:
+                assert "No route info of this topic" in sent
+                assert "auto_create_topic_enable" in route
 
     run(scenario)

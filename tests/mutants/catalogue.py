@@ -15,6 +15,7 @@ from tests.mutants.bugs.raft import (
     starts,
     transfer,
 )
+from tests.mutants.bugs.remoting import tools
 from tests.mutants.bugs.security import (
     access,
     audit,
@@ -67,6 +68,7 @@ GROUPS = (
     pop,
     grpc_v2,
     remoting_access,
+    tools,
     remoting_consumers,
     remoting_producers,
     replicated,

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cluster.remoting.command import Rejected, RemotingCode, Response
 from cluster.remoting.fields import text_of
+from store.model.java_hash import java_hash
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from cluster.broker.core import BrokerCore
+    from cluster.remoting.clients import Subscription
     from cluster.remoting.command import Request
     from store.steps import Steps
 
@@ -96,3 +98,19 @@ def queue_key(broker: str, topic: str, queue_id: int) -> str:
 def data_version(core: BrokerCore) -> dict[str, int]:
     """Return the version of topics and groups, in the form of RocketMQ's `DataVersion`."""
     return {"counter": core.replica.state.topics_version, "stateVersion": 0, "timestamp": core.clock_ms()}
+
+
+def subscription_fields(found: Subscription) -> dict[str, Any]:
+    """Return a subscription in the form of RocketMQ's `SubscriptionData`."""
+    tags: list[str] = []
+    if not found.is_sql and found.expression not in ("", "*"):
+        tags = [each.strip() for each in found.expression.split("||") if each.strip()]
+    return {
+        "classFilterMode": False,
+        "codeSet": [java_hash(each) for each in tags],
+        "expressionType": "SQL92" if found.is_sql else "TAG",
+        "subString": found.expression,
+        "subVersion": found.version,
+        "tagsSet": tags,
+        "topic": found.topic,
+    }

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from cluster.remoting.admin.groups import AdminGroups
 from cluster.remoting.admin.messages import AdminMessages
 from cluster.remoting.admin.online import OnlineClients
+from cluster.remoting.admin.refusals import refusing_handlers
 from cluster.remoting.admin.runtime import AdminRuntime
 from cluster.remoting.admin.statistics import AdminStatistics
 from cluster.remoting.admin.topics import AdminTopics
@@ -37,11 +38,12 @@ class Administration:
             AdminTopics(core, link),
             AdminGroups(core, link),
             OnlineClients(core, clients),
-            AdminMessages(core, link),
+            AdminMessages(core, link, clients),
             statistics,
             AdminRuntime(core, statistics, store_path, listen_port),
         )
 
     def handlers(self) -> dict[int, Handler]:
         """Return the handlers by request codes."""
-        return {code: handler for part in self._parts for code, handler in part.handlers().items()}
+        own = {code: handler for part in self._parts for code, handler in part.handlers().items()}
+        return own | refusing_handlers()

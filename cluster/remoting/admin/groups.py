@@ -31,6 +31,7 @@ from cluster.remoting.admin.answers import (
 from cluster.remoting.admin.configs import group_of_object, json_object, objects_of
 from cluster.remoting.command import Rejected, RemotingCode, Response
 from cluster.remoting.fields import bool_of, int_of, text_of
+from cluster.remoting.own_names import check_group
 from cluster.state.rocketmq_export import group_fields
 from cluster.v1 import broker_pb2 as pb
 
@@ -170,8 +171,7 @@ class AdminGroups:
     async def _reset(self, request: Request, client: RemotingClient) -> Response:
         fields = request.fields
         topic, group = text_of(fields, "topic", NAME_LENGTH_MAX), text_of(fields, "group", NAME_LENGTH_MAX)
-        if group not in self._core.replica.state.groups:
-            raise Rejected(RemotingCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"group {group!r} does not exist")
+        await check_group(self._core, self._link, group, LIMIT_S)
         time_ms = int_of(fields, "timestamp", -1, _LONG_MAX, -1)
         queue_id = int_of(fields, "queueId", -1, _INT_MAX, -1)
         offset = int_of(fields, "offset", -1, _LONG_MAX, -1)
@@ -191,10 +191,11 @@ class AdminGroups:
         return answer({"offsetTable": {queue_key(broker, topic, number): to for number, to in queues}})
 
     async def _lags(self, request: Request, client: RemotingClient) -> Response:
-        return answer(await run_cooperatively(self._lag_steps(broker_name(request, self._core))))
+        is_ordered = bool_of(request.fields, "isOrder")
+        return answer(await run_cooperatively(self._lag_steps(broker_name(request, self._core), is_ordered=is_ordered)))
 
-    def _lag_steps(self, broker: str) -> Steps[dict[str, Any]]:
-        """Return the progress of all groups in all topics; at most `_ROWS_MAX` queues."""
+    def _lag_steps(self, broker: str, *, is_ordered: bool) -> Steps[dict[str, Any]]:
+        """Return the progress of all groups in all topics, or in ordered ones only; at most `_ROWS_MAX` queues."""
         state, store = self._core.replica.state, self._core.replica.store
         stats: list[dict[str, Any]] = []
         total, rows = 0, 0
@@ -202,7 +203,8 @@ class AdminGroups:
             tables: dict[str, dict[str, Any]] = {}
             for each in tuple(state.offsets(group)):
                 yield
-                if rows >= _ROWS_MAX or each.topic not in state.topics:
+                topic = state.topics.get(each.topic)
+                if rows >= _ROWS_MAX or topic is None or (is_ordered and not topic.is_ordered):
                     continue
                 rows += 1
                 end = store.max_offset(each.topic, each.queue_id)

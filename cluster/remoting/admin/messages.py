@@ -8,10 +8,10 @@ the node in the message's id, which may be no leader any more. Source: RocketMQ 
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cluster.protocol.errors import Reason, RequestFailed
-from cluster.remoting.admin.answers import BODY_BYTES_MAX, LIMIT_S, NAME_LENGTH_MAX, answer
+from cluster.remoting.admin.answers import BODY_BYTES_MAX, LIMIT_S, NAME_LENGTH_MAX, answer, subscription_fields
 from cluster.remoting.command import Rejected, RemotingCode, Response
 from cluster.remoting.fields import bool_of, int_of, text_of
 from cluster.remoting.records import committed_record
@@ -21,6 +21,7 @@ from store.model.message import QueueKey
 if TYPE_CHECKING:
     from cluster.broker.core import BrokerCore
     from cluster.fronts.leader_link import LeaderLink
+    from cluster.remoting.clients import ClientTable
     from cluster.remoting.command import Request
     from cluster.remoting.front import Handler, RemotingClient
 
@@ -37,11 +38,13 @@ class AdminMessages:
     Args:
         core: of this node.
         link: to the leader.
+        clients: that are registered at this node.
     """
 
-    def __init__(self, core: BrokerCore, link: LeaderLink) -> None:
+    def __init__(self, core: BrokerCore, link: LeaderLink, clients: ClientTable) -> None:
         self._core = core
         self._link = link
+        self._clients = clients
 
     def handlers(self) -> dict[int, Handler]:
         """Return the handlers by request codes."""
@@ -90,11 +93,12 @@ class AdminMessages:
         queue = self._core.replica.store.derived.queues.get(QueueKey(topic, queue_id))
         if queue is None:
             raise Rejected(RemotingCode.SYSTEM_ERROR, f"topic {topic!r} has no message in queue {queue_id}")
+        group = text_of(request.fields, "consumerGroup", NAME_LENGTH_MAX) if request.fields.get("consumerGroup") else ""
         begin = min(max(index, queue.min_offset), queue.max_offset)
         units = queue.unit_tuples(begin, min(count, _UNITS_MAX))
         return answer(
             {
-                "filterData": "null",
+                **self._filters(group, topic),
                 "maxQueueIndex": queue.max_offset,
                 "minQueueIndex": queue.min_offset,
                 "queueData": [
@@ -103,6 +107,15 @@ class AdminMessages:
                 ],
             }
         )
+
+    def _filters(self, group: str, topic: str) -> dict[str, Any]:
+        """Return the filters of a group for a topic: its subscription, if it has members at this node."""
+        if not group:
+            return {}
+        found = self._clients.consumers_of(group)
+        subscribed = None if found is None else found.subscriptions.get(topic)
+        data = {} if subscribed is None else {"subscriptionData": subscription_fields(subscribed)}
+        return {"filterData": "null", **data}
 
 
 def whole_records(records: bytes, size_bytes_max: int) -> bytes:

@@ -15,17 +15,16 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from cluster.remoting.admin.answers import NAME_LENGTH_MAX, answer, broker_name
+from cluster.remoting.admin.answers import NAME_LENGTH_MAX, answer, broker_name, subscription_fields
 from cluster.remoting.command import Rejected, RemotingCode, Request
 from cluster.remoting.fields import text_of
 from cluster.remoting.records import committed_record
 from store.errors import IllegalMessage
-from store.model.java_hash import java_hash
 from store.model.message_id import decode_message_id
 
 if TYPE_CHECKING:
     from cluster.broker.core import BrokerCore
-    from cluster.remoting.clients import ClientTable, ConsumerGroup, RegisteredMember, Subscription
+    from cluster.remoting.clients import ClientTable, ConsumerGroup, RegisteredMember
     from cluster.remoting.command import Response
     from cluster.remoting.front import Handler, RemotingClient
 
@@ -74,7 +73,7 @@ class OnlineClients:
                 "consumeFromWhere": group.data.consume_from_where,
                 "consumeType": group.data.consume_type,
                 "messageModel": group.data.message_model,
-                "subscriptionTable": {name: _subscription(each) for name, each in group.subscriptions.items()},
+                "subscriptionTable": {name: subscription_fields(each) for name, each in group.subscriptions.items()},
             }
         )
 
@@ -108,7 +107,7 @@ class OnlineClients:
         name = text_of(request.fields, "group", NAME_LENGTH_MAX)
         topic = text_of(request.fields, "topic", NAME_LENGTH_MAX)
         found = self._group(name).subscriptions.get(topic)
-        data = {} if found is None else {"subscriptionData": _subscription(found)}
+        data = {} if found is None else {"subscriptionData": subscription_fields(found)}
         return answer({"group": name, "topic": topic, **data})
 
     async def _pass_on(self, request: Request, client: RemotingClient) -> Response:
@@ -138,20 +137,4 @@ def _connection(member: RegisteredMember) -> dict[str, Any]:
         "clientId": member.client_id,
         "language": member.language.name,
         "version": member.version,
-    }
-
-
-def _subscription(found: Subscription) -> dict[str, Any]:
-    """Return a subscription in the form of RocketMQ's `SubscriptionData`."""
-    tags: list[str] = []
-    if not found.is_sql and found.expression not in ("", "*"):
-        tags = [each.strip() for each in found.expression.split("||") if each.strip()]
-    return {
-        "classFilterMode": False,
-        "codeSet": [java_hash(each) for each in tags],
-        "expressionType": "SQL92" if found.is_sql else "TAG",
-        "subString": found.expression,
-        "subVersion": found.version,
-        "tagsSet": tags,
-        "topic": found.topic,
     }

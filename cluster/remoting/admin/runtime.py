@@ -1,4 +1,4 @@
-"""Requests about the broker itself: its numbers, its settings, its replication; and those that it refuses.
+"""Requests about the broker itself: its numbers, its settings, and its replication.
 
 Tools stop at the first number of 28 that is missing, so all that one of them reads are there; what this broker does not
 have, such as thread pools, is 0. Source: RocketMQ `AdminBrokerProcessor.prepareRuntimeInfo`, `ClusterListSubCommand`,
@@ -9,12 +9,11 @@ and `MetricsCollectTask` of the exporter.
 from __future__ import annotations
 
 import shutil
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cluster.remoting.admin.answers import answer, compact, data_version
 from cluster.remoting.admin.statistics import RATE_SPANS_S
-from cluster.remoting.command import Rejected, RemotingCode, Response
+from cluster.remoting.command import Response
 from store.errors import StoreError
 from store.model.topics import DELAY_LEVEL_NAMES
 
@@ -60,20 +59,6 @@ _DISTRIBUTION: Final = (
 )  # fmt: skip
 # Requests that have nothing to do here: retention deletes files and queues by itself.
 _NOTHING_TO_DO: Final = (306, 316, 329)
-_REFUSED: Final = {
-    25: (RemotingCode.NO_PERMISSION, "settings of this broker are in its file; change it there, and start it again"),
-    314: (RemotingCode.SYSTEM_ERROR, "this broker does not clone offsets itself; `mqadmin cloneGroupOffset` does"),
-    908: (RemotingCode.SYSTEM_ERROR, "this broker is a Raft group: it has no flush offset of a master"),
-    1007: (RemotingCode.SYSTEM_ERROR, "this broker is a Raft group: it has terms instead of epochs"),
-    2001: (RemotingCode.SYSTEM_ERROR, "this broker does not limit reads of cold data"),
-    2002: (RemotingCode.SYSTEM_ERROR, "this broker does not limit reads of cold data"),
-    2004: (RemotingCode.SYSTEM_ERROR, "this broker has no setting of read-ahead"),
-    **dict.fromkeys(
-        range(3001, 3011),
-        (RemotingCode.SYSTEM_ERROR, "users and rights of this broker are changed by `dledger user` and `dledger acl`"),
-    ),
-}
-_MS_PER_DAY: Final = 86_400_000
 
 
 class AdminRuntime:
@@ -92,20 +77,16 @@ class AdminRuntime:
         self._store_path = store_path
         self._listen_port = listen_port
         self._began_ms = core.clock_ms()
-        # The day, and the numbers of messages when this and the last day were first looked at.
-        self._day, self._today, self._yesterday = 0, 0, 0
 
     def handlers(self) -> dict[int, Handler]:
         """Return the handlers by request codes."""
         handlers: dict[int, Handler] = dict.fromkeys(_NOTHING_TO_DO, _done)
-        handlers |= {code: partial(_refuse, refusal) for code, refusal in _REFUSED.items()}
         return handlers | {26: self._settings, 28: self._numbers, 907: self._replication, 2003: _cold_reads}
 
     # --------------------------------------------------------------------------------------------------- numbers
 
     async def _numbers(self, request: Request, client: RemotingClient) -> Response:
-        messages = await self._statistics.messages()
-        table = {**_ABSENT, **self._identity(), **self._log_numbers(), **self._put_numbers(messages)}
+        table = {**_ABSENT, **self._identity(), **self._log_numbers(), **await self._put_numbers()}
         return answer({"table": dict(sorted(table.items()))})
 
     def _identity(self) -> dict[str, str]:
@@ -157,17 +138,15 @@ class AdminRuntime:
             found[f"scheduleMessageOffset_{level}"] = f"{delivered.get(level, 0)},{end}"
         return found
 
-    def _put_numbers(self, messages: int) -> dict[str, str]:
-        day = self._core.clock_ms() // _MS_PER_DAY
-        if day != self._day:
-            self._yesterday = self._today if self._day else messages
-            self._day, self._today = day, messages
+    async def _put_numbers(self) -> dict[str, str]:
+        messages = await self._statistics.messages()
+        yesterday, today = await self._statistics.mornings()
         counts, rates = self._core.metrics.counts, self._statistics.rates
         mean = counts.put_bytes / counts.put_messages if counts.put_messages else 0.0
         return {
             "putTps": " ".join(str(rates.per_second(span)) for span in RATE_SPANS_S),
-            "msgPutTotalYesterdayMorning": str(self._yesterday),
-            "msgPutTotalTodayMorning": str(self._today),
+            "msgPutTotalYesterdayMorning": str(yesterday),
+            "msgPutTotalTodayMorning": str(today),
             "msgPutTotalTodayNow": str(messages),
             "msgGetTotalYesterdayMorning": _NO,
             "msgGetTotalTodayMorning": _NO,
@@ -216,10 +195,6 @@ class AdminRuntime:
 
 async def _done(request: Request, client: RemotingClient) -> Response:
     return Response()
-
-
-async def _refuse(refusal: tuple[RemotingCode, str], request: Request, client: RemotingClient) -> Response:
-    raise Rejected(*refusal)
 
 
 async def _cold_reads(request: Request, client: RemotingClient) -> Response:

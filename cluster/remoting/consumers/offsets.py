@@ -2,7 +2,7 @@
 
 Consumers send 15 without an answer for each of their queues each 5 s, changed or not; what the group has already is
 not sent to the leader. An offset with such a request never goes back; with one that is answered (RocketMQ's tools) it
-does.
+does, and its group must exist.
 
 Source: RocketMQ `ConsumerManageProcessor`, `AdminBrokerProcessor`.
 """
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from cluster.protocol.errors import RequestFailed
 from cluster.remoting.command import Rejected, RemotingCode, Request, Response
 from cluster.remoting.fields import bool_of, int_of, text_of
+from cluster.remoting.own_names import check_group
 from cluster.remoting.responses import response_of
 from cluster.v1 import broker_pb2 as pb
 from store.model.topics import RETRY_TOPIC_LENGTH_MAX
@@ -80,6 +81,8 @@ class Offsets:
         if request.is_oneway:
             await self.commit_soon(group, topic, queue_id, offset)
             return Response()
+        # The leader would create it; tools that copy offsets to a mistyped group must see that.
+        await check_group(self._core, self._link, group, _LIMIT_S)
         fetch = pb.FetchOffsetRequest(group=group, topic=topic, queue_ids=[queue_id])
         found = await self._link.call(lambda stub: stub.FetchOffset, fetch, _LIMIT_S)
         if offset < found.offsets[0]:

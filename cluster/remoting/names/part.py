@@ -17,6 +17,7 @@ from cluster.remoting.codec import encode_json
 from cluster.remoting.command import Rejected, RemotingCode, Request, Response
 from cluster.remoting.fields import text_of
 from cluster.remoting.names.routes import ORDER_NAMESPACE, RoutePlaces, cluster_of, order_value, route_of
+from cluster.remoting.own_names import expected_topics
 from cluster.v1 import broker_pb2 as pb
 from store.model.topics import AUTO_CREATE_TOPIC, DLQ_PREFIX, RETRY_PREFIX
 
@@ -52,7 +53,7 @@ class NameServerRole:
         return {
             100: self._put_value,
             101: self._get_value,
-            102: self._put_value,
+            102: self._delete_value,
             105: self._route,
             106: self._cluster,
             205: self._refuse_change,
@@ -92,7 +93,7 @@ class NameServerRole:
         if name == AUTO_CREATE_TOPIC and options.auto_create_topic_enable:
             queues = options.default_topic_queue_nums
             return TopicConfig(name, queues, queues, _READ_WRITE | PERMISSION_INHERIT)
-        if name in self._own_topics():
+        if name in expected_topics(self._options):
             return TopicConfig(name, 1, 1)
         return None
 
@@ -101,14 +102,9 @@ class NameServerRole:
             response = await self._link.call(lambda stub: stub.ListTopics, pb.ListTopicsRequest(topic=name), _LIMIT_S)
         except RequestFailed as failure:
             if failure.reason in (Reason.UNKNOWN_TOPIC, Reason.ILLEGAL_REQUEST, Reason.ILLEGAL_MESSAGE):
-                raise Rejected(RemotingCode.TOPIC_NOT_EXIST, f"No topic route info in name server: {name}") from failure
+                raise Rejected(RemotingCode.TOPIC_NOT_EXIST, _no_route(name)) from failure
             raise
         return topic_config(response.topics[0])
-
-    def _own_topics(self) -> tuple[str, ...]:
-        """Topics that tools and requests with replies expect without their being created."""
-        options = self._options
-        return (options.broker, options.cluster, f"{options.cluster}_REPLY_TOPIC")
 
     async def _cluster(self, _request: Request, _client: RemotingClient) -> Response:
         return Response(body=encode_json(cluster_of(self._places())))
@@ -128,11 +124,11 @@ class NameServerRole:
         state = self._replica.state
         retried = (f"{RETRY_PREFIX}{group}" for group in state.groups)
         automatic = (AUTO_CREATE_TOPIC,) if self._options.auto_create_topic_enable else ()
-        return sorted({*state.topics, *retried, *automatic, *self._own_topics()})
+        return sorted({*state.topics, *retried, *automatic, *expected_topics(self._options)})
 
     async def _system_topics(self, _request: Request, _client: RemotingClient) -> Response:
         places = self._places()
-        names = sorted({*self._own_topics(), AUTO_CREATE_TOPIC})
+        names = sorted({*expected_topics(self._options), AUTO_CREATE_TOPIC})
         return Response(body=encode_json({"brokerAddr": places.addresses[places.first], "topicList": names}))
 
     # ------------------------------------------------------------------------------------------------------- values
@@ -159,10 +155,24 @@ class NameServerRole:
 
     async def _put_value(self, request: Request, _client: RemotingClient) -> Response:
         """Tools write the queues of an ordered topic here after they have made it one, which is enough."""
-        if request.fields.get("namespace") != ORDER_NAMESPACE:
-            raise Rejected(
-                RemotingCode.ILLEGAL_OPERATION, f"values can be kept only in the namespace {ORDER_NAMESPACE}"
-            )
+        name = _ordered_name(request)
+        topic = await self._at_leader(name)
+        value = order_value(self._options.broker, topic)
+        if not topic.is_ordered:
+            raise _refused(f"topic {name!r} is not ordered; `mqadmin updateTopic -o true` makes it so")
+        if request.fields.get("value") != value:
+            raise _refused(f"the value of topic {name!r} is {value!r}, by its write queues: change those")
+        return Response()
+
+    async def _delete_value(self, request: Request, _client: RemotingClient) -> Response:
+        """Tools delete the value of a topic that they have deleted; that of an ordered topic stays as long as it."""
+        name = _ordered_name(request)
+        try:
+            topic = await self._at_leader(name)
+        except Rejected:
+            return Response()
+        if topic.is_ordered:
+            raise _refused(f"topic {name!r} is ordered; `mqadmin updateTopic -o false` changes that")
         return Response()
 
     async def _forget_topic(self, _request: Request, _client: RemotingClient) -> Response:
@@ -178,3 +188,26 @@ class NameServerRole:
 
     async def _settings(self, _request: Request, _client: RemotingClient) -> Response:
         return Response(body=b"orderMessageEnable=true\nreturnOrderTopicConfigToBroker=true\n")
+
+
+def _ordered_name(request: Request) -> str:
+    """Return the topic whose value is changed.
+
+    Raises:
+        Rejected: ILLEGAL_OPERATION: values of other namespaces cannot be kept.
+    """
+    if request.fields.get("namespace") != ORDER_NAMESPACE:
+        raise _refused(f"values can be kept only in the namespace {ORDER_NAMESPACE}")
+    return text_of(request.fields, "key", _NAME_LENGTH_MAX)
+
+
+def _refused(text: str) -> Rejected:
+    return Rejected(RemotingCode.ILLEGAL_OPERATION, text)
+
+
+def _no_route(name: str) -> str:
+    """Return why a topic has no route, and what creates it."""
+    text = f"No topic route info in name server for the topic: {name}"
+    if name.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+        return f"{text}; its group does not exist, or has no such messages"
+    return f"{text}; `mqadmin updateTopic` or `dledger topic create` creates it, as auto_create_topic_enable would"

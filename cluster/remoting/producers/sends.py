@@ -17,6 +17,7 @@ from cluster.protocol.recall_handle import decode_recall_handle
 from cluster.protocol.topic_config import GroupConfig
 from cluster.remoting.command import Rejected, RemotingCode, Response
 from cluster.remoting.fields import text_of
+from cluster.remoting.own_names import probe_topics
 from cluster.remoting.producers.batches import BatchedMessage, decode_batch
 from cluster.remoting.producers.headers import SendHeader, send_header
 from cluster.remoting.producers.retried import is_dead, retried_properties
@@ -143,14 +144,16 @@ class MessageSends:
         return _Stored(ids, queue_id, first.queue_offsets[0], next(iter(first.recall_handles), ""))
 
     async def _queue(self, header: SendHeader, deadline: float) -> int:
-        """Return the queue of a message, whose topic is created if the client may do that.
+        """Return the queue of a message, whose topic is created if the client may do that, or if tools expect it.
 
         Raises:
             RequestFailed: UNKNOWN_TOPIC; or the leader does not answer.
         """
         name, options = header.topic, self._core.options
         topic = self._core.replica.state.topics.get(name)
-        if topic is None and options.auto_create_topic_enable and header.default_topic == AUTO_CREATE_TOPIC:
+        if topic is None and name in probe_topics(options):
+            await self._create(name, 1, deadline)
+        elif topic is None and options.auto_create_topic_enable and header.default_topic == AUTO_CREATE_TOPIC:
             count = options.default_topic_queue_nums
             await self._create(name, min(header.default_queues or count, count), deadline)
         if header.queue_id >= 0:

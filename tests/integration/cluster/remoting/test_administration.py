@@ -7,8 +7,10 @@ import pytest
 
 from cluster.fronts.leader_link import LeaderLink
 from cluster.remoting.admin.assembly import Administration
+from cluster.remoting.admin.refusals import REFUSALS
 from cluster.remoting.clients import ClientHeartbeat, ClientTable, ConsumerData, Subscription
-from cluster.remoting.command import Language, RemotingCode, Request, Response
+from cluster.remoting.command import Language, Rejected, RemotingCode, Request, Response
+from cluster.remoting.consumers.offsets import Offsets
 from cluster.remoting.front import Front
 from cluster.v1 import broker_pb2 as pb
 from dledger.security.settings import PLAIN
@@ -142,6 +144,7 @@ def test_offsets_of_a_topic_and_of_a_group_are_those_of_the_queues(shop):
             assert await admin.body(300, topic=TOPIC) == {"groupList": ["G"]}
             assert await admin.body(343, group="G") == {"topicList": [TOPIC]}
             assert (await admin.body(317, isOrder="false"))["totalDiff"] == 1
+            assert (await admin.body(317, isOrder="true"))["consumeStatsList"] == []
             span = (await admin.body(303, topic=TOPIC, group="G"))["consumeTimeSpanSet"][0]
             assert (span["consumeTimeStamp"], span["minTimeStamp"], span["maxTimeStamp"]) == (stored_ms,) * 3
             assert (await admin.body(305))["topicList"] == sorted((await admin.body(305))["topicList"])
@@ -192,6 +195,7 @@ def test_messages_are_found_by_key_by_unique_key_and_by_offset(shop):
             units = await admin.body(321, topic=TOPIC, queueId="0", index="0", count="10")
             assert (units["minQueueIndex"], units["maxQueueIndex"]) == (0, 2)
             assert [each["physicOffset"] for each in units["queueData"]] == list(put.physical_offsets)
+            assert "filterData" not in units
 
     run(scenario)
 
@@ -213,6 +217,12 @@ def test_connected_clients_are_listed_and_their_requests_passed_on(shop):
             assert (await admin.body(204, producerGroup="P"))["connectionSet"] == [connection]
             assert (await admin.body(328))["data"]["P"][0]["remoteIP"] == "/127.0.0.1:4711"
             assert (await admin.body(345, group="G", topic=TOPIC))["subscriptionData"]["subString"] == "A || B"
+            # The leader dispatches before it answers with offsets.
+            await admin.body(202, topic=TOPIC)
+            place = {"topic": TOPIC, "queueId": "0", "index": "0", "count": "1"}
+            units = await admin.body(321, consumerGroup="G", **place)
+            assert (units["filterData"], units["subscriptionData"]["tagsSet"]) == ("null", ["A", "B"])
+            assert "subscriptionData" not in await admin.body(321, consumerGroup="H", **place)
             state = await admin.ask(307, consumerGroup="G", clientId="c1", jstackEnable="false")
             assert state.body == b"the client's own"
             message_id = encode_message_id(shop.replica.store_host, put.physical_offsets[0])
@@ -264,6 +274,10 @@ def test_the_numbers_of_a_broker_have_every_key_that_tools_parse(shop):
             topic = await admin.body(315, statsName="TOPIC_PUT_NUMS", statsKey=TOPIC)
             assert topic["statsMinute"] == {"avgpt": 0.0, "sum": 2, "tps": 2 / 60}
             assert (await admin.body(315, statsName="GROUP_GET_NUMS", statsKey=f"{TOPIC}@G"))["statsDay"]["sum"] == 0
+            size = (await admin.body(315, statsName="TOPIC_PUT_SIZE", statsKey=TOPIC))["statsMinute"]["sum"]
+            assert size == shop.replica.store.log.end_offset
+            given = await admin.body(315, statsName="BROKER_GET_NUMS", statsKey="DefaultCluster")
+            assert given["statsMinute"]["sum"] == 0
             unknown = await admin.ask(315, statsName="X", statsKey="y")
             assert unknown.code == RemotingCode.SYSTEM_ERROR
 
@@ -281,9 +295,10 @@ def test_settings_are_shown_and_what_this_broker_has_not_is_refused_with_a_reaso
             for code in (306, 316, 329):
                 assert (await admin.ask(code)).code == RemotingCode.SUCCESS
             assert (await admin.ask(25, b"a=b\n")).code == RemotingCode.NO_PERMISSION
-            for code in (908, 1007, 2001, 2004, *range(3001, 3011)):
+            assert {513, 902, 1005, 1007, 2001, 3001, 200056} < REFUSALS.keys()
+            for code in REFUSALS.keys() - {25}:
                 refused = await admin.ask(code)
-                assert (refused.code, bool(refused.remark)) == (RemotingCode.SYSTEM_ERROR, True)
+                assert (refused.code, refused.remark) == (RemotingCode.SYSTEM_ERROR, REFUSALS[code])
 
     run(scenario)
 
@@ -303,5 +318,38 @@ def test_requests_with_missing_or_hostile_fields_are_refused(shop):
                 RemotingCode.INVALID_PARAMETER,
                 RemotingCode.MESSAGE_ILLEGAL,
             )
+
+    run(scenario)
+
+
+def test_the_messages_of_a_day_are_those_since_midnight_whenever_they_are_first_asked_for(shop):
+    async def scenario():
+        async with administration(shop) as admin:
+            await shop.put(b"a", b"b")
+            await admin.body(202, topic=TOPIC)
+            names = [f"msgPutTotal{each}" for each in ("YesterdayMorning", "TodayMorning", "TodayNow")]
+            for days, expected in ((0, ["0", "0", "2"]), (1, ["0", "2", "2"]), (2, ["2", "2", "2"])):
+                shop.clock_ahead_ms = days * 86_400_000
+                table = (await admin.body(28))["table"]
+                assert [table[each] for each in names] == expected
+
+    run(scenario)
+
+
+def test_an_offset_of_a_group_that_does_not_exist_is_refused_unless_it_has_no_answer(shop):
+    async def scenario():
+        async with administration(shop) as admin:
+            await shop.put(b"a", b"b")
+            link = LeaderLink(lambda: str(shop.address), PLAIN)
+            offsets = Offsets(shop.broker.core, link)
+            fields = {"consumerGroup": "G", "topic": TOPIC, "queueId": "0", "commitOffset": "1"}
+            with pytest.raises(Rejected, match="does not exist") as refused:
+                await offsets.update(Request(15, fields), Consumer())
+            assert refused.value.code == RemotingCode.SUBSCRIPTION_GROUP_NOT_EXIST
+            assert "G" not in shop.replica.state.groups
+            await admin.ask(200, b'{"groupName":"G"}')
+            await offsets.update(Request(15, fields), Consumer())
+            assert shop.replica.state.offset("G", TOPIC, 0).offset == 1
+            await link.close()
 
     run(scenario)

@@ -10,6 +10,7 @@ import pytest
 
 from cluster.delivery.transactions.checks import CheckSettings
 from cluster.fronts.leader_link import LeaderLink
+from cluster.protocol.errors import RequestFailed
 from cluster.protocol.topic_config import GroupConfig
 from cluster.remoting.command import Language, Rejected, RemotingCode, Request
 from cluster.remoting.front import Front as HandlerTable
@@ -125,6 +126,18 @@ def test_a_compressed_body_and_its_flags_are_stored_unchanged(front):
     front.run(lambda it: it.send("C", body, f=str(769 | 0x40000080)))
     (record,) = records(front, "C")
     assert (record.body, record.sys_flag) == (body, 769)
+
+
+def test_tools_probe_a_broker_and_a_cluster_by_topics_that_their_first_message_creates(front):
+    options = front.broker.broker.core.options
+    for name in (options.broker, options.cluster):
+        answers = front.run(
+            lambda it, name=name: asyncio.gather(it.send(name, b"1", e="0"), it.send(name, b"2", e="0"))
+        )
+        assert sorted(each.fields["queueOffset"] for each in answers) == ["0", "1"]
+        assert len(records(front, name)) == 2
+    with pytest.raises(RequestFailed):
+        front.run(lambda it: it.send(f"{options.broker}-other", b"x", e="0"))
 
 
 @pytest.mark.parametrize(("code", "name"), [(320, "one"), (310, "two")])

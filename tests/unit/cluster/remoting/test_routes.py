@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from cluster.api.topic_calls import topic_message
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.topic_config import TopicConfig
 from cluster.remoting.codec import encode_json
@@ -14,6 +15,7 @@ from cluster.remoting.command import RemotingCode, Request, Response
 from cluster.remoting.front import Front, RemotingClient
 from cluster.remoting.names.part import NameServerRole
 from cluster.remoting.names.routes import RoutePlaces, cluster_of, route_of
+from cluster.v1 import broker_pb2 as pb
 from tests.support.brokers.front_callers import any_callers
 from tests.support.waiting import run
 
@@ -31,9 +33,17 @@ class _Named:
         self.__dict__.update(values)
 
 
-class _NoLeader:
-    async def call(self, *_: object) -> object:
-        raise RequestFailed(Reason.UNKNOWN_TOPIC, "no such topic")
+class _Leader:
+    """Knows topics of its own."""
+
+    def __init__(self, **topics: TopicConfig) -> None:
+        self.topics = topics
+
+    async def call(self, _: object, request: pb.ListTopicsRequest, _limit_s: float) -> pb.ListTopicsResponse:
+        topic = self.topics.get(request.topic)
+        if topic is None:
+            raise RequestFailed(Reason.UNKNOWN_TOPIC, "no such topic")
+        return pb.ListTopicsResponse(topics=[topic_message(topic)])
 
 
 def part(leader: str = "n0", **topics: TopicConfig) -> tuple[Front, _Named]:
@@ -41,7 +51,7 @@ def part(leader: str = "n0", **topics: TopicConfig) -> tuple[Front, _Named]:
     state = _Named(topics=topics, groups={"G": None})
     options = _Named(cluster="C1", broker="b0", auto_create_topic_enable=True, default_topic_queue_nums=8)
     core = _Named(options=options, replica=_Named(state=state, status=lambda: status))
-    role = NameServerRole(cast("BrokerCore", core), cast("LeaderLink", _NoLeader()), THREE)
+    role = NameServerRole(cast("BrokerCore", core), cast("LeaderLink", _Leader(**topics)), THREE)
     return Front(role.handlers(), any_callers(), "C1"), status
 
 
@@ -114,6 +124,14 @@ def test_topics_that_clients_and_tools_expect_have_routes_and_others_are_unknown
     assert ask(front, 105).code == RemotingCode.INVALID_PARAMETER
 
 
+def test_an_unknown_topic_names_what_creates_it_and_a_retry_topic_does_not() -> None:
+    front, _ = part()
+    unknown, retried = ask(front, 105, topic="U"), ask(front, 105, topic="%RETRY%H")
+    assert unknown.remark.startswith("No topic route info in name server for the topic: U; `mqadmin updateTopic`")
+    assert "auto_create_topic_enable" in unknown.remark
+    assert "group does not exist" in retried.remark
+
+
 def test_lists_have_the_topics_by_which_tools_find_groups() -> None:
     front, _ = part(T=TopicConfig("T"))
     names = json.loads(ask(front, 206).body)["topicList"]
@@ -136,9 +154,31 @@ def test_values_are_those_of_ordered_topics_and_nothing_else_can_be_kept() -> No
         assert ask(front, 101, namespace=namespace, key=key).code == RemotingCode.QUERY_NOT_FOUND
     assert ask(front, 219, namespace="x").code == RemotingCode.QUERY_NOT_FOUND
     for code in (100, 102):
-        assert ask(front, code, namespace=order, key="T", value="b0:4").code == RemotingCode.SUCCESS
         assert ask(front, code, namespace="x", key="T", value="1").code == RemotingCode.ILLEGAL_OPERATION
     assert ask(front, 216, topic="T").code == RemotingCode.SUCCESS
     assert b"orderMessageEnable=true\n" in ask(front, 319).body
     for code in (205, 318, 327):
         assert ask(front, code, brokerName="b0").code == RemotingCode.ILLEGAL_OPERATION
+
+
+def test_a_value_is_taken_only_if_it_is_that_of_an_ordered_topic() -> None:
+    front, _ = part(T=TopicConfig("T", 4, 3, is_ordered=True), U=TopicConfig("U"))
+
+    def put(key: str, value: str) -> Response:
+        return ask(front, 100, namespace="ORDER_TOPIC_CONFIG", key=key, value=value)
+
+    assert put("T", "b0:3").code == RemotingCode.SUCCESS
+    for key, value, reason in (("T", "b0:4", "'b0:3'"), ("U", "b0:8", "is not ordered")):
+        refused = put(key, value)
+        assert (refused.code, reason in refused.remark) == (RemotingCode.ILLEGAL_OPERATION, True)
+    assert put("V", "b0:8").code == RemotingCode.TOPIC_NOT_EXIST
+
+
+def test_the_value_of_an_ordered_topic_stays_and_deleting_that_of_another_one_succeeds() -> None:
+    front, _ = part(T=TopicConfig("T", is_ordered=True), U=TopicConfig("U"))
+
+    def delete(key: str) -> Response:
+        return ask(front, 102, namespace="ORDER_TOPIC_CONFIG", key=key)
+
+    assert delete("T").code == RemotingCode.ILLEGAL_OPERATION
+    assert delete("U").code == delete("deleted").code == RemotingCode.SUCCESS
