@@ -12,6 +12,7 @@ from cluster.remoting.clients import ClientTable
 from cluster.remoting.consumers.service import Consumers
 from cluster.remoting.front import Front
 from cluster.remoting.names.part import NameServerRole
+from cluster.remoting.pop.part import PopConsumers
 from cluster.remoting.producers.part import Producers
 from cluster.remoting.server import RemotingServer
 from dledger.security.settings import PLAIN
@@ -46,16 +47,19 @@ async def serve_remoting(core: BrokerCore, port: RemotingPort, own_address: str,
     link, clients = LeaderLink(leader_address, PLAIN), ClientTable()
     stack.push_async_callback(link.close)
     producers, consumers = Producers(core, link, clients), Consumers(core, link, clients)
+    pop_consumers = PopConsumers(core, link, clients)
     stack.push_async_callback(producers.stop)
     stack.push_async_callback(end_tasks, [asyncio.create_task(consumers.run())])
     handlers: dict[int, Handler] = {
         **NameServerRole(core, link, port.peers).handlers(),
         **producers.handlers(),
         **consumers.handlers(),
+        **pop_consumers.handlers(),
         **Administration(core, link, clients, port.store_path, port.address.port).handlers(),
     }
     server = RemotingServer([port.address], Front(handlers, lambda: core.replica.state.access.rules.is_enforced))
     await server.start()
     stack.push_async_callback(server.stop, _GRACE_S)
-    # Held pulls are answered before their connections are closed.
+    # Held requests are answered before their connections are closed.
     stack.callback(consumers.stop)
+    stack.callback(pop_consumers.stop)

@@ -9,6 +9,7 @@ from cluster.remoting.consumers.offsets import Offsets
 from cluster.remoting.consumers.pulls import Pulls
 from cluster.remoting.consumers.queue_calls import QueueCalls
 from cluster.remoting.consumers.registrations import Registrations
+from cluster.remoting.consumers.resets import OffsetResets
 from store.maintenance.background import monotonic_ms
 
 if TYPE_CHECKING:
@@ -31,8 +32,9 @@ class Consumers:
 
     def __init__(self, core: BrokerCore, link: LeaderLink, clients: ClientTable) -> None:
         self._registrations = Registrations(core, link, clients, monotonic_ms)
-        self._offsets = Offsets(core, link)
-        self._pulls = Pulls(link, clients, self._offsets)
+        resets = OffsetResets(core)
+        self._offsets = Offsets(core, link, resets)
+        self._pulls = Pulls(link, clients, self._offsets, resets)
         self._queues = QueueCalls(link)
 
     def handlers(self) -> dict[int, Handler]:
