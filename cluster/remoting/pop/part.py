@@ -27,7 +27,7 @@ class PopConsumers:
 
     def __init__(self, core: BrokerCore, link: LeaderLink, clients: ClientTable) -> None:
         self._holds = Holds(link)
-        self._receives = Receives(core, self._holds)
+        self._receives = Receives(core, link, self._holds)
         self._acks = Acks(link)
         self._assignments = Assignments(core, link, clients)
 

@@ -25,6 +25,7 @@ from cluster.remoting.clients import Subscription
 from cluster.remoting.command import Rejected, RemotingCode, Request, Response
 from cluster.remoting.consumers.bodies import EXPRESSION_LENGTH_MAX
 from cluster.remoting.consumers.filters import checked_filter
+from cluster.remoting.consumers.offsets import YOUNG_MS
 from cluster.remoting.fields import bool_of, int_of, text_of
 from cluster.remoting.holds import HOLD_S_MAX, PIECE_S
 from cluster.remoting.pop.answers import pop_answer
@@ -36,6 +37,7 @@ from store.model.topics import RETRY_TOPIC_LENGTH_MAX
 
 if TYPE_CHECKING:
     from cluster.broker.core import BrokerCore
+    from cluster.fronts.leader_link import LeaderLink
     from cluster.remoting.front import RemotingClient
     from cluster.remoting.holds import Holds
 
@@ -44,8 +46,9 @@ INVISIBLE_MS_MIN: Final = 1_000
 # Requests that wait at this node: of one group and topic, and of all.
 HELD_MAX: Final = 1_024
 ALL_HELD_MAX: Final = 20_000
-# Queues whose rest is counted for an answer.
-_REST_QUEUES_MAX: Final = 256
+# Queues that are looked at for the start of a group, and for the rest of an answer.
+_QUEUES_MAX: Final = 256
+_LIMIT_S: Final = 2.5
 _ANY_QUEUE: Final = -1
 _FROM_END: Final = 1
 _INT_MAX: Final = (1 << 31) - 1
@@ -58,11 +61,13 @@ class Receives:
 
     Args:
         core: of this node.
+        link: to the leader.
         holds: of the calls that wait.
     """
 
-    def __init__(self, core: BrokerCore, holds: Holds) -> None:
+    def __init__(self, core: BrokerCore, link: LeaderLink, holds: Holds) -> None:
         self._core = core
+        self._link = link
         self._holds = holds
         # Requests that wait, by group and topic.
         self._held: dict[tuple[str, str], int] = {}
@@ -77,7 +82,7 @@ class Receives:
         fields, wanted = request.fields, _wanted(request)
         wanted.max_messages = int_of(fields, "maxMsgNums", 1, COUNT_MAX)
         wanted.invisible_ms = int_of(fields, "invisibleTime", INVISIBLE_MS_MIN, INVISIBLE_MS_MAX)
-        wanted.is_from_end = int_of(fields, "initMode", 0, 1, 0) == _FROM_END
+        is_from_end = int_of(fields, "initMode", 0, 1, 0) == _FROM_END
         if fields.get("attemptId"):
             wanted.attempt_id = text_of(fields, "attemptId", ATTEMPT_ID_LENGTH_MAX)
         expression = checked_filter(_subscription(request, wanted.topic))
@@ -86,6 +91,7 @@ class Receives:
         if bool_of(fields, "order"):
             self._check_ordered(wanted.group)
         try:
+            wanted.is_from_end = is_from_end and await self._is_old(wanted.group, wanted.topic)
             found = await self._received(wanted, _poll_s(request))
         except RequestFailed as failure:
             if failure.reason in _FULL:
@@ -177,6 +183,25 @@ class Receives:
             if not self._held[place]:
                 del self._held[place]
 
+    async def _is_old(self, group: str, topic: str) -> bool:
+        """Return whether a group without offsets in a topic has missed messages for longer than it may.
+
+        Otherwise it misses none: those of a young topic are there before its first consumer asks.
+
+        Raises:
+            RequestFailed: no leader has answered.
+        """
+        state = self._core.replica.state
+        known = state.topics.get(topic)
+        queue_ids = range(0 if known is None else known.read_queues)[:_QUEUES_MAX]
+        if any(state.offset(group, topic, each) is not None for each in queue_ids):
+            return False
+        asked = pb.OffsetsRequest(topic=topic, queue_ids=queue_ids)
+        found = await self._link.call(lambda stub: stub.Offsets, asked, _LIMIT_S)
+        now_ms = self._core.clock_ms()
+        queues = zip(found.min_offsets, found.max_offsets, found.earliest_timestamps, strict=True)
+        return any(low > 0 or (high > 0 and now_ms - earliest > YOUNG_MS) for low, high, earliest in queues)
+
     def _check_ordered(self, group: str) -> None:
         known = self._core.replica.state.groups.get(group)
         if known is None or not known.is_orderly:
@@ -194,7 +219,7 @@ class Receives:
         topic = state.topics.get(wanted.topic)
         queue_ids = wanted.queue_ids or range(0 if topic is None else topic.read_queues)
         rest = 0
-        for queue_id in queue_ids[:_REST_QUEUES_MAX]:
+        for queue_id in queue_ids[:_QUEUES_MAX]:
             queue = state.pop.queues.get(PopKey(wanted.group, wanted.topic, queue_id))
             known = state.offset(wanted.group, wanted.topic, queue_id)
             cursor = queue.cursor if queue is not None else 0 if known is None else known.offset

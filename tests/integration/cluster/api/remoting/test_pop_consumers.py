@@ -12,6 +12,7 @@ from cluster.local.node import choose_ports
 from cluster.remoting.assembly import serve_remoting
 from cluster.remoting.codec import decode_frame, encode_request
 from cluster.remoting.command import RemotingCode, Request
+from cluster.remoting.consumers.offsets import YOUNG_MS
 from cluster.remoting.pop import receives
 from cluster.remoting.port import RemotingPort
 from cluster.v1 import broker_pb2 as pb
@@ -160,7 +161,7 @@ def test_a_changed_invisible_time_gives_a_handle_that_the_client_builds_itself(s
     run(scenario)
 
 
-def test_a_filter_and_a_queue_and_the_end_can_be_asked_for(shop):
+def test_a_filter_and_a_queue_can_be_asked_for(shop):
     async def scenario():
         async with opened(shop) as side:
             await shop.put(b"a", b"b", properties=[b"TAGS\x01a\x02", b"TAGS\x01b\x02"])
@@ -169,10 +170,21 @@ def test_a_filter_and_a_queue_and_the_end_can_be_asked_for(shop):
             assert bodies(await side.ask(POP, pop_fields(exp="b"))) == [b"b"]
             sql = pop_fields(exp="TAGS = 'a'", expType="SQL92", consumerGroup="sql")
             assert bodies(await side.ask(POP, sql)) == [b"a"]
-            late = pop_fields(initMode=1, consumerGroup="late")
+
+    run(scenario)
+
+
+def test_a_new_group_begins_at_the_end_of_a_topic_unless_that_is_young(shop):
+    async def scenario():
+        async with opened(shop) as side:
+            await shop.put(b"old", queue_id=1)
+            young, late = pop_fields(initMode=1), pop_fields(initMode=1, consumerGroup="late")
+            assert bodies(await side.ask(POP, young)) == [b"old"]
+            shop.clock_ahead_ms = YOUNG_MS + 1_000
             assert (await side.ask(POP, late)).code == NOTHING
-            await shop.put(b"d")
-            assert bodies(await side.ask(POP, late)) == [b"d"]
+            await shop.put(b"new")
+            assert bodies(await side.ask(POP, late)) == [b"new"]
+            assert bodies(await side.ask(POP, pop_fields(consumerGroup="first"))) == [b"new", b"old"]
 
     run(scenario)
 
