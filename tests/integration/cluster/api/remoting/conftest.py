@@ -11,12 +11,15 @@ from cluster.remoting.front import Front
 from cluster.remoting.pop.part import PopConsumers
 from dledger.security.settings import PLAIN
 from tests.integration.cluster.api.conftest import TOPIC
+from tests.support.brokers.front_callers import callers_of
 
 
 class Connection:
     """A client's connection; `pushed` has what it was sent."""
 
     address = "127.0.0.1:1"
+    peer = "ipv4:127.0.0.1:1"
+    caller = None
 
     def __init__(self):
         self.pushed = []
@@ -36,9 +39,9 @@ class Connection:
 class Side:
     """The front of a broker, and a client of it."""
 
-    def __init__(self, consumers, pops):
+    def __init__(self, consumers, pops, callers):
         self.consumers, self.pops = consumers, pops
-        self._front = Front({**consumers.handlers(), **pops.handlers()})
+        self._front = Front({**consumers.handlers(), **pops.handlers()}, callers, "DefaultCluster")
         self.client = Connection()
 
     async def ask(self, code, fields=None, body=b"", client=None, **more) -> Response:
@@ -73,6 +76,7 @@ async def opened(shop, **options):
         link, clients = LeaderLink(lambda: str(shop.address), PLAIN), ClientTable()
         core = shop.broker.core
         try:
-            yield Side(Consumers(core, link, clients), PopConsumers(core, link, clients))
+            callers = callers_of(core)
+            yield Side(Consumers(core, link, clients, callers), PopConsumers(core, link, clients), callers)
         finally:
             await link.close()

@@ -20,6 +20,7 @@ from commitlog.record.record_runs import split_records
 from dledger.config import Address
 from tests.integration.cluster.api.conftest import TOPIC, run
 from tests.integration.cluster.api.remoting.conftest import opened
+from tests.support.brokers.front_callers import UNRECORDED
 from tests.support.waiting import until
 
 POP, ACK, PEEK, CHANGE, NOTIFY, POLLING, BATCH_ACK = 200_050, 200_051, 200_052, 200_053, 200_054, 200_055, 200_151
@@ -377,7 +378,7 @@ def test_pop_consumers_are_served_at_the_port_of_a_node(shop):
         async with opened(shop), AsyncExitStack() as stack:
             (number,) = choose_ports(1, None)
             port = RemotingPort(Address("127.0.0.1", number), {"n": f"127.0.0.1:{number}"}, str(shop.path))
-            await serve_remoting(shop.broker.core, port, str(shop.address), stack)
+            await serve_remoting(shop.broker.core, port, str(shop.address), stack, UNRECORDED)
             reader, writer = await asyncio.open_connection("127.0.0.1", number)
             stack.callback(writer.close)
 
