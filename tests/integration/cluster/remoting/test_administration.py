@@ -305,3 +305,17 @@ def test_requests_with_missing_or_hostile_fields_are_refused(shop):
             )
 
     run(scenario)
+
+
+def test_a_changed_group_keeps_its_request_modes(shop):
+    async def scenario():
+        async with administration(shop) as admin:
+            modes = {"request.mode.orders": "POP:0"}
+            group = pb.Group(name="g", is_consume_enabled=True, retry_queues=1, attributes={**modes, "a": "b"})
+            assert (await shop.stub.SetGroup(pb.SetGroupRequest(group=group))).answer.code == 0
+            body = json.dumps({"groupName": "g", "consumeMessageOrderly": True, "attributes": {}}).encode()
+            assert (await admin.ask(200, body)).code == 0
+            found = shop.replica.state.groups["g"]
+            assert (dict(found.attributes), found.is_orderly) == (modes, True)
+
+    run(scenario)
