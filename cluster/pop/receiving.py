@@ -58,6 +58,7 @@ class Wanted(NamedTuple):
         invisible_ms: time for which other consumers do not get them.
         wait_s: how long to wait for the first one.
         attempt: hash of the attempt id, or `NO_ATTEMPT`.
+        is_peek: whether the messages are only looked at.
     """
 
     group: str
@@ -68,6 +69,7 @@ class Wanted(NamedTuple):
     invisible_ms: int
     wait_s: float
     attempt: int = NO_ATTEMPT
+    is_peek: bool = False
 
 
 class Given(NamedTuple):
@@ -82,7 +84,7 @@ class PopAnswer(NamedTuple):
     """The answer to a consumer.
 
     Attributes:
-        given: the messages.
+        given: the messages; their handles are empty if they are only looked at.
         skipped: messages that were passed over although they may match, by queue.
         full_queue: a queue that has messages, but too many in flight; None: there is none.
     """
@@ -161,6 +163,10 @@ class PopReceiver:
             await self._attempts.ended(wanted.group, wanted.topic, wanted.attempt)
             choices = await self._choose(wanted)
             takes = [each for each in choices if each.take is not None]
+            seen = [Given(message, "", 0) for each in takes for message in each.messages.values()]
+            if wanted.is_peek and seen:
+                self._takes_ended(wanted, takes, None)
+                return PopAnswer(seen)
             given, is_refused = await self._taken(wanted, takes)
             skipped += [(each.key, skip) for each in takes for skip in each.skipped]
             full = next((each.key.queue_id for each in choices if each.is_full), None)

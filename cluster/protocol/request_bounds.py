@@ -191,6 +191,7 @@ BROKER_BOUNDS: Final[Bounds] = {
         "form": ANY_NUMBER,
         "is_from_end": ANY_NUMBER,
         "attempt_id": Text(ATTEMPT_ID_LENGTH_MAX),
+        "is_peek": ANY_NUMBER,
     },
     "cluster.v1.AcknowledgeRequest": {
         "group": NAME,

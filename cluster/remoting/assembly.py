@@ -14,6 +14,7 @@ from cluster.remoting.clients import ClientTable
 from cluster.remoting.consumers.service import Consumers
 from cluster.remoting.front import Front
 from cluster.remoting.names.part import NameServerRole
+from cluster.remoting.pop.part import PopConsumers
 from cluster.remoting.producers.part import Producers
 from cluster.remoting.server import RemotingServer
 
@@ -59,12 +60,14 @@ async def serve_remoting(
     link, clients = LeaderLink(leader_address, security.leader, callers.token), ClientTable()
     stack.push_async_callback(link.close)
     producers, consumers = Producers(core, link, clients, callers), Consumers(core, link, clients, callers)
+    pop_consumers = PopConsumers(core, link, clients)
     stack.push_async_callback(producers.stop)
     stack.push_async_callback(end_tasks, [asyncio.create_task(consumers.run())])
     handlers: dict[int, Handler] = {
         **NameServerRole(core, link, port.peers).handlers(),
         **producers.handlers(),
         **consumers.handlers(),
+        **pop_consumers.handlers(),
         **Administration(core, link, clients, port.store_path, port.address.port).handlers(),
     }
     server = RemotingServer(
@@ -75,5 +78,6 @@ async def serve_remoting(
     )
     await server.start()
     stack.push_async_callback(server.stop, _GRACE_S)
-    # Held pulls are answered before their connections are closed.
+    # Held requests are answered before their connections are closed.
     stack.callback(consumers.stop)
+    stack.callback(pop_consumers.stop)

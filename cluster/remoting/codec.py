@@ -41,7 +41,7 @@ _BINARY_HEAD: Final = Struct(">HBhii")
 _LENGTH: Final = Struct(">i")
 _KEY_LENGTH: Final = Struct(">h")
 # The binary form has 16 bits of a code; these ones of POP and authentication were cut off.
-_CODES_CUT_OFF: Final = {code & 0xFFFF: code for code in (200_050, 200_051, 200_053, 200_054, 200_151)}
+_CODES_CUT_OFF: Final = {code & 0xFFFF: code for code in (*range(200_050, 200_056), 200_151)}
 _LANGUAGES: Final = {each.name: each for each in Language}
 
 

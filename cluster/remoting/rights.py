@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 from cluster.access.model import Action, ResourceType
 from cluster.api.rights import Need, topic_need
 from cluster.protocol.request_bounds import LOCK_QUEUES_MAX
-from cluster.remoting.consumers.bodies import group_of, heartbeat_of, object_of, queues_of
+from cluster.remoting.consumers.bodies import group_of, heartbeat_of, object_of, queues_of, text
 from cluster.remoting.fields import text_of
 
 if TYPE_CHECKING:
@@ -75,6 +75,12 @@ def _locks(request: Request, _: str) -> Iterator[Need]:
     yield from (topic_need(queue["topic"], _SUB) for queue in queues_of(given, LOCK_QUEUES_MAX))
 
 
+def _assignment(request: Request, _: str) -> Iterator[Need]:
+    given = object_of(request.body)
+    yield Need(ResourceType.GROUP, group_of(given, "consumerGroup"), _SUB)
+    yield topic_need(text(given, "topic", _NAME_LENGTH_MAX), _SUB)
+
+
 def _unregistered(request: Request, _: str) -> Iterator[Need]:
     if request.fields.get("consumerGroup"):
         yield Need(ResourceType.GROUP, text_of(request.fields, "consumerGroup", _NAME_LENGTH_MAX), _SUB)
@@ -115,6 +121,16 @@ RIGHTS: Final[Mapping[int, Callable[[Request, str], Iterable[Need]]]] = {
     41: _locks,
     42: _locks,
     46: _user,
+    # Pop consumers. The topic of an acknowledgement may be named by its retry topic: the leader decides about it.
+    200_050: _PULLED,
+    200_051: _on_group("consumerGroup", _SUB),
+    200_052: _PULLED,
+    200_053: _on_group("consumerGroup", _SUB),
+    200_054: _PULLED,
+    200_055: _PULLED,
+    200_151: _user,
+    400: _assignment,
+    401: _user,
     # Routes, and the lists of name servers.
     105: _on_topic("topic", _PUB | _SUB | _GET),
     100: _CHANGE_CLUSTER,

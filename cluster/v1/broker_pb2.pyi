@@ -2674,6 +2674,7 @@ class ReceiveRequest(_message.Message):
     FORM_FIELD_NUMBER: _builtins.int
     IS_FROM_END_FIELD_NUMBER: _builtins.int
     ATTEMPT_ID_FIELD_NUMBER: _builtins.int
+    IS_PEEK_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     topic: _builtins.str
     max_messages: _builtins.int
@@ -2693,6 +2694,8 @@ class ReceiveRequest(_message.Message):
     repeated with it, because its answer was lost, gets the messages that the first one got, while their invisible time
     lasts, and nothing else: with the same handles and attempts, and a new time.
     """
+    is_peek: _builtins.bool
+    """Take nothing: the answer has messages that could be taken now, without handles and attempts."""
     @_builtins.property
     def queue_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """At most 1,024. Empty: all queues, beginning at another one with each request; of a topic with more than 1,024, the
@@ -2713,10 +2716,11 @@ class ReceiveRequest(_message.Message):
         form: Global___MessageForm.ValueType = ...,
         is_from_end: _builtins.bool = ...,
         attempt_id: _builtins.str = ...,
+        is_peek: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt_id", b"attempt_id", "form", b"form", "group", b"group", "invisible_ms", b"invisible_ms", "is_from_end", b"is_from_end", "max_messages", b"max_messages", "queue_ids", b"queue_ids", "sql", b"sql", "tags", b"tags", "topic", b"topic", "wait_ms", b"wait_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt_id", b"attempt_id", "form", b"form", "group", b"group", "invisible_ms", b"invisible_ms", "is_from_end", b"is_from_end", "is_peek", b"is_peek", "max_messages", b"max_messages", "queue_ids", b"queue_ids", "sql", b"sql", "tags", b"tags", "topic", b"topic", "wait_ms", b"wait_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2741,7 +2745,7 @@ class ReceiveResponse(_message.Message):
 
     @_builtins.property
     def handles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Of each message: the text by which it is acknowledged, in the form of RocketMQ's POP_CK."""
+        """Of each message that was taken: the text by which it is acknowledged, in the form of RocketMQ's POP_CK."""
 
     @_builtins.property
     def attempts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:

@@ -132,6 +132,7 @@ class PopCalls:
             request.invisible_ms,
             wait_s,
             key_of(request.attempt_id),
+            is_peek=request.is_peek,
         )
 
     def _next_queues(self, count: int) -> list[int]:
@@ -168,8 +169,8 @@ class PopCalls:
             )
         response = pb.ReceiveResponse(
             answer=DONE,
-            handles=[each.handle for each in received.given],
-            attempts=[each.attempt for each in received.given],
+            handles=[each.handle for each in received.given if not request.is_peek],
+            attempts=[each.attempt for each in received.given if not request.is_peek],
         )
         for key, skip in received.skipped:
             response.skipped.extend(report_skipped(self._core, key.topic, key.queue_id, (skip,)))
@@ -179,7 +180,7 @@ class PopCalls:
         else:
             fill_columns(response.columns, messages)
             del response.columns.reconsume_times[:]
-            response.columns.reconsume_times.extend([each.attempt - 1 for each in received.given])
+            response.columns.reconsume_times.extend([max(each.attempt - 1, 0) for each in received.given])
         return response
 
     async def acknowledge(self, request: pb.AcknowledgeRequest) -> pb.AcknowledgeResponse:

@@ -32,6 +32,7 @@ from cluster.remoting.admin.configs import group_of_object, json_object, objects
 from cluster.remoting.command import Rejected, RemotingCode, Response
 from cluster.remoting.fields import bool_of, int_of, text_of
 from cluster.remoting.own_names import check_group
+from cluster.remoting.pop.request_modes import kept_modes
 from cluster.state.rocketmq_export import group_fields
 from cluster.v1 import broker_pb2 as pb
 
@@ -96,6 +97,11 @@ class AdminGroups:
         return Response()
 
     async def _set(self, group: pb.Group) -> None:
+        """Create or change a group; its request modes, which are no part of such a request, stay."""
+        known = self._core.replica.state.groups.get(group.name)
+        for name, value in kept_modes(() if known is None else known.attributes).items():
+            if name not in group.attributes:
+                group.attributes[name] = value
         await self._link.call(lambda stub: stub.SetGroup, pb.SetGroupRequest(group=group), LIMIT_S)
 
     async def _delete_group(self, request: Request, client: RemotingClient) -> Response:

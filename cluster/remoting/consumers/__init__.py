@@ -4,6 +4,6 @@ Each module has the handlers of some request codes; `service` has the table of a
 calls of our own service at the leader. The members of groups are in this node's table (`cluster.remoting.clients`),
 which each consumer fills by its heartbeats to every node.
 
-Not here: POP (codes 200050 to 200054 and 200151). Consumers use it only after an operator has switched their group
-to it with RocketMQ's tools, which this broker does not offer.
+Not here: what pop consumers ask (`cluster.remoting.pop`); they send the same heartbeats. `resets` lets members follow
+an offset that an operator has set.
 """

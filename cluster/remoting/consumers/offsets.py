@@ -22,6 +22,7 @@ from store.model.topics import RETRY_TOPIC_LENGTH_MAX
 if TYPE_CHECKING:
     from cluster.broker.core import BrokerCore
     from cluster.fronts.leader_link import LeaderLink
+    from cluster.remoting.consumers.resets import OffsetResets
     from cluster.remoting.front import RemotingClient
 
 # Offsets on their way to the leader; above it they are dropped, because the clients repeat them.
@@ -40,11 +41,13 @@ class Offsets:
     Args:
         core: of this node.
         link: to the leader.
+        resets: of offsets, which clients do not know of.
     """
 
-    def __init__(self, core: BrokerCore, link: LeaderLink) -> None:
+    def __init__(self, core: BrokerCore, link: LeaderLink, resets: OffsetResets) -> None:
         self._core = core
         self._link = link
+        self._resets = resets
         self._pending = 0
 
     async def query(self, request: Request, _: RemotingClient) -> Response:
@@ -94,6 +97,8 @@ class Offsets:
 
     async def commit_soon(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Store an offset if it is ahead; a failure is not reported, because the client repeats it each 5 s."""
+        if self._resets.is_behind(group, topic, queue_id):
+            return
         kept = self._core.replica.state.offset(group, topic, queue_id)
         if (kept is not None and kept.offset >= offset) or self._pending >= PENDING_MAX:
             return

@@ -6,17 +6,15 @@
 | none at the end of the queue | 19 |
 | messages that the filter rejects, or deleted ones | 20, with a later offset |
 | an offset out of the queue | 21, with the next valid one |
+| (the group's offset was set by an operator meanwhile) | 21, with that one |
 
-A hold is a series of reads of some seconds each at whatever node leads then, so that a change of the leader ends no
-hold. When this node stops it answers its held pulls with 19: older clients wait 30 s after a connection that was closed
-instead.
+When this node stops it answers its held pulls with 19 (`cluster.remoting.holds`).
 
 Source: RocketMQ `PullMessageProcessor`, `PullRequestHoldService`, `MQClientAPIImpl`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -26,6 +24,7 @@ from cluster.remoting.command import Rejected, RemotingCode, Request, Response
 from cluster.remoting.consumers.bodies import EXPRESSION_LENGTH_MAX
 from cluster.remoting.consumers.filters import checked_filter
 from cluster.remoting.fields import int_of, text_of
+from cluster.remoting.holds import HOLD_S_MAX, PIECE_S, Holds
 from cluster.v1 import broker_pb2 as pb
 from store.model.topics import RETRY_TOPIC_LENGTH_MAX
 
@@ -33,16 +32,12 @@ if TYPE_CHECKING:
     from cluster.fronts.leader_link import LeaderLink
     from cluster.remoting.clients import ClientTable
     from cluster.remoting.consumers.offsets import Offsets
+    from cluster.remoting.consumers.resets import OffsetResets
     from cluster.remoting.front import RemotingClient
 
-# Clients wait 30 s for the answer.
-HOLD_S_MAX: Final = 20.0
 HELD_MAX: Final = 20_000
 _COUNT_MAX: Final = 1_024
 _SIZE_BYTES_MAX: Final = 4 << 20
-# Of one read at the leader.
-_PIECE_S: Final = 5.0
-_LIMIT_S: Final = 2.5
 _COMMIT, _SUSPEND, _HAS_SUBSCRIPTION = 1, 2, 4
 _INT_MAX: Final = 2**31 - 1
 _LONG_MAX: Final = 2**63 - 1
@@ -65,18 +60,19 @@ class Pulls:
         link: to the leader.
         clients: of this node.
         offsets: takes offsets that come with pulls.
+        resets: of offsets, which clients follow by their pulls.
     """
 
-    def __init__(self, link: LeaderLink, clients: ClientTable, offsets: Offsets) -> None:
-        self._link = link
+    def __init__(self, link: LeaderLink, clients: ClientTable, offsets: Offsets, resets: OffsetResets) -> None:
+        self._holds = Holds(link)
         self._clients = clients
         self._offsets = offsets
-        self._stopping = asyncio.Event()
+        self._resets = resets
         self._held = 0
 
     def stop(self) -> None:
         """Answer all held pulls now, and hold no more."""
-        self._stopping.set()
+        self._holds.stop()
 
     async def pull(self, request: Request, _: RemotingClient) -> Response:
         """Return messages of a queue.
@@ -106,7 +102,12 @@ class Pulls:
         hold_s = 0.0
         if flags & _SUSPEND:
             hold_s = min(int_of(fields, "suspendTimeoutMillis", 0, _LONG_MAX, 0) / 1_000, HOLD_S_MAX)
-        return _answer(read.offset, await self._read(read, hold_s))
+        moved = self._resets.next_offset(group, read.topic, read.queue_id)
+        found = await self._read(read, hold_s if moved is None else 0.0)
+        if moved is None:
+            # Of a reset during the hold.
+            moved = self._resets.next_offset(group, read.topic, read.queue_id)
+        return _answer(read.offset, found) if moved is None else _moved_answer(moved, found)
 
     def _subscription(self, request: Request, group: str, topic: str, flags: int) -> Subscription:
         """Return the subscription of the topic for this pull.
@@ -144,31 +145,16 @@ class Pulls:
         try:
             while True:
                 left_s = deadline - time.monotonic() if is_held else 0.0
-                wait_s = 0.0 if self._stopping.is_set() else max(min(left_s, _PIECE_S), 0.0)
-                found = await self._get(read, wait_s)
+                wait_s = 0.0 if self._holds.is_stopping else max(min(left_s, PIECE_S), 0.0)
+                found = await self._holds.call(lambda stub: stub.Get, read, wait_s)
                 if found.status not in _EMPTY or found.next_offset > read.offset:
                     return found
-                if wait_s == 0 or self._stopping.is_set() or deadline <= time.monotonic():
+                if self._resets.is_behind(read.group, read.topic, read.queue_id):
+                    return found
+                if wait_s == 0 or self._holds.is_stopping or deadline <= time.monotonic():
                     return found
         finally:
             self._held -= is_held
-
-    async def _get(self, read: pb.GetRequest, wait_s: float) -> pb.GetResponse:
-        """Read once at the leader; a wait there ends early when this node stops."""
-        read.wait_ms = int(wait_s * 1_000)
-        call = asyncio.ensure_future(self._link.call(lambda stub: stub.Get, read, wait_s + _LIMIT_S, wait_s))
-        if not wait_s:
-            return await call
-        stopping = asyncio.ensure_future(self._stopping.wait())
-        try:
-            await asyncio.wait((call, stopping), return_when=asyncio.FIRST_COMPLETED)
-            if call.done():
-                return call.result()
-        finally:
-            call.cancel()
-            stopping.cancel()
-        read.wait_ms = 0
-        return await self._link.call(lambda stub: stub.Get, read, _LIMIT_S)
 
 
 def _answer(offset: int, found: pb.GetResponse) -> Response:
@@ -183,7 +169,17 @@ def _answer(offset: int, found: pb.GetResponse) -> Response:
     else:
         # An answer 20 with the same offset would make the client repeat its pull at once, again and again.
         code, next_offset = RemotingCode.PULL_NOT_FOUND, offset
-    fields = {
+    remark = pb.GetStatus.Name(found.status).removeprefix("GET_STATUS_")
+    return Response(code, _pull_fields(next_offset, found), found.records, remark)
+
+
+def _moved_answer(offset: int, found: pb.GetResponse) -> Response:
+    """Return the answer to a pull of before a reset to `offset`."""
+    return Response(RemotingCode.PULL_OFFSET_MOVED, _pull_fields(offset, found), remark="OFFSET_RESET")
+
+
+def _pull_fields(next_offset: int, found: pb.GetResponse) -> dict[str, str]:
+    return {
         "nextBeginOffset": str(next_offset),
         "minOffset": str(found.min_offset),
         "maxOffset": str(found.max_offset),
@@ -191,5 +187,3 @@ def _answer(offset: int, found: pb.GetResponse) -> Response:
         "topicSysFlag": "0",
         "groupSysFlag": "0",
     }
-    remark = pb.GetStatus.Name(found.status).removeprefix("GET_STATUS_")
-    return Response(code, fields, found.records, remark)

@@ -137,16 +137,7 @@ class Registrations:
         if group not in state.groups:
             if not self._core.options.auto_create_subscription_group:
                 raise Rejected(RemotingCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"there is no group {group!r}")
-            settings = pb.Group(
-                name=group,
-                is_consume_enabled=True,
-                is_broadcast_enabled=True,
-                is_from_min_enabled=True,
-                retry_queues=1,
-                retry_max_times=16,
-                consume_timeout_minutes=15,
-            )
-            created = pb.SetGroupRequest(group=settings, is_new=True)
+            created = pb.SetGroupRequest(group=new_group(group), is_new=True)
             await self._unless_there(
                 self._link.call(lambda stub: stub.SetGroup, created, _LIMIT_S), Reason.GROUP_EXISTS
             )
@@ -190,3 +181,16 @@ class Registrations:
             request = Request(_NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": name}, is_oneway=True)
             for member in group.members.values():
                 member.connection.push(request)
+
+
+def new_group(name: str) -> pb.Group:
+    """Return the settings of a group that is made for a client."""
+    return pb.Group(
+        name=name,
+        is_consume_enabled=True,
+        is_broadcast_enabled=True,
+        is_from_min_enabled=True,
+        retry_queues=1,
+        retry_max_times=16,
+        consume_timeout_minutes=15,
+    )

@@ -9,6 +9,7 @@ from cluster.remoting.consumers.offsets import Offsets
 from cluster.remoting.consumers.pulls import Pulls
 from cluster.remoting.consumers.queue_calls import QueueCalls
 from cluster.remoting.consumers.registrations import Registrations
+from cluster.remoting.consumers.resets import OffsetResets
 from store.maintenance.background import monotonic_ms
 
 if TYPE_CHECKING:
@@ -33,8 +34,9 @@ class Consumers:
 
     def __init__(self, core: BrokerCore, link: LeaderLink, clients: ClientTable, callers: Callers) -> None:
         self._registrations = Registrations(core, link, clients, callers, monotonic_ms)
-        self._offsets = Offsets(core, link)
-        self._pulls = Pulls(link, clients, self._offsets)
+        resets = OffsetResets(core)
+        self._offsets = Offsets(core, link, resets)
+        self._pulls = Pulls(link, clients, self._offsets, resets)
         self._queues = QueueCalls(core, link)
 
     def handlers(self) -> dict[int, Handler]:

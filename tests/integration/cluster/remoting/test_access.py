@@ -22,6 +22,7 @@ from cluster.remoting.clients import ClientTable
 from cluster.remoting.command import RemotingCode
 from cluster.remoting.consumers.service import Consumers
 from cluster.remoting.names.part import NameServerRole
+from cluster.remoting.pop.part import PopConsumers
 from cluster.remoting.port import RemotingPort
 from cluster.remoting.producers.part import Producers
 from cluster.remoting.rights import RIGHTS
@@ -61,6 +62,7 @@ class Parts(NamedTuple):
             *NameServerRole(core, link, {"n0": port.endpoint}).handlers(),
             *producers.handlers(),
             *Consumers(core, link, table, callers_of(core)).handlers(),
+            *PopConsumers(core, link, table).handlers(),
             *Administration(core, link, table, str(port.shop.path), 1).handlers(),
         }
 
@@ -298,6 +300,33 @@ def test_questions_about_transactions_go_only_to_producers_that_may_send_to_the_
             assert [each.connection.caller.access_key for each in found] == ["AK0", "AK1"]
             await port.change(DeleteAccessKey("shop", "AK1"))
             assert parts.producers._transactions._members("TG", TOPIC) == members[:1]
+
+    run(scenario)
+
+
+def test_a_message_is_popped_and_acknowledged_by_users_with_rights_only_also_in_a_batch(port):
+    async def scenario():
+        async with port.open():
+            await port.change(SetGroup(GroupConfig("G"), is_new=True))
+            await port.shop.put(b"1")
+            await port.close(*SHOP)
+            pop = {"consumerGroup": "G", "topic": TOPIC, "maxMsgNums": 1, "invisibleTime": 60_000}
+            async with port.peer("AK1") as shop, port.peer("AK2") as other:
+                assert (await other.ask(200_050, **pop)).code == DENIED
+                found = await shop.ask(200_050, **pop)
+                assert found.code == OK
+                serial = int(found.fields["popTime"])
+                handle = f"0 {serial} 60000 0 0 b 0 0"
+                ack = {"consumerGroup": "G", "topic": TOPIC, "queueId": 0, "offset": 0, "extraInfo": handle}
+                item = {"c": "G", "t": TOPIC, "so": 0, "q": 0, "rq": 0, "pt": serial, "it": 60_000, "b": "AQ=="}
+                batch = json.dumps({"brokerName": "b", "acks": [item]}).encode()
+                mode = json.dumps({"consumerGroup": "G", "topic": TOPIC, "mode": "POP"}).encode()
+                for code, fields, body in [(200_051, ack, b""), (200_151, {}, batch), (400, {}, mode), (401, {}, mode)]:
+                    assert (code, (await other.ask(code, body, **fields)).code) == (code, DENIED)
+                assert (await shop.ask(401, mode)).code == DENIED, "it may consume, and change no group"
+                assert port.shop.replica.state.offset("G", TOPIC, 0) is None
+                assert (await shop.ask(200_151, batch)).code == OK
+                assert port.shop.replica.state.offset("G", TOPIC, 0).offset == 1
 
     run(scenario)
 

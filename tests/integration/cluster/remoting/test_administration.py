@@ -353,3 +353,17 @@ def test_an_offset_of_a_group_that_does_not_exist_is_refused_unless_it_has_no_an
             await link.close()
 
     run(scenario)
+
+
+def test_a_changed_group_keeps_its_request_modes(shop):
+    async def scenario():
+        async with administration(shop) as admin:
+            modes = {"request.mode.orders": "POP:0"}
+            group = pb.Group(name="g", is_consume_enabled=True, retry_queues=1, attributes={**modes, "a": "b"})
+            assert (await shop.stub.SetGroup(pb.SetGroupRequest(group=group))).answer.code == 0
+            body = json.dumps({"groupName": "g", "consumeMessageOrderly": True, "attributes": {}}).encode()
+            assert (await admin.ask(200, body)).code == 0
+            found = shop.replica.state.groups["g"]
+            assert (dict(found.attributes), found.is_orderly) == (modes, True)
+
+    run(scenario)

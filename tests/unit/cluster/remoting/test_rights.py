@@ -50,6 +50,9 @@ BEAT = {
         (36, {"group": "G", "originTopic": "T"}, b"", ["GROUP:G SUB"]),
         (41, {}, body(consumerGroup="G", mqSet=QUEUES), ["GROUP:G SUB", "TOPIC:T SUB"]),
         (42, {}, body(consumerGroup="G", mqSet=QUEUES), ["GROUP:G SUB", "TOPIC:T SUB"]),
+        (200_050, {"consumerGroup": "G", "topic": "T"}, b"", ["GROUP:G SUB", "TOPIC:T SUB"]),
+        (200_051, {"consumerGroup": "G", "topic": "%RETRY%G_T"}, b"", ["GROUP:G SUB"]),
+        (400, {}, body(consumerGroup="G", topic="T"), ["GROUP:G SUB", "TOPIC:T SUB"]),
         (105, {"topic": "T"}, b"", ["TOPIC:T PUB|SUB|GET"]),
         (303, {"topic": "T", "group": "G"}, b"", ["GROUP:G SUB|GET", "TOPIC:T SUB|GET"]),
         (345, {"topic": "T", "group": "G"}, b"", ["GROUP:G SUB|GET", "TOPIC:T SUB|GET"]),
@@ -74,4 +77,4 @@ def test_a_request_without_its_fields_is_refused_or_needs_what_is_not_in_them(co
     except Rejected:
         return
     assert all(each.startswith("CLUSTER:C ") for each in found)
-    assert found or code in (18, 35, 37, 46, 200, 225)
+    assert found or code in (18, 35, 37, 46, 200, 225, 401, 200_151)

@@ -2,86 +2,12 @@
 
 import asyncio
 import json
-from contextlib import asynccontextmanager
 
-from cluster.fronts.leader_link import LeaderLink
-from cluster.remoting.clients import ClientTable
-from cluster.remoting.command import Request, Response
-from cluster.remoting.consumers.service import Consumers
-from cluster.remoting.front import Front
 from cluster.v1 import broker_pb2 as pb
-from dledger.security.settings import PLAIN
 from tests.integration.cluster.api.conftest import TOPIC, run
-from tests.support.brokers.front_callers import callers_of
+from tests.integration.cluster.api.remoting.conftest import Connection, opened
 
 FOUND, NONE, AGAIN, MOVED = 0, 19, 20, 21
-
-
-class Connection:
-    """A client's connection; `pushed` has what it was sent."""
-
-    address = "127.0.0.1:1"
-    peer = "ipv4:127.0.0.1:1"
-    caller = None
-
-    def __init__(self):
-        self.pushed = []
-        self._callbacks = []
-
-    def push(self, request):
-        self.pushed.append(request)
-
-    def when_closed(self, callback):
-        self._callbacks.append(callback)
-
-    def close(self):
-        for each in self._callbacks:
-            each()
-
-
-class Side:
-    """The front of a broker, and a client of it."""
-
-    def __init__(self, consumers, callers):
-        self.consumers = consumers
-        self._front = Front(consumers.handlers(), callers, "DefaultCluster")
-        self.client = Connection()
-
-    async def ask(self, code, fields=None, body=b"", client=None, **more) -> Response:
-        texts = {name: str(value) for name, value in (fields or {}).items()}
-        return await self._front.answer(Request(code, texts, body, **more), client or self.client)
-
-    async def pull(self, offset=0, queue=0, flags=4, topic=TOPIC, group="g", **fields):
-        wanted = {
-            "consumerGroup": group,
-            "topic": topic,
-            "queueId": queue,
-            "queueOffset": offset,
-            "maxMsgNums": 32,
-            "sysFlag": flags,
-            "commitOffset": -1,
-            "suspendTimeoutMillis": 15_000,
-            "subVersion": 0,
-            **fields,
-        }
-        return await self.ask(11, wanted)
-
-    async def beat(self, client_id="c1", client=None, model="CLUSTERING", topic=TOPIC, version=1):
-        subscription = {"topic": topic, "subString": "*", "subVersion": version}
-        data = {"groupName": "g", "messageModel": model, "subscriptionDataSet": [subscription]}
-        body = json.dumps({"clientID": client_id, "consumerDataSet": [data], "producerDataSet": []})
-        return await self.ask(34, body=body.encode(), client=client)
-
-
-@asynccontextmanager
-async def opened(shop):
-    async with shop.open(auto_create_topic_enable=True):
-        link = LeaderLink(lambda: str(shop.address), PLAIN)
-        try:
-            callers = callers_of(shop.broker.core)
-            yield Side(Consumers(shop.broker.core, link, ClientTable(), callers), callers)
-        finally:
-            await link.close()
 
 
 def test_a_pull_returns_the_stored_records_unchanged_and_says_where_to_continue(shop):
@@ -209,15 +135,6 @@ def test_a_queue_is_locked_by_one_client_and_named_as_it_was_asked_for(shop):
     run(scenario)
 
 
-def test_pop_is_not_offered(shop):
-    async def scenario():
-        async with opened(shop) as side:
-            for code in (400, 401, 200_050, 200_051, 200_053, 200_054, 200_151):
-                assert (await side.ask(code)).code == 3
-
-    run(scenario)
-
-
 def test_a_repeated_return_makes_one_copy(shop):
     async def scenario():
         async with opened(shop) as side:
@@ -226,5 +143,45 @@ def test_a_repeated_return_makes_one_copy(shop):
             fields = {"group": "g", "offset": put.physical_offsets[0], "delayLevel": -1}
             assert [(await side.ask(36, fields)).code for _ in range(2)] == [0, 0]
             assert (await shop.get(topic="%DLQ%g")).columns.bodies == [b"failed"]
+
+    run(scenario)
+
+
+def test_members_follow_a_reset_with_their_next_pull_and_what_they_commit_before_is_dropped(shop):
+    async def scenario():
+        async with opened(shop) as side:
+            place = {"consumerGroup": "g", "topic": TOPIC, "queueId": 0}
+
+            async def committed():
+                return (await side.ask(14, place)).fields["offset"]
+
+            await shop.put(b"1", b"2", b"3")
+            await side.beat()
+            assert (await side.pull(0)).code == FOUND
+            await side.ask(15, {**place, "commitOffset": 3}, is_oneway=True)
+            held = asyncio.ensure_future(side.pull(3, flags=6))
+            await asyncio.sleep(0)
+            reset = pb.ResetOffsetRequest(group="g", topic=TOPIC, queue_ids=[0], offsets=[1])
+            assert (await shop.stub.ResetOffset(reset)).answer.code == 0
+            await side.ask(15, {**place, "commitOffset": 3}, is_oneway=True)
+            assert await committed() == "1", "that of before the reset"
+            await shop.put(b"4")
+            moved = await held
+            assert (moved.code, moved.fields["nextBeginOffset"], moved.body) == (MOVED, "1", b"")
+            assert (await side.pull(1)).fields["nextBeginOffset"] == "4", "only once"
+            await side.ask(15, {**place, "commitOffset": 4}, is_oneway=True)
+            assert await committed() == "4"
+
+    run(scenario)
+
+
+def test_a_client_that_pulls_for_the_first_time_continues_where_it_is_after_an_older_reset(shop):
+    async def scenario():
+        async with opened(shop) as side:
+            await shop.put(b"1", b"2", b"3")
+            await side.beat()
+            reset = pb.ResetOffsetRequest(group="g", topic=TOPIC, queue_ids=[0], offsets=[1])
+            assert (await shop.stub.ResetOffset(reset)).answer.code == 0
+            assert [(await side.pull(each)).code for each in (2, 2)] == [FOUND, FOUND]
 
     run(scenario)
