@@ -1,8 +1,8 @@
 """`make interop`: tests that RocketMQ opens our stores and we open its stores, then compares the speed of both.
 
 Builds the Java part of tests/interop (once, into build/interop, with Maven; later runs need no network), installs the
-official Python and Node clients into environments of their own beside it, runs the tests, and measures. Without Java 17
-and Maven, or a client, the tests that need them are reported as skipped.
+official clients (Java of the remoting protocol, Python, Node) into folders of their own beside it, runs the tests, and
+measures. Without Java 17 and Maven, or a client, the tests that need them are reported as skipped.
 """
 
 from __future__ import annotations
@@ -24,6 +24,11 @@ CLIENT_ENVIRONMENT = ROOT / "build" / "interop" / "rocketmq-python"
 _CLIENT = "rocketmq-python-client==5.1.2"
 NODE_CLIENT = ROOT / "build" / "interop" / "rocketmq-node"
 _NODE_PACKAGE = "rocketmq-client-nodejs@1.0.8"
+# The classic Java client: `lib` and `classes` of each version are in a folder here.
+REMOTING_CLIENTS = ROOT / "build" / "interop" / "rocketmq-remoting"
+_REMOTING_PROGRAM = POM.parent / "remoting" / "RemotingClient.java"
+_REMOTING_VERSIONS = ("4.9.8", "5.3.3")
+_COPY_JARS = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 
 
 def main() -> int:
@@ -36,6 +41,7 @@ def main() -> int:
     else:
         _build()
         environment["DLEDGER_INTEROP_JAR"] = str(JAR)
+        environment |= _remoting_clients()
     environment |= _python_client()
     environment |= _node_client()
     tests = subprocess.run(
@@ -44,6 +50,23 @@ def main() -> int:
     if tests.returncode == 0 and not missing:
         compare_stores.compare(JAR)
     return tests.returncode
+
+
+def _remoting_clients() -> dict[str, str]:
+    """Get the jars of each version and compile our program with them; return what the tests need to know."""
+    for version in _REMOTING_VERSIONS:
+        lib, classes = REMOTING_CLIENTS / version / "lib", REMOTING_CLIENTS / version / "classes"
+        if not lib.exists():
+            print(f"getting rocketmq-client {version}", file=sys.stderr)
+            options = ["--quiet", "--batch-mode", "--file", str(_REMOTING_PROGRAM.with_name("pom.xml"))]
+            options += [_COPY_JARS, f"-Drocketmq.version={version}", f"-DoutputDirectory={lib}"]
+            if subprocess.run(["mvn", *options, "-DincludeScope=runtime"], check=False).returncode:
+                missing = f"rocketmq-client {version} could not be got; see the output above"
+                print(f"make interop: {missing}", file=sys.stderr)
+                return {"DLEDGER_INTEROP_REMOTING_MISSING": missing}
+        compile_it = ["javac", "-nowarn", "-proc:none", "-XDsuppressNotes", "-cp", f"{lib}/*", "-d", str(classes)]
+        subprocess.run([*compile_it, str(_REMOTING_PROGRAM)], check=True)
+    return {"DLEDGER_INTEROP_REMOTING": str(REMOTING_CLIENTS)}
 
 
 def _python_client() -> dict[str, str]:
@@ -100,7 +123,7 @@ def _java_version() -> int:
 
 def _build() -> None:
     """Build the jar unless it is newer than its sources; try offline first."""
-    sources = [POM, *sorted(POM.parent.rglob("*.java"))]
+    sources = [POM, *sorted((POM.parent / "src").rglob("*.java"))]
     if JAR.exists() and JAR.stat().st_mtime > max(file.stat().st_mtime for file in sources):
         return
     print("building the Java program (the first time Maven downloads RocketMQ's broker, about 80 MB)", file=sys.stderr)
