@@ -197,7 +197,7 @@ def _front_is_open(options: ServerOptions) -> Iterator[tuple[str, str]]:
 
 
 def _remoting_peers_have_self(options: ServerOptions) -> Iterator[tuple[str, str]]:
-    """A node tells clients its own address, too."""
+    """Clients learn the addresses of all nodes from each node, its own included."""
     ids = [peer.id for peer in options.rocketmq_remoting_peers]
     if ids and (options.self_id not in ids or len(ids) != len(set(ids))):
         yield "rocketmq_remoting_peers", f"expected each node once, with {options.self_id}, found {', '.join(ids)}"

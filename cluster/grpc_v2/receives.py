@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from cluster.client.routing.broker_nodes import Method, ResponseT
     from cluster.fronts.leader_link import LeaderLink
-    from cluster.grpc_v2.renewal_table import Consumer
+    from cluster.grpc_v2.renewal_table import FrontConsumer
     from cluster.grpc_v2.renewing import Renewing
     from cluster.pop.handles import Handle
 
@@ -70,7 +70,7 @@ class Receives:
         self._clock_ms = clock_ms
 
     async def receive(
-        self, request: mq.ReceiveMessageRequest, consumer: Consumer, limit_s: float
+        self, request: mq.ReceiveMessageRequest, consumer: FrontConsumer, limit_s: float
     ) -> AsyncIterator[mq.ReceiveMessageResponse]:
         """Yield a status, then messages, then the time.
 

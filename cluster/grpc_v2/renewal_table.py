@@ -37,7 +37,7 @@ _GONE_MS: Final = 1_000
 RENEWED_MAX: Final = 10_000
 
 
-class Consumer(NamedTuple):
+class FrontConsumer(NamedTuple):
     """A consumer: the id that its client chose, and in whose name it calls; None: the broker has no users."""
 
     id: str
@@ -69,7 +69,7 @@ class RenewedMessage:
     """
 
     key: Key
-    consumer: Consumer
+    consumer: FrontConsumer
     attempt: int
     taken_ms: int
     due_ms: int
@@ -96,13 +96,13 @@ class RenewalTable:
         self._clock_ms = clock_ms
         self._rows: dict[Key, RenewedMessage] = {}
         # Those with messages.
-        self._clients: dict[Consumer, _Client] = {}
+        self._clients: dict[FrontConsumer, _Client] = {}
 
     def __len__(self) -> int:
         """Return the number of messages."""
         return len(self._rows)
 
-    def add(self, key: Key, consumer: Consumer, attempt: int) -> None:
+    def add(self, key: Key, consumer: FrontConsumer, attempt: int) -> None:
         """Renew a message that its consumer has just got, unless the table is full."""
         if len(self._rows) >= RENEWED_MAX and key not in self._rows:
             return
@@ -130,12 +130,12 @@ class RenewalTable:
         row = self._rows.get(key)
         return key.handle if row is None else row.handle
 
-    def seen(self, consumer: Consumer) -> None:
+    def seen(self, consumer: FrontConsumer) -> None:
         """Note that a consumer lives."""
         if consumer in self._clients:
             self._clients[consumer].seen_ms = self._clock_ms()
 
-    def ended(self, consumer: Consumer) -> None:
+    def ended(self, consumer: FrontConsumer) -> None:
         """Note that a consumer has ended: its messages are due, for the last time."""
         known = self._clients.get(consumer)
         for key in () if known is None else known.keys:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cluster.fronts.leader_link import LeaderLink
-    from cluster.grpc_v2.renewal_table import Consumer, Key, RenewedMessage
+    from cluster.grpc_v2.renewal_table import FrontConsumer, Key, RenewedMessage
 
 _SCAN_S: Final = 2.0
 _LIMIT_S: Final = 5.0
@@ -54,7 +54,7 @@ class Renewing:
         if self._scanning is not None:
             await end_tasks([self._scanning])
 
-    def add(self, key: Key, consumer: Consumer, attempt: int) -> None:
+    def add(self, key: Key, consumer: FrontConsumer, attempt: int) -> None:
         """Renew a message that its consumer has just got, unless the table is full."""
         self.table.add(key, consumer, attempt)
         if self._scanning is None:

@@ -21,7 +21,7 @@ from cluster.grpc_v2.callers import Callers, current_client
 from cluster.grpc_v2.names import check_client_id, client_id, consumer_needs, group_name, group_needs, route_needs
 from cluster.grpc_v2.orphan_checks import OrphanChecks
 from cluster.grpc_v2.receives import Receives
-from cluster.grpc_v2.renewal_table import Consumer
+from cluster.grpc_v2.renewal_table import FrontConsumer
 from cluster.grpc_v2.renewing import Renewing
 from cluster.grpc_v2.routes import Routes
 from cluster.grpc_v2.sends import Sends
@@ -258,9 +258,9 @@ async def _unimplemented(context: Context) -> NoReturn:
     await context.abort(grpc.StatusCode.UNIMPLEMENTED, "not implemented: no official client uses it")
 
 
-def _consumer(context: Context) -> Consumer:
+def _consumer(context: Context) -> FrontConsumer:
     """Return the consumer that calls, after it was admitted."""
-    return Consumer(client_id(context), current_client())
+    return FrontConsumer(client_id(context), current_client())
 
 
 def _limit_s(context: Context) -> float:

@@ -93,7 +93,7 @@ class FrameSplitter:
 
 
 def decode_frame(frame: bytes) -> Request | Reply:
-    """Return what a client sent.
+    """Return a request or a reply of a client.
 
     Args:
         frame: without its size.

@@ -41,7 +41,7 @@ _OPAQUE_MAX: Final = (1 << 31) - 1
 logger = logging.getLogger(__name__)
 
 
-class Port(Protocol):
+class ConnectionPort(Protocol):
     """What a connection needs of its port, which has the limits of all connections together."""
 
     limits: RemotingLimits
@@ -84,7 +84,7 @@ class RemotingConnection(asyncio.Protocol):
         peer: the other end, as gRPC names it.
     """
 
-    def __init__(self, owner: Port, client: str) -> None:
+    def __init__(self, owner: ConnectionPort, client: str) -> None:
         self.client = self.holder = client
         self.peer = ""
         self._owner, self._limits = owner, owner.limits

@@ -27,7 +27,7 @@ MAIN = "org.apache.rocketmq.tools.command.MQAdminStartup"
 
 
 async def mqadmin(lib, port, command):
-    """Return what a command prints."""
+    """Return the output of a command."""
     program = ("java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", f"{lib}/*", MAIN)
     process = await asyncio.create_subprocess_exec(
         *program,

@@ -16,9 +16,10 @@ from dledger.testing.shell.simulation import ShellSimulation
 from tests.mutants.bugs.shell import directories, general, snapshots
 from tests.mutants.catalogue import MUTANTS
 from tests.mutants.levels import FIRST_SEED, run
-from tests.mutants.mutant import Seeds, ShellSeeds, as_drawn, shell_as_drawn
+from tests.mutants.mutant import Seeds, ShellSeeds, Tests, as_drawn, shell_as_drawn
 from tests.mutants.shapes import SOUND, acknowledged_from_the_page_cache
 
+ROOT = Path(__file__).parents[2]
 KNOWN_SEEDS = json.loads((Path(__file__).parent / "known_seeds.json").read_text("utf-8"))
 BLIND = json.loads((Path(__file__).parent / "blind.json").read_text("utf-8"))
 MUTANTS_MIN = 36
@@ -43,6 +44,20 @@ def test_every_planted_bug_is_found_by_the_gate_without_a_configuration_for_it()
     """`make mutants-blind` judges new ones; one row of the catalogue is a setting, which plants nothing."""
     assert set(BLIND) == {name for name, mutant in MUTANTS.items() if not mutant.is_setting}
     assert [name for name, finder in BLIND.items() if finder is None] == []
+
+
+def test_every_test_that_a_planted_bug_names_exists():
+    finders = [finder for finder in BLIND.values() if finder.startswith("tests/") and "::" in finder]
+    named = {mutant.level.node_id for mutant in MUTANTS.values() if isinstance(mutant.level, Tests)} | set(finders)
+
+    assert [node_id for node_id in sorted(named) if not is_a_test(node_id)] == []
+
+
+def is_a_test(node_id):
+    """Return whether the file of a node id exists, with a function of its name; parameters are not compared."""
+    path, _, name = node_id.partition("::")
+    function = name.partition("[")[0].rpartition("::")[2]
+    return (ROOT / path).is_file() and (not function or f"def {function}(" in (ROOT / path).read_text("utf-8"))
 
 
 @pytest.mark.parametrize("shape", [*general.SOUND, *snapshots.SOUND, *directories.SOUND])

@@ -44,9 +44,9 @@ def disable(
     broker_names: BrokerNames = None,
     cluster: Cluster = "",
 ) -> None:
-    """Disable a user: its calls are refused, and its sessions end.
+    """Disable a user: its calls are refused.
 
-    Its password, API tokens, roles and policies are kept. The last administrator cannot be disabled.
+    Its sessions end; its password, API tokens, roles and policies are kept. The last administrator cannot be disabled.
 
     Examples:
         dledger user disable alice

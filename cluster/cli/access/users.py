@@ -43,7 +43,7 @@ def first(
     *,
     is_generated: Generate = False,
 ) -> None:
-    """Create the file of a broker's first user, an administrator.
+    """Create the file of the first administrator.
 
     The file has a verifier, from which the password cannot be recovered. Copy it to each node, and set first_user_file
     there to its path. The broker then refuses every call without a token or a certificate of a user.

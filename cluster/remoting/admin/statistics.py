@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 SPANS_S: Final = {"statsDay": 86_400, "statsHour": 3_600, "statsMinute": 60}
 RATE_SPANS_S: Final = (10, 60, 600)
-# A number of the whole broker, which needs a look at every queue, is kept so long.
+# A number of the whole broker, which needs a look at every queue, is kept for this time.
 _KEPT_S: Final = 5.0
 _SAMPLES_MAX: Final = 256
 _MS_PER_S: Final = 1_000

@@ -154,7 +154,8 @@ def test_users_that_an_administrator_deleted_stay_deleted_after_a_restart(
     assert local_cluster("environment", "--folder", brokers) == 0
     # A shell may have the addresses of another cluster, which take precedence over those of a context.
     unset, export = capsys.readouterr().out.splitlines()
-    assert unset == "unset DLEDGER_ENDPOINTS DLEDGER_NAME_SERVERS DLEDGER_BROKER DLEDGER_ROCKETMQ_GRPC"
+    names = "DLEDGER_ENDPOINTS DLEDGER_NAME_SERVERS DLEDGER_BROKER DLEDGER_ROCKETMQ_GRPC DLEDGER_ROCKETMQ_NAMESRV"
+    assert unset == f"unset {names}"
     assert export == f"export DLEDGER_CONFIG={brokers}/contexts.toml"
 
     listed = run(brokers, "user", "list", "--json").splitlines()

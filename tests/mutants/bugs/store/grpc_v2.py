@@ -13,7 +13,7 @@ TRANSLATION = "tests/unit/cluster/grpc_v2/test_translation.py::"
 RENEWAL = "tests/unit/cluster/grpc_v2/test_renewal.py::"
 CALLERS = "tests/unit/cluster/grpc_v2/test_callers.py::"
 FRONT_TOKENS = "tests/unit/dledger/authentication/test_front_tokens.py::"
-LINK = "tests/unit/cluster/grpc_v2/test_leader_link.py::"
+LINK = "tests/unit/cluster/fronts/test_leader_link.py::"
 
 
 def repeated_send_has_no_key_by_which_it_is_recognised(patch):

@@ -69,6 +69,8 @@ def test_table_names_all_jobs_of_a_replicated_and_of_a_plain_store(tmp_path, mon
         "silent connections of the frame port",
         "compaction of topics",
         "export of spans of OpenTelemetry",
+        "looking for open transactions of the connected producers of the remoting protocol",
+        "renewal of push consumers' messages, for official clients",
     }
     assert names | others == set(rows())
 
