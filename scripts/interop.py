@@ -26,7 +26,7 @@ NODE_CLIENT = ROOT / "build" / "interop" / "rocketmq-node"
 _NODE_PACKAGE = "rocketmq-client-nodejs@1.0.8"
 # The classic Java client: `lib` and `classes` of each version are in a folder here.
 REMOTING_CLIENTS = ROOT / "build" / "interop" / "rocketmq-remoting"
-_REMOTING_PROGRAM = POM.parent / "remoting" / "RemotingClient.java"
+_REMOTING_PROGRAM = POM.parent / "remoting"
 _REMOTING_VERSIONS = ("4.9.8", "5.3.3")
 _COPY_JARS = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 
@@ -58,14 +58,14 @@ def _remoting_clients() -> dict[str, str]:
         lib, classes = REMOTING_CLIENTS / version / "lib", REMOTING_CLIENTS / version / "classes"
         if not lib.exists():
             print(f"getting rocketmq-client {version}", file=sys.stderr)
-            options = ["--quiet", "--batch-mode", "--file", str(_REMOTING_PROGRAM.with_name("pom.xml"))]
+            options = ["--quiet", "--batch-mode", "--file", str(_REMOTING_PROGRAM / "pom.xml")]
             options += [_COPY_JARS, f"-Drocketmq.version={version}", f"-DoutputDirectory={lib}"]
             if subprocess.run(["mvn", *options, "-DincludeScope=runtime"], check=False).returncode:
                 missing = f"rocketmq-client {version} could not be got; see the output above"
                 print(f"make interop: {missing}", file=sys.stderr)
                 return {"DLEDGER_INTEROP_REMOTING_MISSING": missing}
         compile_it = ["javac", "-nowarn", "-proc:none", "-XDsuppressNotes", "-cp", f"{lib}/*", "-d", str(classes)]
-        subprocess.run([*compile_it, str(_REMOTING_PROGRAM)], check=True)
+        subprocess.run([*compile_it, *map(str, sorted(_REMOTING_PROGRAM.glob("*.java")))], check=True)
     return {"DLEDGER_INTEROP_REMOTING": str(REMOTING_CLIENTS)}
 
 

@@ -26,7 +26,9 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.consumer.store.ReadOffsetType;
+import org.apache.rocketmq.client.exception.MQBrokerException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.RequestCallback;
@@ -42,6 +44,7 @@ import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.remoting.RPCHook;
 
 /**
  * The official remoting client of RocketMQ, 4.9 or 5.x, with a broker of ours.
@@ -60,12 +63,12 @@ public final class RemotingClient {
         String run() throws Exception;
     }
 
-    private interface Condition {
+    interface Condition {
         boolean holds() throws Exception;
     }
 
     /** What was not as it must be. */
-    private static final class Wrong extends Exception {
+    static final class Wrong extends Exception {
         private static final long serialVersionUID = 1;
 
         Wrong(String text) {
@@ -92,8 +95,12 @@ public final class RemotingClient {
         scenarios.put("rebalance", RemotingClient::rebalance);
         scenarios.put("litepull", RemotingClient::litePull);
         scenarios.put("pull", RemotingClient::pull);
-        scenarios.put("failover", () -> failover(30_000));
-        scenarios.put("failover-polling", () -> failover(1_000));
+        scenarios.put("large", RemotingClient::large);
+        scenarios.put("restart", RemotingClient::restart);
+        scenarios.put("trace", RemotingClient::trace);
+        scenarios.put("failover", () -> Failover.sends(1));
+        scenarios.put("failover-threads", () -> Failover.sends(8));
+        scenarios.put("failover-order", Failover::order);
         int status = 0;
         for (int i = 2; i < args.length; i++) {
             try {
@@ -217,6 +224,17 @@ public final class RemotingClient {
         long timeMs = received.timesMs.get("time") - begunMs;
         check(levelMs >= 4_900, "level 2 (5 s) came after " + levelMs + " ms");
         check(timeMs >= 2_900, "3 s came after " + timeMs + " ms");
+        if (!isOld()) {
+            Message recalled = message("Delay", "recalled", new HashMap<>());
+            MessageAccessor.putProperty(recalled, "TIMER_DELAY_MS", "3000");
+            SendResult result = producer.send(recalled);
+            Object handle = SendResult.class.getMethod("getRecallHandle").invoke(result);
+            Object id = DefaultMQProducer.class.getMethod("recallMessage", String.class, String.class)
+                    .invoke(producer, prefix + "Delay", handle);
+            check(result.getMsgId().equals(id), "recalled: " + id);
+            Thread.sleep(5_000);
+            check(!received.byText.containsKey("recalled"), "a recalled message was received");
+        }
         shutdown(consumer, producer);
         return "level_ms=" + levelMs + " time_ms=" + timeMs;
     }
@@ -296,7 +314,7 @@ public final class RemotingClient {
 
     /** Clients of 5.3.3 end a request when it was sent, without its reply; their callback is called again with that. */
     private static Message request(DefaultMQProducer requester, Message message) throws Exception {
-        if (MQVersion.getVersionDesc(MQVersion.CURRENT_VERSION).startsWith("V4")) {
+        if (isOld()) {
             return requester.request(message, 30_000);
         }
         CompletableFuture<Message> reply = new CompletableFuture<>();
@@ -314,6 +332,137 @@ public final class RemotingClient {
             }
         }, 30_000);
         return reply.get(LIMIT_MS, TimeUnit.MILLISECONDS);
+    }
+
+    private static boolean isOld() {
+        return MQVersion.getVersionDesc(MQVersion.CURRENT_VERSION).startsWith("V4");
+    }
+
+    private static String large() throws Exception {
+        ConcurrentHashMap<Integer, Integer> received = new ConcurrentHashMap<>();
+        Set<String> ofBatch = ConcurrentHashMap.newKeySet();
+        DefaultMQPushConsumer consumer = pushConsumer("Large", "*");
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            for (MessageExt message : messages) {
+                if ("B".equals(message.getTags())) {
+                    ofBatch.add(text(message).substring(0, 8));
+                } else {
+                    received.put(java.util.Arrays.hashCode(message.getBody()), message.getBody().length);
+                }
+            }
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+        DefaultMQProducer producer = producer();
+        producer.setSendMsgTimeout(10_000);
+        java.util.Random random = new java.util.Random(7);
+        Map<Integer, Integer> sent = new HashMap<>();
+        for (int size : new int[] {1 << 20, 4 << 20}) {
+            byte[] body = new byte[size];
+            random.nextBytes(body);
+            sent.put(java.util.Arrays.hashCode(body), size);
+            producer.send(new Message(prefix + "Large", "A", body));
+        }
+        // Compressed.
+        byte[] zeros = new byte[4 << 20];
+        sent.put(java.util.Arrays.hashCode(zeros), zeros.length);
+        producer.send(new Message(prefix + "Large", "A", zeros));
+        List<Message> batch = new ArrayList<>();
+        Set<String> expected = new TreeSet<>();
+        String padding = "x".repeat(400);
+        for (int i = 0; i < 5_000; i++) {
+            String name = String.format("b%07d", i);
+            expected.add(name);
+            batch.add(new Message(prefix + "Large", "B", (name + padding).getBytes(StandardCharsets.UTF_8)));
+        }
+        SendResult result = producer.send(batch, 10_000);
+        check(result.getMsgId().split(",").length == batch.size(), "batch: " + result.getSendStatus());
+        await(() -> received.equals(sent), () -> "received: " + received + ", sent: " + sent);
+        await(() -> ofBatch.equals(expected), () -> "of the batch: " + missing(expected, ofBatch));
+        producer.setMaxMessageSize(8 << 20);
+        byte[] tooLarge = new byte[(4 << 20) + 1];
+        random.nextBytes(tooLarge);
+        try {
+            producer.send(new Message(prefix + "Large", "A", tooLarge));
+            throw new Wrong("a body above 4 MiB was stored");
+        } catch (MQBrokerException refused) {
+            check(refused.getResponseCode() == 13, "refused: " + refused);
+        }
+        shutdown(consumer, producer);
+        return "bodies=" + received.size() + " batch=" + batch.size();
+    }
+
+    /** The offsets of a group are those with which its next consumer begins. */
+    private static String restart() throws Exception {
+        String group = "restart-" + System.nanoTime();
+        DefaultMQProducer producer = producer();
+        Map<String, String> sent = new TreeMap<>();
+        int repeated = 0;
+        Received last = null;
+        for (int round = 0; round < 3; round++) {
+            for (int i = 0; i < 20; i++) {
+                producer.send(message("Restart", "r" + round + "-" + i, sent));
+            }
+            Received received = last = new Received();
+            DefaultMQPushConsumer consumer = pushConsumer(group, "Restart", "*");
+            consumer.registerMessageListener(received.concurrently());
+            consumer.start();
+            received.await(sent.keySet());
+            check(received.byText.keySet().equals(sent.keySet()), "received: " + received.byText.keySet());
+            if (round == 0) {
+                // Pulls on their way are still received.
+                consumer.suspend();
+                Thread.sleep(500);
+                Map<String, String> later = new TreeMap<>();
+                for (int i = 0; i < 8; i++) {
+                    producer.send(message("Restart", "s" + i, later));
+                }
+                Thread.sleep(1_000);
+                int early = received.byText.size() - 20;
+                check(early <= 4, "received while suspended: " + early);
+                consumer.resume();
+                received.await(later.keySet());
+            }
+            consumer.shutdown();
+            sent.clear();
+        }
+        shutdown(producer);
+        return "rounds=3 last=" + last.byText.size() + " repeated=" + last.repeated;
+    }
+
+    private static String trace() throws Exception {
+        Set<String> kinds = ConcurrentHashMap.newKeySet();
+        DefaultMQPushConsumer ofTraces = pushConsumer("RMQ_SYS_TRACE_TOPIC", "*");
+        DefaultMQProducer producer = new DefaultMQProducer("producers-" + System.nanoTime(), (RPCHook) null, true, null);
+        producer.setNamesrvAddr(nameServers);
+        producer.setInstanceName("i" + ++instances + "-" + System.nanoTime());
+        producer.start();
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(
+                "traced-" + System.nanoTime(), (RPCHook) null, new AllocateMessageQueueAveragely(), true, null);
+        consumer.setNamesrvAddr(nameServers);
+        consumer.setInstanceName("i" + ++instances + "-" + System.nanoTime());
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.subscribe(prefix + "Trace", "*");
+        Received received = new Received();
+        consumer.registerMessageListener(received.concurrently());
+        consumer.start();
+        SendResult result = producer.send(message("Trace", "traced", new HashMap<>()));
+        received.await(Set.of("traced"));
+        ofTraces.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            for (MessageExt message : messages) {
+                for (String item : text(message).split("\\u0002")) {
+                    if (item.contains(result.getMsgId())) {
+                        kinds.add(item.split("\\u0001")[0]);
+                    }
+                }
+            }
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        ofTraces.start();
+        Set<String> expected = Set.of("Pub", "SubBefore", "SubAfter");
+        await(() -> kinds.containsAll(expected), () -> "traces: " + kinds);
+        shutdown(consumer, ofTraces, producer);
+        return "kinds=" + kinds.size();
     }
 
     private static String order() throws Exception {
@@ -592,71 +741,10 @@ public final class RemotingClient {
         return "messages=" + received.size();
     }
 
-    /**
-     * Sends and consumes until its input has ended 4 s ago; prints `running` when both work.
-     *
-     * @param pollMs how often the consumer asks for routes; a client's default is 30 s
-     */
-    private static String failover(int pollMs) throws Exception {
-        Received received = new Received();
-        DefaultMQPushConsumer consumer = pushConsumer("Failover", "*");
-        consumer.setPollNameServerInterval(pollMs);
-        consumer.registerMessageListener(received.concurrently());
-        consumer.start();
-        DefaultMQProducer producer = producer();
-        Set<String> acknowledged = new TreeSet<>();
-        List<String> failures = new ArrayList<>();
-        AtomicReference<Exception> ended = new AtomicReference<>();
-        Thread reader = new Thread(() -> {
-            try {
-                while (System.in.read() >= 0) {
-                    continue;
-                }
-                Thread.sleep(4_000);
-                ended.set(new Exception("the end"));
-            } catch (Exception error) {
-                ended.set(error);
-            }
-        });
-        reader.setDaemon(true);
-        reader.start();
-        long lastMs = System.currentTimeMillis();
-        long gapMs = 0;
-        long number = 0;
-        boolean isRunning = false;
-        while (ended.get() == null) {
-            String text = "n" + number++;
-            try {
-                producer.send(message("Failover", text, new HashMap<>()));
-                acknowledged.add(text);
-            } catch (Exception error) {
-                failures.add(text + " after " + (System.currentTimeMillis() - lastMs) + " ms: " + error);
-            }
-            long nowMs = System.currentTimeMillis();
-            if (isRunning) {
-                gapMs = Math.max(gapMs, nowMs - lastMs);
-            } else if (received.queues.size() == 4) {
-                isRunning = true;
-                received.gapMs.set(0);
-                System.out.println("running");
-            }
-            lastMs = nowMs;
-            Thread.sleep(2);
-        }
-        await(() -> received.byText.keySet().containsAll(acknowledged),
-                () -> "lost: " + missing(acknowledged, received.byText.keySet()));
-        shutdown(consumer, producer);
-        for (String failure : failures) {
-            System.err.println(failure);
-        }
-        return "acknowledged=" + acknowledged.size() + " failed=" + failures.size() + " gap_ms=" + gapMs
-                + " received_gap_ms=" + received.gapMs + " lost=0 repeated=" + received.repeated;
-    }
-
     // ------------------------------------------------------------------------------------------------------ helpers
 
     /** What a push consumer got. */
-    private static final class Received {
+    static final class Received {
         final Map<String, MessageExt> byText = new ConcurrentHashMap<>();
         final Map<String, Long> timesMs = new ConcurrentHashMap<>();
         final Set<Integer> queues = ConcurrentHashMap.newKeySet();
@@ -686,7 +774,7 @@ public final class RemotingClient {
         }
     }
 
-    private static DefaultMQProducer producer() throws Exception {
+    static DefaultMQProducer producer() throws Exception {
         DefaultMQProducer producer = new DefaultMQProducer("producers-" + System.nanoTime());
         producer.setNamesrvAddr(nameServers);
         producer.setInstanceName("i" + ++instances + "-" + System.nanoTime());
@@ -694,7 +782,7 @@ public final class RemotingClient {
         return producer;
     }
 
-    private static DefaultMQPushConsumer pushConsumer(String topic, String tags) throws Exception {
+    static DefaultMQPushConsumer pushConsumer(String topic, String tags) throws Exception {
         return pushConsumer("consumers-" + System.nanoTime(), topic, tags);
     }
 
@@ -705,7 +793,8 @@ public final class RemotingClient {
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setConsumeThreadMin(4);
         consumer.setConsumeThreadMax(4);
-        consumer.subscribe(topic.startsWith("%") ? topic : prefix + topic, tags);
+        boolean isOfBroker = topic.startsWith("%") || topic.startsWith("RMQ_SYS_");
+        consumer.subscribe(isOfBroker ? topic : prefix + topic, tags);
         return consumer;
     }
 
@@ -724,7 +813,7 @@ public final class RemotingClient {
                 .invoke(consumer, Enum.valueOf(model, "BROADCASTING"));
     }
 
-    private static Message message(String topic, String text, Map<String, String> sent) {
+    static Message message(String topic, String text, Map<String, String> sent) {
         sent.put(text, topic);
         String key = "key-" + (text.length() > 50 ? "large" : text);
         return new Message(prefix + topic, "A", key, text.getBytes(StandardCharsets.UTF_8));
@@ -735,7 +824,7 @@ public final class RemotingClient {
         return "m" + number;
     }
 
-    private static String text(Message message) {
+    static String text(Message message) {
         return new String(message.getBody(), StandardCharsets.UTF_8);
     }
 
@@ -747,14 +836,14 @@ public final class RemotingClient {
         return found;
     }
 
-    private static String missing(Set<String> expected, Set<String> found) {
+    static String missing(Set<String> expected, Set<String> found) {
         Set<String> rest = new TreeSet<>(expected);
         rest.removeAll(found);
         String text = rest.size() + " of " + expected.size() + " " + rest;
         return text.substring(0, Math.min(300, text.length()));
     }
 
-    private static void shutdown(Object... clients) {
+    static void shutdown(Object... clients) {
         for (Object each : clients) {
             if (each instanceof DefaultMQPushConsumer) {
                 ((DefaultMQPushConsumer) each).shutdown();
@@ -764,13 +853,13 @@ public final class RemotingClient {
         }
     }
 
-    private static void check(boolean holds, String text) throws Wrong {
+    static void check(boolean holds, String text) throws Wrong {
         if (!holds) {
             throw new Wrong(text);
         }
     }
 
-    private static void await(Condition condition, java.util.function.Supplier<String> text) throws Exception {
+    static void await(Condition condition, java.util.function.Supplier<String> text) throws Exception {
         long endMs = System.currentTimeMillis() + LIMIT_MS;
         while (!condition.holds()) {
             check(System.currentTimeMillis() < endMs, text.get());
