@@ -37,6 +37,7 @@ def group(tmp_path):
     settings = {
         "transaction_timeout_ms": 1_000,
         "transaction_check_interval_ms": 1_000,
+        "trace_topic_enable": True,
         # For bodies of 4 MB.
         "mapped_file_size_for_entry_data": 16 << 20,
     }

@@ -24,6 +24,7 @@ import org.apache.rocketmq.common.message.MessageExt;
 final class Failover {
     private static final long PAUSE_MS = 2;
     private static final int KEYS = 4;
+    private static final int DEFAULT_LIMIT_MS = 3_000;
 
     private Failover() {
     }
@@ -110,6 +111,7 @@ final class Failover {
         consumer.registerMessageListener(received.concurrently());
         consumer.start();
         DefaultMQProducer producer = RemotingClient.producer();
+        producer.setSendMsgTimeout(DEFAULT_LIMIT_MS);
         Sent sent = new Sent();
         List<Thread> threads = start(count, thread -> {
             for (int number = 0; !sent.isEnded; number++) {
@@ -153,6 +155,7 @@ final class Failover {
         });
         consumer.start();
         DefaultMQProducer producer = RemotingClient.producer();
+        producer.setSendMsgTimeout(DEFAULT_LIMIT_MS);
         Sent sent = new Sent();
         int[] counts = new int[KEYS];
         List<Thread> threads = start(KEYS, key -> {

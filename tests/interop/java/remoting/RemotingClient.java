@@ -354,10 +354,10 @@ public final class RemotingClient {
         });
         consumer.start();
         DefaultMQProducer producer = producer();
-        producer.setSendMsgTimeout(10_000);
         java.util.Random random = new java.util.Random(7);
         Map<Integer, Integer> sent = new HashMap<>();
-        for (int size : new int[] {1 << 20, 4 << 20}) {
+        // A body that cannot be compressed becomes larger by it.
+        for (int size : new int[] {1 << 20, (4 << 20) - (64 << 10)}) {
             byte[] body = new byte[size];
             random.nextBytes(body);
             sent.put(java.util.Arrays.hashCode(body), size);
@@ -423,6 +423,8 @@ public final class RemotingClient {
                 consumer.resume();
                 received.await(later.keySet());
             }
+            // Received is not yet done: until the client has the listener's result.
+            Thread.sleep(500);
             consumer.shutdown();
             sent.clear();
         }
@@ -778,6 +780,8 @@ public final class RemotingClient {
         DefaultMQProducer producer = new DefaultMQProducer("producers-" + System.nanoTime());
         producer.setNamesrvAddr(nameServers);
         producer.setInstanceName("i" + ++instances + "-" + System.nanoTime());
+        // On a slow machine the first send takes some seconds.
+        producer.setSendMsgTimeout(10_000);
         producer.start();
         return producer;
     }
