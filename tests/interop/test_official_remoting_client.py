@@ -1,4 +1,4 @@
-"""The classic Java client of RocketMQ, 4.9 and 5.3, unchanged, with a broker of ours; also when its leader is killed."""
+"""The classic Java client of RocketMQ, 4.9 and 5.3, unchanged, with a broker of ours, whose leader is killed, too."""
 
 import os
 import subprocess

@@ -78,12 +78,12 @@ MUTANTS = [
     Mutant(
         route_keeps_a_node_that_has_ended,
         "clients are not sent to a node that has ended",
-        Tests(ROUTES + "test_a_route_keeps_its_bytes_until_its_first_node_leads_or_is_gone_and_while_no_leader_is_known"),
+        Tests(ROUTES + "test_a_route_keeps_its_bytes_until_its_first_node_leads_or_is_gone"),
     ),
     Mutant(
         route_goes_back_to_a_node_that_returns,
         "a node that returns knows no consumers yet, so it does not get its place back",
-        Tests(ROUTES + "test_a_route_keeps_its_bytes_until_its_first_node_leads_or_is_gone_and_while_no_leader_is_known"),
+        Tests(ROUTES + "test_a_route_keeps_its_bytes_until_its_first_node_leads_or_is_gone"),
     ),
     Mutant(
         every_heartbeat_changes_its_group,
