@@ -17,7 +17,7 @@ import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 
 /**
- * Sends and consumes with a client's default settings while somebody else ends and starts nodes.
+ * Sends and consumes with a client's default settings while a test ends and starts nodes.
  *
  * <p>Prints `running` when messages are consumed, and continues until its input has ended 4 s ago.
  */
