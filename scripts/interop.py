@@ -1,8 +1,8 @@
 """`make interop`: tests that RocketMQ opens our stores and we open its stores, then compares the speed of both.
 
 Builds the Java part of tests/interop (once, into build/interop, with Maven; later runs need no network), installs the
-official Python and Node clients into environments of their own beside it, runs the tests, and measures. Without Java 17
-and Maven, or a client, the tests that need them are reported as skipped.
+official clients (Java of the remoting protocol, Python, Node) into folders of their own beside it, runs the tests, and
+measures. Without Java 17 and Maven, or a client, the tests that need them are reported as skipped.
 """
 
 from __future__ import annotations
@@ -25,6 +25,11 @@ _NODE_PACKAGE = "rocketmq-client-nodejs@1.0.8"
 # The jars of mqadmin; its program is compiled at its start.
 MQADMIN = ROOT / "build" / "interop" / "rocketmq-mqadmin"
 _MQADMIN_POM = POM.parent / "mqadmin" / "pom.xml"
+# The classic Java client: `lib` and `classes` of each version are in a folder here.
+REMOTING_CLIENTS = ROOT / "build" / "interop" / "rocketmq-remoting"
+_REMOTING_PROGRAM = POM.parent / "remoting"
+_REMOTING_VERSIONS = ("4.9.8", "5.3.3")
+_COPY_JARS = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 
 
 def main() -> int:
@@ -38,6 +43,7 @@ def main() -> int:
         _build()
         environment["DLEDGER_INTEROP_JAR"] = str(JAR)
         environment |= _mqadmin()
+        environment |= _remoting_clients()
     environment |= _python_client()
     environment |= _node_client()
     tests = subprocess.run(
@@ -58,6 +64,23 @@ def _mqadmin() -> dict[str, str]:
             print("make interop: mqadmin could not be got; see the output above", file=sys.stderr)
             return {}
     return {"DLEDGER_MQADMIN_LIB": str(MQADMIN)}
+
+
+def _remoting_clients() -> dict[str, str]:
+    """Get the jars of each version and compile our program with them; return what the tests need to know."""
+    for version in _REMOTING_VERSIONS:
+        lib, classes = REMOTING_CLIENTS / version / "lib", REMOTING_CLIENTS / version / "classes"
+        if not lib.exists():
+            print(f"getting rocketmq-client {version}", file=sys.stderr)
+            options = ["--quiet", "--batch-mode", "--file", str(_REMOTING_PROGRAM / "pom.xml")]
+            options += [_COPY_JARS, f"-Drocketmq.version={version}", f"-DoutputDirectory={lib}"]
+            if subprocess.run(["mvn", *options, "-DincludeScope=runtime"], check=False).returncode:
+                missing = f"rocketmq-client {version} could not be got; see the output above"
+                print(f"make interop: {missing}", file=sys.stderr)
+                return {"DLEDGER_INTEROP_REMOTING_MISSING": missing}
+        compile_it = ["javac", "-nowarn", "-proc:none", "-XDsuppressNotes", "-cp", f"{lib}/*", "-d", str(classes)]
+        subprocess.run([*compile_it, *map(str, sorted(_REMOTING_PROGRAM.glob("*.java")))], check=True)
+    return {"DLEDGER_INTEROP_REMOTING": str(REMOTING_CLIENTS)}
 
 
 def _python_client() -> dict[str, str]:

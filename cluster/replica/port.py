@@ -169,6 +169,10 @@ class Replica(Protocol):
         """Return all nodes whose gRPC addresses are known, this one included."""
         ...
 
+    def is_reachable(self, node_id: str) -> bool:
+        """Return whether a node is this one, or connected to it; a node that has ended is not, at once."""
+        ...
+
     def serving_puts(self) -> Puts:
         """Return the port for puts if this node accepts them now; to be called before topics are checked.
 

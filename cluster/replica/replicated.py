@@ -280,6 +280,10 @@ class ReplicatedReplica:
         """Return all nodes whose gRPC addresses are known, this one included."""
         return tuple(BrokerNode(node_id, address) for node_id, address in self.node.client_addresses().items())
 
+    def is_reachable(self, node_id: str) -> bool:
+        """Return whether a node is this one, or connected to it."""
+        return node_id == self.node.config.self_id or self.node.is_connected_to(node_id)
+
     def when_status_changes(self, listener: Callable[[], None]) -> None:
         """Call `listener` after each change of the status."""
         self._listeners.append(listener)

@@ -178,6 +178,10 @@ class StandaloneReplica:
         """Return this node."""
         return (BrokerNode(self._config.broker, self._config.address),)
 
+    def is_reachable(self, _node_id: str) -> bool:
+        """Return True: there is only this node."""
+        return True
+
     def serving_puts(self) -> Puts:
         """Return this replica; without a group it always accepts puts, unless its store has stopped."""
         return self

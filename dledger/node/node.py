@@ -385,6 +385,10 @@ class Node:
         """Return the known client addresses of members, by id; only while the node runs."""
         return self._leadership.client_addresses()
 
+    def is_connected_to(self, peer: str) -> bool:
+        """Return whether the connections that this node opens to a peer are open; a stopped peer closes them."""
+        return self._transport.is_connected_to(peer)
+
     @property
     def feature_level(self) -> int:
         """The lowest feature level of all members: the kinds of entries that they know; 0 while one has not greeted.

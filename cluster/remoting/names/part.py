@@ -16,7 +16,7 @@ from cluster.protocol.topic_config import PERMISSION_INHERIT, PERMISSION_READ, P
 from cluster.remoting.codec import encode_json
 from cluster.remoting.command import Rejected, RemotingCode, Request, Response
 from cluster.remoting.fields import text_of
-from cluster.remoting.names.routes import ORDER_NAMESPACE, RoutePlaces, cluster_of, order_value, route_of
+from cluster.remoting.names.routes import ORDER_NAMESPACE, RoutePlaces, chosen, cluster_of, order_value, route_of
 from cluster.remoting.own_names import expected_topics
 from cluster.v1 import broker_pb2 as pb
 from store.model.topics import AUTO_CREATE_TOPIC, DLQ_PREFIX, RETRY_PREFIX
@@ -46,7 +46,9 @@ class NameServerRole:
     def __init__(self, core: BrokerCore, link: LeaderLink, addresses: Mapping[str, str]) -> None:
         self._options, self._replica, self._link = core.options, core.replica, link
         self._addresses = addresses
-        self._first = min(addresses)
+        # Node ids: the last known leader, and the one that was last under id 0 of routes.
+        self._leader = min(addresses)
+        self._first = ""
 
     def handlers(self) -> dict[int, Handler]:
         """Return the handlers by request code."""
@@ -67,12 +69,22 @@ class NameServerRole:
             327: self._refuse_change,
         }
 
-    def _places(self) -> RoutePlaces:
+    def _known_leader(self) -> str:
+        """Return the id of the leader; while none is known that of the last one, so that the answers stay the same."""
         leader = self._replica.status().leader_id
         if leader in self._addresses:
-            # While no leader is known the last one stays, so that the answers stay the same.
-            self._first = leader
-        return RoutePlaces(self._options.cluster, self._options.broker, self._addresses, self._first)
+            self._leader = leader
+        return self._leader
+
+    def _places(self) -> RoutePlaces:
+        """Return the places for clients."""
+        nodes = chosen(self._addresses, self._known_leader(), self._replica.is_reachable, self._first)
+        self._first = nodes[0]
+        return RoutePlaces(self._options.cluster, self._options.broker, self._addresses, nodes)
+
+    def _tool_places(self) -> RoutePlaces:
+        """Return the places for tools, with the leader under id 0: they compare it with the store hosts of messages."""
+        return RoutePlaces(self._options.cluster, self._options.broker, self._addresses, [self._known_leader()])
 
     # ------------------------------------------------------------------------------------------------------- routes
 
@@ -107,7 +119,7 @@ class NameServerRole:
         return topic_config(response.topics[0])
 
     async def _cluster(self, _request: Request, _client: RemotingClient) -> Response:
-        return Response(body=encode_json(cluster_of(self._places())))
+        return Response(body=encode_json(cluster_of(self._tool_places())))
 
     # -------------------------------------------------------------------------------------------------------- lists
 
@@ -127,9 +139,8 @@ class NameServerRole:
         return sorted({*state.topics, *retried, *automatic, *expected_topics(self._options)})
 
     async def _system_topics(self, _request: Request, _client: RemotingClient) -> Response:
-        places = self._places()
         names = sorted({*expected_topics(self._options), AUTO_CREATE_TOPIC})
-        return Response(body=encode_json({"brokerAddr": places.addresses[places.first], "topicList": names}))
+        return Response(body=encode_json({"brokerAddr": self._tool_places().first_address, "topicList": names}))
 
     # ------------------------------------------------------------------------------------------------------- values
 

@@ -1,15 +1,16 @@
 """The routes of topics, as RocketMQ's clients read them: the queues by names of brokers, and the nodes of each name.
 
-All queues are under the name of the broker, whose nodes have the ids 0, 1, ... Id 0 is the last known leader. Producers
-repeat a send that failed at another *name*, so each other node also has an alias, under which queues can only be
-written. The number of a queue means the same queue under every name (ADR 91).
+All queues are under the name of the broker, whose nodes have the ids 0, 1, ... Clients ask for routes each 30 s, and
+use almost nothing but id 0. So id 0 is a follower: the end of a leader, which costs an election, does not cost clients
+a new route, too (`chosen`). Producers repeat a send that failed at another *name*, so other nodes also have an alias,
+under which queues can only be written. The number of a queue means the same queue under every name (ADR 91).
 
 | topic | names |
 | --- | --- |
 | ordered, %RETRY%..., %DLQ%... | the broker |
-| others | the broker, and an alias of each node that is not under id 0 |
+| others | the broker, and an alias of each further chosen node |
 
-Answers depend on the topic, the addresses and the leader only, so that they have the same bytes until one of them
+Answers depend on the topic, the addresses and the chosen nodes only, so that they have the same bytes until one of them
 changes: each change makes clients rebuild what they know.
 """
 
@@ -22,7 +23,7 @@ from cluster.protocol.topic_config import PERMISSION_WRITE
 from store.model.topics import is_retry_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from cluster.protocol.topic_config import TopicConfig
 
@@ -37,30 +38,52 @@ class RoutePlaces:
         cluster: name of the cluster.
         broker: name of the broker.
         addresses: `host:port` of the port for clients, by node id, at least one.
-        first: the node under id 0; another one, if it has no address.
+        nodes: those that clients are to use, at least one: the node under id 0, then those with an alias.
     """
 
     cluster: str
     broker: str
     addresses: Mapping[str, str]
-    first: str
+    nodes: Sequence[str]
 
-    def ordered_ids(self) -> list[str]:
-        """Return the ids of all nodes, the one under id 0 first."""
-        return sorted(self.addresses, key=lambda each: (each != self.first, each))
+    @property
+    def first_address(self) -> str:
+        """The address under id 0."""
+        return self.addresses[self.nodes[0]]
 
     def broker_data(self) -> dict[str, Any]:
         """Return the broker with all its nodes."""
-        ids = self.ordered_ids()
+        ids = sorted(self.addresses, key=lambda each: (each != self.nodes[0], each))
         return self._data(self.broker, {str(at): self.addresses[each] for at, each in enumerate(ids)})
 
     def aliases(self) -> dict[str, dict[str, Any]]:
         """Return the further names, each with its node."""
-        names = {f"{self.broker}-{each}": self.addresses[each] for each in self.ordered_ids()[1:]}
+        names = {f"{self.broker}-{each}": self.addresses[each] for each in self.nodes[1:]}
         return {name: self._data(name, {"0": address}) for name, address in names.items()}
 
     def _data(self, name: str, addresses: dict[str, str]) -> dict[str, Any]:
         return {"brokerAddrs": addresses, "brokerName": name, "cluster": self.cluster, "enableActingMaster": False}
+
+
+def chosen(ids: Iterable[str], leader: str, is_reachable: Callable[[str], bool], last: str) -> list[str]:
+    """Return the nodes that clients are to use: all but the leader, but at least two if there are two.
+
+    Their number depends on the number of nodes only, so that a producer's choice of a queue by a key is stable.
+
+    Args:
+        ids: of all nodes.
+        leader: the last known one; empty: none.
+        is_reachable: returns whether a node can be reached; one that cannot comes last.
+        last: the node that was first so far; it remains, unless it leads now or cannot be reached. A node that has just
+            started is not preferred, because it knows the consumers only after their next heartbeat.
+    """
+
+    def rank(node_id: str) -> tuple[int, bool, str]:
+        kind = 2 if not is_reachable(node_id) else int(node_id == leader)
+        return kind, node_id != last, node_id
+
+    ranked = sorted(ids, key=rank)
+    return ranked[: max(len(ranked) - 1, 2)]
 
 
 def order_value(broker: str, topic: TopicConfig) -> str:

@@ -6,9 +6,11 @@ from cluster.remoting import clients
 from cluster.remoting.command import RemotingCode
 from cluster.remoting.consumers import pulls, queue_calls
 from cluster.remoting.consumers.offsets import Offsets
+from cluster.remoting.names import part
 from tests.mutants.mutant import Mutant, Tests
 
 TABLE = "tests/unit/cluster/remoting/test_clients.py::"
+ROUTES = "tests/unit/cluster/remoting/test_routes.py::"
 NODE = "tests/integration/cluster/api/remoting/test_consumers.py::"
 
 
@@ -53,7 +55,36 @@ def lock_is_named_by_the_broker(patch):
     )
 
 
+def route_names_the_leader(patch):
+    patch.setattr(part, "chosen", lambda ids, leader, _, __: sorted(ids, key=lambda each: (each != leader, each)))
+
+
+def route_keeps_a_node_that_has_ended(patch):
+    chosen = part.chosen
+    patch.setattr(part, "chosen", lambda ids, leader, _, last: chosen(ids, leader, lambda each: True, last))
+
+
+def route_goes_back_to_a_node_that_returns(patch):
+    chosen = part.chosen
+    patch.setattr(part, "chosen", lambda ids, leader, is_reachable, _: chosen(ids, leader, is_reachable, ""))
+
+
 MUTANTS = [
+    Mutant(
+        route_names_the_leader,
+        "the end of a leader costs clients no new route",
+        Tests(ROUTES + "test_the_end_of_the_leader_ends_no_address_to_which_a_client_sends"),
+    ),
+    Mutant(
+        route_keeps_a_node_that_has_ended,
+        "clients are not sent to a node that has ended",
+        Tests(ROUTES + "test_a_route_keeps_its_bytes_until_its_first_node_leads_or_is_gone"),
+    ),
+    Mutant(
+        route_goes_back_to_a_node_that_returns,
+        "a node that returns knows no consumers yet, so it does not get its place back",
+        Tests(ROUTES + "test_a_route_keeps_its_bytes_until_its_first_node_leads_or_is_gone"),
+    ),
     Mutant(
         every_heartbeat_changes_its_group,
         "unchanged heartbeats balance no queues",

@@ -14,7 +14,7 @@ from cluster.remoting.codec import encode_json
 from cluster.remoting.command import RemotingCode, Request, Response
 from cluster.remoting.front import Front, RemotingClient
 from cluster.remoting.names.part import NameServerRole
-from cluster.remoting.names.routes import RoutePlaces, cluster_of, route_of
+from cluster.remoting.names.routes import RoutePlaces, chosen, cluster_of, route_of
 from cluster.v1 import broker_pb2 as pb
 from tests.support.brokers.front_callers import any_callers
 from tests.support.waiting import run
@@ -27,7 +27,7 @@ THREE = {"n0": "h:1", "n1": "h:2", "n2": "h:3"}
 
 
 class _Named:
-    leader_id = ""
+    leader_id = gone = ""
 
     def __init__(self, **values: Any) -> None:
         self.__dict__.update(values)
@@ -47,10 +47,11 @@ class _Leader:
 
 
 def part(leader: str = "n0", **topics: TopicConfig) -> tuple[Front, _Named]:
-    status = _Named(leader_id=leader)
+    status = _Named(leader_id=leader, gone="")
     state = _Named(topics=topics, groups={"G": None})
     options = _Named(cluster="C1", broker="b0", auto_create_topic_enable=True, default_topic_queue_nums=8)
-    core = _Named(options=options, replica=_Named(state=state, status=lambda: status))
+    replica = _Named(state=state, status=lambda: status, is_reachable=lambda each: each != status.gone)
+    core = _Named(options=options, replica=replica)
     role = NameServerRole(cast("BrokerCore", core), cast("LeaderLink", _Leader(**topics)), THREE)
     return Front(role.handlers(), any_callers(), "C1"), status
 
@@ -62,7 +63,7 @@ def ask(front: Front, code: int, **fields: str) -> Response:
 
 
 def test_the_route_of_one_node_has_the_captured_bytes() -> None:
-    route = route_of(TopicConfig("T", 4, 4), RoutePlaces("C1", "b0", {"n0": "127.0.0.1:10911"}, "n0"))
+    route = route_of(TopicConfig("T", 4, 4), RoutePlaces("C1", "b0", {"n0": "127.0.0.1:10911"}, ["n0"]))
     assert encode_json(route) == (
         b'{"brokerDatas":[{"brokerAddrs":{"0":"127.0.0.1:10911"},"brokerName":"b0","cluster":"C1",'
         b'"enableActingMaster":false}],"filterServerTable":{},"queueDatas":[{"brokerName":"b0","perm":6,'
@@ -70,12 +71,12 @@ def test_the_route_of_one_node_has_the_captured_bytes() -> None:
     )
 
 
-def test_each_other_node_has_a_write_only_alias_and_consumers_see_one_name() -> None:
-    route = route_of(TopicConfig("T", 3, 4), RoutePlaces("C1", "b0", THREE, "n1"))
+def test_each_further_chosen_node_has_a_write_only_alias_and_consumers_see_one_name() -> None:
+    route = route_of(TopicConfig("T", 3, 4), RoutePlaces("C1", "b0", THREE, ["n1", "n2"]))
     names = {each["brokerName"]: each["brokerAddrs"] for each in route["brokerDatas"]}
-    assert names == {"b0": {"0": "h:2", "1": "h:1", "2": "h:3"}, "b0-n0": {"0": "h:1"}, "b0-n2": {"0": "h:3"}}
+    assert names == {"b0": {"0": "h:2", "1": "h:1", "2": "h:3"}, "b0-n2": {"0": "h:3"}}
     queues = {each["brokerName"]: (each["perm"], each["readQueueNums"]) for each in route["queueDatas"]}
-    assert queues == {"b0": (6, 3), "b0-n0": (2, 0), "b0-n2": (2, 0)}
+    assert queues == {"b0": (6, 3), "b0-n2": (2, 0)}
     assert {each["writeQueueNums"] for each in route["queueDatas"]} == {4}
 
 
@@ -85,13 +86,13 @@ def test_each_other_node_has_a_write_only_alias_and_consumers_see_one_name() -> 
     ids=lambda topic: f"{topic.name}-{topic.permission}-{topic.is_ordered}",
 )
 def test_topics_whose_sends_must_keep_their_order_or_come_from_the_broker_have_no_alias(topic: TopicConfig) -> None:
-    route = route_of(topic, RoutePlaces("C1", "b0", THREE, "n0"))
+    route = route_of(topic, RoutePlaces("C1", "b0", THREE, ["n0", "n1"]))
     assert [each["brokerName"] for each in route["brokerDatas"]] == ["b0"]
     assert ("orderTopicConf" in route) == topic.is_ordered
 
 
 def test_the_list_of_brokers_has_no_aliases() -> None:
-    assert cluster_of(RoutePlaces("C1", "b0", THREE, "n0")) == {
+    assert cluster_of(RoutePlaces("C1", "b0", THREE, ["n0", "n1"])) == {
         "brokerAddrTable": {
             "b0": {
                 "brokerAddrs": {"0": "h:1", "1": "h:2", "2": "h:3"},
@@ -104,14 +105,53 @@ def test_the_list_of_brokers_has_no_aliases() -> None:
     }
 
 
-def test_a_route_keeps_its_bytes_until_the_leader_changes_and_while_none_is_known() -> None:
+def names(front: Front, topic: str = "T") -> dict[str, str]:
+    """Return the address under id 0 of each name in a route."""
+    found = json.loads(ask(front, 105, topic=topic).body)
+    return {each["brokerName"]: each["brokerAddrs"]["0"] for each in found["brokerDatas"]}
+
+
+def test_the_end_of_the_leader_ends_no_address_to_which_a_client_sends() -> None:
+    for leader, followers in (("n0", {"h:2", "h:3"}), ("n1", {"h:1", "h:3"}), ("n2", {"h:1", "h:2"})):
+        front, _ = part(leader, T=TopicConfig("T"), O=TopicConfig("O", is_ordered=True))
+        assert set(names(front).values()) == followers
+        assert set(names(front, "O").values()) < followers
+
+
+def test_a_route_keeps_its_bytes_until_its_first_node_leads_or_is_gone() -> None:
     front, status = part(T=TopicConfig("T"))
     first = ask(front, 105, topic="T").body
     status.leader_id = ""
     assert ask(front, 105, topic="T").body == first
-    status.leader_id = "n2"
-    changed = json.loads(ask(front, 105, topic="T").body)
-    assert changed["brokerDatas"][0]["brokerAddrs"]["0"] == "h:3"
+    status.leader_id = "n1"
+    # The node that led before is gone: the new leader takes a place, so that the number of queues stays.
+    status.gone = "n0"
+    assert names(front) == {"b0": "h:3", "b0-n1": "h:2"}
+    status.gone = ""
+    assert names(front) == {"b0": "h:3", "b0-n0": "h:1"}
+    status.gone = "n2"
+    assert names(front) == {"b0": "h:1", "b0-n1": "h:2"}
+    # A node that returns does not get the first place again: its table of consumers is empty.
+    status.gone = ""
+    assert names(front) == {"b0": "h:1", "b0-n2": "h:3"}
+
+
+@pytest.mark.parametrize(("count", "expected"), [(1, ["n0"]), (2, ["n1", "n0"]), (4, ["n1", "n2", "n3"])])
+def test_the_leader_serves_only_where_there_would_be_less_than_two_nodes(count: int, expected: list[str]) -> None:
+    ids = [f"n{number}" for number in range(count)]
+    assert chosen(ids, "n0", lambda _: True, "") == expected
+
+
+def test_a_choice_by_key_is_the_same_queue_whichever_nodes_are_chosen() -> None:
+    ids = [f"n{number}" for number in range(5)]
+    reachable = (ids[:0], ids[:3], ids)
+    assert {len(chosen(ids, leader, each.__contains__, "")) for leader in ids for each in reachable} == {4}
+
+
+def test_tools_find_the_leader_under_id_0_of_the_list_of_brokers() -> None:
+    front, _ = part("n2", T=TopicConfig("T"))
+    table = json.loads(ask(front, 106).body)["brokerAddrTable"]["b0"]["brokerAddrs"]
+    assert table == {"0": "h:3", "1": "h:1", "2": "h:2"}
 
 
 def test_topics_that_clients_and_tools_expect_have_routes_and_others_are_unknown() -> None:
