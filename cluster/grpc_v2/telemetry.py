@@ -44,7 +44,8 @@ if TYPE_CHECKING:
 REPEAT_S: Final = 0.75
 # Commands that wait for one client; more questions are asked again later.
 _COMMANDS_MAX: Final = 256
-_ATTEMPTS_MAX: Final = 17
+# Of a group without a maximum; a client that gets 0 attempts, or less, does not start.
+_ATTEMPTS_MAX: Final = 1 << 30
 _PRODUCER_ATTEMPTS: Final = 3
 _LONG_POLL_S: Final = 20
 _MS_PER_S: Final = 1_000
@@ -169,14 +170,16 @@ class Telemetry:
             backoff.max.CopyFrom(_duration(1_000))
             backoff.multiplier = 2
         elif arm == "subscription" and settings.client_type in _CONSUMERS:
-            group = group_name(settings.subscription.group)
+            group = self._topics.group(group_name(settings.subscription.group))
             for entry in settings.subscription.subscriptions:
                 topic_name(entry.topic)
-            answer.subscription.fifo = self._topics.is_orderly(group)
+            answer.subscription.fifo = group.is_orderly
             answer.subscription.receive_batch_size = BATCH_MAX
             if settings.client_type != mq.SIMPLE_CONSUMER or not settings.subscription.HasField("long_polling_timeout"):
                 answer.subscription.long_polling_timeout.CopyFrom(Duration(seconds=_LONG_POLL_S))
-            answer.backoff_policy.max_attempts = _ATTEMPTS_MAX
+            # A consumer in order sends a message to the dead letters itself after this number of attempts.
+            maximum = group.retry_max_times
+            answer.backoff_policy.max_attempts = _ATTEMPTS_MAX if maximum < 0 else maximum + 1
             pauses = [_duration(delay_ms) for delay_ms in DELAY_LEVELS_MS]
             answer.backoff_policy.customized_backoff.CopyFrom(mq.CustomizedBackoff(next=pauses))
         else:
