@@ -33,9 +33,9 @@ def tls_in_front(address, certificate, key):
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
-    server = asyncio.run_coroutine_threadsafe(
-        asyncio.start_server(serve, "127.0.0.1", 0, ssl=context), loop
-    ).result(PATIENCE_S)
+    server = asyncio.run_coroutine_threadsafe(asyncio.start_server(serve, "127.0.0.1", 0, ssl=context), loop).result(
+        PATIENCE_S
+    )
     try:
         yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:
