@@ -61,6 +61,7 @@ class CheckedMessage(NamedTuple):
         message_group: empty: none.
         is_half: it begins a transaction.
         sys_flag: says whether the body is compressed.
+        size_bytes: of the uncompressed body.
     """
 
     message_id: str
@@ -70,6 +71,7 @@ class CheckedMessage(NamedTuple):
     message_group: str
     is_half: bool
     sys_flag: int
+    size_bytes: int
 
 
 def outgoing(message: mq.Message, topic: str, latest_delivery_ms: int) -> CheckedMessage:
@@ -109,10 +111,9 @@ def outgoing(message: mq.Message, topic: str, latest_delivery_ms: int) -> Checke
         found[TRACE_CONTEXT] = system.trace_context
     properties = encode_properties({**message.user_properties, **found})
     group = system.message_group if system.HasField("message_group") else ""
-    body, sys_flag = _stored(_body(message))
-    return CheckedMessage(
-        system.message_id, body, properties, milliseconds(system.born_timestamp), group, is_half, sys_flag
-    )
+    born_ms, given = milliseconds(system.born_timestamp), _body(message)
+    body, sys_flag = _stored(given)
+    return CheckedMessage(system.message_id, body, properties, born_ms, group, is_half, sys_flag, len(given))
 
 
 def milliseconds(time: Timestamp) -> int:

@@ -143,9 +143,9 @@ class Sends:
         for message in request.messages:
             # A small body in GZIP may be a thousand times as large.
             messages.append(outgoing(message, topic, latest_ms))
-            size_bytes += len(messages[-1].body)
+            size_bytes += messages[-1].size_bytes
             if size_bytes > _BODIES_BYTES_MAX:
-                text = f"messages: expected at most {_BODIES_BYTES_MAX} bytes of bodies, as they are stored"
+                text = f"messages: expected at most {_BODIES_BYTES_MAX} bytes of uncompressed bodies"
                 raise CodedRefusal(mq.MESSAGE_BODY_TOO_LARGE, text)
         return messages
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 REPEAT_S: Final = 0.75
 # Commands that wait for one client; more questions are asked again later.
 _COMMANDS_MAX: Final = 256
-# Of a group without a maximum; a client that gets 0 attempts, or less, does not start.
+# Of a group without a maximum; clients know no number for it.
 _ATTEMPTS_MAX: Final = 1 << 30
 _PRODUCER_ATTEMPTS: Final = 3
 _LONG_POLL_S: Final = 20

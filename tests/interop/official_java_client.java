@@ -185,15 +185,12 @@ class OfficialJavaClient {
       MessageBuilder builder = message(topic, "dead");
       producer.send((topic.equals("FIFO") ? builder.setMessageGroup("g") : builder).build());
       AtomicInteger attempts = new AtomicInteger();
-      PushConsumer push = push(group, topic, view -> {
+      push(group, topic, view -> {
         attempts.incrementAndGet();
         return ConsumeResult.FAILURE;
       });
-      SimpleConsumer letters = simple("Gletters", Map.of("%DLQ%" + group, all()));
-      found.put(topic, texts(received(letters, 1)));
+      found.put(topic, texts(received(letters("%DLQ%" + group), 1)));
       found.put(topic + " attempts", attempts.get());
-      letters.close();
-      push.close();
     }
     return found;
   }
@@ -235,8 +232,8 @@ class OfficialJavaClient {
       }
       return ConsumeResult.SUCCESS;
     };
-    PushConsumer one = push("Gfifo", "FIFO", listener);
-    PushConsumer other = push("Gfifo", "FIFO", listener);
+    push("Gfifo", "FIFO", listener);
+    push("Gfifo", "FIFO", listener);
     AtomicInteger failed = new AtomicInteger();
     AtomicInteger sentAll = new AtomicInteger();
     AtomicLong longestMs = new AtomicLong();
@@ -336,7 +333,7 @@ class OfficialJavaClient {
     }
     AtomicInteger got = new AtomicInteger();
     long begin = System.nanoTime();
-    PushConsumer push = push("Gspeed", "NORMAL", view -> {
+    push("Gspeed", "NORMAL", view -> {
       got.incrementAndGet();
       return ConsumeResult.SUCCESS;
     });
@@ -344,7 +341,6 @@ class OfficialJavaClient {
       Thread.sleep(10);
     }
     found.put("pushed/s", got.get() * 1_000_000_000L / (System.nanoTime() - begin));
-    push.close();
     return found;
   }
 
@@ -392,12 +388,28 @@ class OfficialJavaClient {
       done.countDown();
       return isDone ? ConsumeResult.SUCCESS : ConsumeResult.FAILURE;
     };
-    PushConsumer one = push(group, topic, listener);
-    PushConsumer other = push(group, topic, listener);
+    // They are not closed: that waits for a receive without a message, up to 20 s.
+    push(group, topic, listener);
+    push(group, topic, listener);
     done.await(LIMIT_MS, TimeUnit.MILLISECONDS);
-    one.close();
-    other.close();
-    return found;
+    synchronized (found) {
+      return new ArrayList<>(found);
+    }
+  }
+
+  /* Return a consumer of a topic that is created with its first message. */
+  static SimpleConsumer letters(String topic) throws Exception {
+    long end = System.currentTimeMillis() + LIMIT_MS;
+    while (true) {
+      try {
+        return simple("Gletters", Map.of(topic, all()));
+      } catch (Exception | Error error) {
+        if (System.currentTimeMillis() > end) {
+          throw error;
+        }
+        Thread.sleep(500);
+      }
+    }
   }
 
   /* Receive and acknowledge until `count` messages were received, or for some time. */

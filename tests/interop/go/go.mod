@@ -1,6 +1,6 @@
 module interop
 
-go 1.25
+go 1.24
 
 require github.com/apache/rocketmq-clients/golang/v5 v5.1.4
 

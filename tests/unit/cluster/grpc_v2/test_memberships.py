@@ -22,11 +22,13 @@ class Leaders:
     Attributes:
         here: those that stay now: their last requests.
         stays: number of them, those that have ended included.
+        beats: what returns their requests, those that have ended included.
     """
 
     def __init__(self):
         self.here = {}
         self.stays = 0
+        self.beats = {}
         self._ends = []
 
     async def stay(self, beat):
@@ -34,6 +36,7 @@ class Leaders:
         self._ends.append(end)
         self.stays += 1
         while (request := beat()) is not None and not end.done():
+            self.beats[request.client_id] = beat
             self.here[request.client_id] = request
             try:
                 await asyncio.wait([end], timeout=0.01)
@@ -69,8 +72,8 @@ async def test_a_consumer_is_a_member_with_its_subscriptions_until_it_ends(time_
     found = {each.topic: (each.tags, each.sql) for each in leaders.here["client-1"].subscriptions}
     assert found == {"T": ("A || B", ""), "S": (TAGS_OF_SQL, "a > 1")}
     members.ended(ONE.consumer)
-    await until(lambda: sorted(leaders.here) == ["client-2"])
     assert len(members) == 1
+    await until(lambda: sorted(leaders.here) == ["client-2"])
     await members.stop()
     assert leaders.here == {}
 
@@ -81,9 +84,11 @@ async def test_a_consumer_that_is_silent_leaves_and_one_with_heartbeats_stays(ti
     members = Memberships(leaders, lambda: time_ms[0])
     members.seen(ONE)
     members.seen(OTHER)
+    await until(lambda: sorted(leaders.beats) == ["client-1", "client-2"])
     time_ms[0] = SILENCE_MS_MAX - 1
     members.seen(OTHER)
     time_ms[0] = SILENCE_MS_MAX
+    assert [leaders.beats[name]() is None for name in sorted(leaders.beats)] == [True, False]
     await until(lambda: len(members) == 1)
     assert set(leaders.here) <= {"client-2"}
     await members.stop()
