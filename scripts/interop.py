@@ -1,8 +1,8 @@
 """`make interop`: tests that RocketMQ opens our stores and we open its stores, then compares the speed of both.
 
 Builds the Java part of tests/interop (once, into build/interop, with Maven; later runs need no network), installs the
-official clients (Java of the remoting protocol, Python, Node) into folders of their own beside it, runs the tests, and
-measures. Without Java 17 and Maven, or a client, the tests that need them are reported as skipped.
+official clients (Python, Node, Go, and those in Java of both protocols) into folders of their own beside it, runs the
+tests, and measures. Without Java 17 and Maven, or a client, the tests that need them are reported as skipped.
 """
 
 from __future__ import annotations
@@ -31,6 +31,12 @@ _REMOTING_PROGRAM = POM.parent / "remoting"
 _REMOTING_VERSIONS = ("4.9.8", "5.3.3")
 _COPY_JARS = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 
+JAVA_CLIENTS = ROOT / "build" / "interop" / "rocketmq-java"
+# The oldest and the newest; 5.0.5 is the first one that can do without TLS.
+_JAVA_VERSIONS = ("5.0.0", "5.0.5", "5.2.0")
+GO_SOURCE = ROOT / "tests" / "interop" / "go"
+GO_PROGRAM = ROOT / "build" / "interop" / "official_go_client"
+
 
 def main() -> int:
     """Build, test, measure; return the exit status of the tests."""
@@ -46,6 +52,8 @@ def main() -> int:
         environment |= _remoting_clients()
     environment |= _python_client()
     environment |= _node_client()
+    environment |= _java_clients(missing)
+    environment |= _go_client()
     tests = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "tests/interop"], cwd=ROOT, env=environment, check=False
     )
@@ -108,6 +116,40 @@ def _node_client() -> dict[str, str]:
         print(f"make interop: {missing}", file=sys.stderr)
         return {"DLEDGER_INTEROP_ROCKETMQ_NODE_MISSING": missing}
     return {"DLEDGER_INTEROP_ROCKETMQ_NODE": str(modules)}
+
+
+def _java_clients(missing: str) -> dict[str, str]:
+    """Download the official Java clients unless they are there; return what the tests need to know."""
+    for version in () if missing else _JAVA_VERSIONS:
+        jar = JAVA_CLIENTS / f"rocketmq-client-java-{version}.jar"
+        if jar.exists():
+            continue
+        artifact = f"org.apache.rocketmq:rocketmq-client-java:{version}"
+        print(f"downloading {artifact} into {JAVA_CLIENTS.relative_to(ROOT)}", file=sys.stderr)
+        copy = ["dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={JAVA_CLIENTS}"]
+        if subprocess.run(["mvn", "--quiet", "--batch-mode", *copy], check=False).returncode:
+            missing = f"{artifact} could not be downloaded; see the output above"
+    if missing:
+        print(f"make interop: {missing}", file=sys.stderr)
+        return {"DLEDGER_INTEROP_ROCKETMQ_JAVA_MISSING": missing}
+    return {"DLEDGER_INTEROP_ROCKETMQ_JAVA": str(JAVA_CLIENTS)}
+
+
+def _go_client() -> dict[str, str]:
+    """Build the program with the official Go client unless it is newer than its sources."""
+    missing = ""
+    sources = [file for file in GO_SOURCE.iterdir() if file.is_file()]
+    if shutil.which("go") is None:
+        missing = "needs go on the PATH (on Debian and Ubuntu: golang)"
+    elif not GO_PROGRAM.exists() or GO_PROGRAM.stat().st_mtime < max(file.stat().st_mtime for file in sources):
+        print("building the Go program (the first time Go downloads the client, some minutes)", file=sys.stderr)
+        build = ["go", "build", "-buildvcs=false", "-o", str(GO_PROGRAM), "."]
+        if subprocess.run(build, cwd=GO_SOURCE, check=False).returncode:
+            missing = "the Go program could not be built; see the output above"
+    if missing:
+        print(f"make interop: {missing}", file=sys.stderr)
+        return {"DLEDGER_INTEROP_ROCKETMQ_GO_MISSING": missing}
+    return {"DLEDGER_INTEROP_ROCKETMQ_GO": str(GO_PROGRAM)}
 
 
 def _what_is_missing() -> str:

@@ -15,16 +15,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
+import grpc
 import grpc.aio
 
 from cluster.client.routing.broker_nodes import BrokerNodes, Method, ResponseT
 from cluster.fronts.front_security import with_token
+from cluster.process.tasks import end_tasks
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.wire.answers import check_answer, failure_of_call
 from cluster.v1 import broker_pb2 as pb
+from dledger.client.aio.stream_end import StreamEnded, next_response
 from dledger.client.retry import HOPS_MAX, Backoff
 from dledger.security.settings import Plain, Tls
 
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
 
     from dledger.security.settings import Security, Token
 
+# A member that sends nothing for four times as long leaves its group.
+BEAT_S: Final = 30.0
 _REACH_S: Final = 0.5
 # The limit of one attempt without its wait: a leader that has stopped is left in time for another one.
 _ATTEMPT_S: Final = 1.5
@@ -148,6 +153,23 @@ class LeaderLink:
             check_answer(response.answer, address)
             return response
 
+    async def stay(self, beat: Callable[[], pb.JoinGroupRequest | None]) -> None:
+        """Keep a consumer in its group at the leader.
+
+        Args:
+            beat: returns the request, at once and then each `BEAT_S`; None: the consumer leaves.
+
+        Raises:
+            RequestFailed: why it could not join, or is in the group no longer.
+        """
+        address = self._leader_address()
+        if not address:
+            raise RequestFailed(Reason.NOT_LEADER, "no leader is known")
+        async with self._connected() as nodes:
+            await nodes.reach(address, _REACH_S)
+            with nodes.stream_stub(address) as stub:
+                await _stay(stub.JoinGroup(), beat, address)
+
     async def checks(self, producer_group: str, topic: str) -> AsyncIterator[pb.TransactionChecksResponse]:
         """Yield the leader's questions about transactions of one topic, until it leads no longer.
 
@@ -170,3 +192,33 @@ class LeaderLink:
                     raise failure_of_call(address, error.code(), error.details() or "", "BrokerService") from None
                 finally:
                     stream.cancel()
+
+
+async def _stay(
+    call: grpc.aio.StreamStreamCall[pb.JoinGroupRequest, pb.JoinGroupResponse],
+    beat: Callable[[], pb.JoinGroupRequest | None],
+    address: str,
+) -> None:
+    beats = asyncio.create_task(_send_beats(call, beat))
+    try:
+        while True:
+            check_answer((await next_response(call, "the consumer has left")).answer, address)
+    except StreamEnded as end:
+        if end.code is not grpc.StatusCode.OK or not beats.done():
+            raise failure_of_call(address, end.code, end.details, "BrokerService") from None
+    finally:
+        call.cancel()
+        # Last, because the caller may be cancelled here.
+        await end_tasks([beats])
+
+
+async def _send_beats(
+    call: grpc.aio.StreamStreamCall[pb.JoinGroupRequest, pb.JoinGroupResponse],
+    beat: Callable[[], pb.JoinGroupRequest | None],
+) -> None:
+    # The reader of the call handles its end.
+    with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+        while (request := beat()) is not None:
+            await call.write(request)
+            await asyncio.sleep(BEAT_S)
+        await call.done_writing()

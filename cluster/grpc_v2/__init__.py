@@ -5,6 +5,6 @@ group (`cluster.fronts.leader_link`), so any node answers, and rights, quotas an
 front has no rights of its own: it calls in the name of the user whose access key has signed (`callers`, ADR 92).
 
 `service` has the methods; `routes`, `sends`, `receives`, `orphan_checks` and `telemetry` do their work; `renewing`
-renews the messages of push consumers; `outgoing` and `delivered` translate messages; `status_codes` has the codes, and
-`bounds` what a request may contain.
+renews the messages of push consumers, and `memberships` keeps consumers in their groups; `outgoing` and `delivered`
+translate messages; `status_codes` has the codes, and `bounds` what a request may contain.
 """

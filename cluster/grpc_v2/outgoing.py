@@ -9,7 +9,9 @@
 | orphaned_transaction_recovery_duration | CHECK_IMMUNITY_TIME_IN_SECONDS |
 | trace_context | TRACE_CONTEXT |
 
-A compressed body is stored uncompressed: GZIP is none of the formats of RocketMQ's own stores.
+A compressed body is stored uncompressed: GZIP is none of the formats of RocketMQ's own stores. A body that has no room
+in a record with its properties is stored compressed with zlib, as 4.x clients would send it: clients are permitted
+bodies of 4 MiB, and that is also the limit of a whole record.
 
 Source: RocketMQ `SendMessageActivity`, `GrpcValidator`; limits and codes as RocketMQ 5.3.3 was seen to have them.
 """
@@ -26,11 +28,16 @@ from cluster.rocketmq_v2 import messaging_pb2 as mq
 from commitlog.record.properties import encode_properties
 from commitlog.record.timer_properties import DELIVER_MS
 from store.model.message import IMMUNITY, KEYS, PRODUCER_GROUP, SHARDING_KEY, TAGS, TRANSACTION, UNIQUE_KEY
+from store.model.sys_flag import COMPRESSED
 
 if TYPE_CHECKING:
     from google.protobuf.timestamp_pb2 import Timestamp
 
 BODY_SIZE_MAX: Final = 4 << 20
+# A record of at most 4 MiB has room for it, beside the other fields and the largest properties.
+STORED_SIZE_MAX: Final = BODY_SIZE_MAX - (24 << 10)
+# It is rare, and the content seldom worth more time.
+_COMPRESSION_LEVEL: Final = 1
 TRACE_CONTEXT: Final = "TRACE_CONTEXT"
 _MESSAGE_GROUP_BYTES_MAX: Final = 63
 _USER_PROPERTIES_MAX: Final = 128
@@ -48,11 +55,13 @@ class CheckedMessage(NamedTuple):
 
     Attributes:
         message_id: the client's id of it.
-        body: uncompressed.
+        body: as it is stored.
         properties: encoded.
         born_ms: when the client made it; milliseconds since 1970, 0: not known.
         message_group: empty: none.
         is_half: it begins a transaction.
+        sys_flag: says whether the body is compressed.
+        size_bytes: of the uncompressed body.
     """
 
     message_id: str
@@ -61,6 +70,8 @@ class CheckedMessage(NamedTuple):
     born_ms: int
     message_group: str
     is_half: bool
+    sys_flag: int
+    size_bytes: int
 
 
 def outgoing(message: mq.Message, topic: str, latest_delivery_ms: int) -> CheckedMessage:
@@ -100,9 +111,9 @@ def outgoing(message: mq.Message, topic: str, latest_delivery_ms: int) -> Checke
         found[TRACE_CONTEXT] = system.trace_context
     properties = encode_properties({**message.user_properties, **found})
     group = system.message_group if system.HasField("message_group") else ""
-    return CheckedMessage(
-        system.message_id, _body(message), properties, milliseconds(system.born_timestamp), group, is_half
-    )
+    born_ms, given = milliseconds(system.born_timestamp), _body(message)
+    body, sys_flag = _stored(given)
+    return CheckedMessage(system.message_id, body, properties, born_ms, group, is_half, sys_flag, len(given))
 
 
 def milliseconds(time: Timestamp) -> int:
@@ -162,6 +173,21 @@ def _recovery_s(system: mq.SystemProperties) -> int:
         text = f"orphaned_transaction_recovery_duration: expected 0 to {_RECOVERY_S_MAX} s, found {seconds}"
         raise CodedRefusal(mq.BAD_REQUEST, text)
     return seconds
+
+
+def _stored(body: bytes) -> tuple[bytes, int]:
+    """Return a body as it is stored, and its flag.
+
+    Raises:
+        CodedRefusal: MESSAGE_BODY_TOO_LARGE: no record has room for it.
+    """
+    if len(body) <= STORED_SIZE_MAX:
+        return body, 0
+    small = zlib.compress(body, _COMPRESSION_LEVEL)
+    if len(small) > STORED_SIZE_MAX:
+        expected = f"at most {STORED_SIZE_MAX} bytes if it cannot be compressed"
+        raise CodedRefusal(mq.MESSAGE_BODY_TOO_LARGE, f"body: expected {expected}, found {len(body)}")
+    return small, COMPRESSED
 
 
 def _body(message: mq.Message) -> bytes:

@@ -20,7 +20,7 @@ import zlib
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cluster.grpc_v2.names import topic_name
-from cluster.grpc_v2.outgoing import outgoing
+from cluster.grpc_v2.outgoing import STORED_SIZE_MAX, outgoing
 from cluster.grpc_v2.status_codes import CodedRefusal, ok, unknown_topic
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.recall_handle import decode_recall_handle
@@ -40,7 +40,7 @@ _OFFSET_END: Final = 1 << 63
 _MS_PER_S: Final = 1_000
 # Of one send; that of a put.
 _BODIES_BYTES_MAX: Final = 8 << 20
-# Bodies that are larger are decompressed in a thread.
+# Larger bodies are decompressed in a thread.
 _QUICK_BYTES: Final = 64 << 10
 _ENDS: Final = {mq.COMMIT: pb.TRANSACTION_END_COMMIT, mq.ROLLBACK: pb.TRANSACTION_END_ROLLBACK}
 
@@ -113,9 +113,7 @@ class Sends:
                 mq.MESSAGE_CORRUPTED, f"messages: expected some, of one topic, found {len(names)} topics"
             )
         name = names.pop()
-        if any(message.system_properties.body_encoding == mq.GZIP for message in request.messages) and (
-            request.ByteSize() > _QUICK_BYTES
-        ):
+        if any(map(_is_slow, request.messages)):
             messages = await asyncio.to_thread(self._checked, request, name)
         else:
             messages = self._checked(request, name)
@@ -128,6 +126,7 @@ class Sends:
             bodies=[message.body for message in messages],
             properties=[message.properties for message in messages],
             born_timestamps=[message.born_ms or self._clock_ms() for message in messages],
+            sys_flags=[message.sys_flag for message in messages],
         )
         try:
             stored = await self._link.call(lambda stub: stub.Put, put, limit_s)
@@ -144,7 +143,7 @@ class Sends:
         for message in request.messages:
             # A small body in GZIP may be a thousand times as large.
             messages.append(outgoing(message, topic, latest_ms))
-            size_bytes += len(messages[-1].body)
+            size_bytes += messages[-1].size_bytes
             if size_bytes > _BODIES_BYTES_MAX:
                 text = f"messages: expected at most {_BODIES_BYTES_MAX} bytes of uncompressed bodies"
                 raise CodedRefusal(mq.MESSAGE_BODY_TOO_LARGE, text)
@@ -193,6 +192,12 @@ class Sends:
             )
             await self._link.call(lambda stub: stub.EndTransaction, ended, limit_s)
         return mq.EndTransactionResponse(status=ok())
+
+
+def _is_slow(message: mq.Message) -> bool:
+    """Return whether the body of a message must be compressed, or decompressed, outside of the event loop."""
+    is_packed = message.system_properties.body_encoding == mq.GZIP
+    return len(message.body) > (_QUICK_BYTES if is_packed else STORED_SIZE_MAX)
 
 
 def _sent(messages: Sequence[CheckedMessage], stored: pb.PutResponse) -> mq.SendMessageResponse:

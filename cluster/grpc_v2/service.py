@@ -18,6 +18,7 @@ import grpc.aio
 from cluster.fronts.callers import Callers, current_client
 from cluster.fronts.leader_link import LeaderLink
 from cluster.grpc_v2.bounds import BOUNDS
+from cluster.grpc_v2.memberships import MemberKey, Memberships
 from cluster.grpc_v2.names import check_client_id, client_id, consumer_needs, group_name, group_needs, route_needs
 from cluster.grpc_v2.orphan_checks import OrphanChecks
 from cluster.grpc_v2.receives import Receives
@@ -95,7 +96,8 @@ class MessagingService(messaging_pb2_grpc.MessagingServiceServicer):
         self._renewing = Renewing(self._link, monotonic_ms)
         self._receives = Receives(self._link, self._renewing, clock_ms)
         self._checks = OrphanChecks(self._link, topics, self._callers)
-        self._telemetry = Telemetry(topics, self._checks, self._callers)
+        self._memberships = Memberships(self._link, monotonic_ms)
+        self._telemetry = Telemetry(topics, self._checks, self._callers, self._memberships)
 
     def served(self) -> Served:
         """Return the service as a server of gRPC adds it."""
@@ -106,6 +108,7 @@ class MessagingService(messaging_pb2_grpc.MessagingServiceServicer):
         """End what runs beside calls, and close the connections to other nodes."""
         await self._renewing.stop()
         await self._checks.stop()
+        await self._memberships.stop()
         await self._link.close()
 
     async def _admit(self, context: Context) -> None:
@@ -161,7 +164,7 @@ class MessagingService(messaging_pb2_grpc.MessagingServiceServicer):
         return await self._answered(mq.QueryAssignmentResponse(), context, work, needs)
 
     async def Heartbeat(self, request: mq.HeartbeatRequest, context: Context) -> mq.HeartbeatResponse:
-        """Answer that this node lives."""
+        """Answer that this node lives, and keep a consumer in its group."""
         groups = [request.group] if request.HasField("group") else []
         needs = partial(group_needs, groups)
         return await self._answered(mq.HeartbeatResponse(), context, self._alive(request, context), needs)
@@ -169,17 +172,20 @@ class MessagingService(messaging_pb2_grpc.MessagingServiceServicer):
     async def NotifyClientTermination(
         self, request: mq.NotifyClientTerminationRequest, context: Context
     ) -> mq.NotifyClientTerminationResponse:
-        """Note that a client ends: its messages are given again soon."""
+        """Note that a client ends: its messages are given again soon, and it leaves its groups."""
         return await self._answered(mq.NotifyClientTerminationResponse(), context, self._terminated(context))
 
     async def _alive(self, request: mq.HeartbeatRequest, context: Context) -> mq.HeartbeatResponse:
+        consumer = _consumer(context)
         if request.HasField("group"):
-            group_name(request.group)
-        self._renewing.table.seen(_consumer(context))
+            self._memberships.seen(MemberKey(consumer, group_name(request.group)))
+        self._renewing.table.seen(consumer)
         return mq.HeartbeatResponse(status=ok())
 
     async def _terminated(self, context: Context) -> mq.NotifyClientTerminationResponse:
-        self._renewing.table.ended(_consumer(context))
+        consumer = _consumer(context)
+        self._renewing.table.ended(consumer)
+        self._memberships.ended(consumer)
         return mq.NotifyClientTerminationResponse(status=ok())
 
     async def SendMessage(self, request: mq.SendMessageRequest, context: Context) -> mq.SendMessageResponse:
@@ -233,7 +239,7 @@ class MessagingService(messaging_pb2_grpc.MessagingServiceServicer):
         """Answer settings, and ask the client."""
         try:
             await self._admit(context)
-            async for command in self._telemetry.serve(request_iterator):
+            async for command in self._telemetry.serve(client_id(context), request_iterator):
                 yield command
         except FAILURES as error:
             status = status_of(error)

@@ -23,14 +23,17 @@ from typing import TYPE_CHECKING, Final
 from google.protobuf.duration_pb2 import Duration
 
 from cluster.fronts.callers import current_client
+from cluster.grpc_v2.memberships import MemberKey
 from cluster.grpc_v2.names import consumer_needs, group_name, producer_needs, topic_name
 from cluster.grpc_v2.outgoing import BODY_SIZE_MAX
 from cluster.grpc_v2.receives import BATCH_MAX
+from cluster.grpc_v2.renewal_table import FrontConsumer
 from cluster.grpc_v2.status_codes import CodedRefusal, ok
 from cluster.process.tasks import end_tasks
 from cluster.rocketmq_v2 import messaging_pb2 as mq
 from dledger.errors import DLedgerError
 from store.errors import StoreError
+from store.model.read_filter import Sql92
 from store.model.topics import DELAY_LEVELS_MS
 
 if TYPE_CHECKING:
@@ -38,13 +41,15 @@ if TYPE_CHECKING:
 
     from cluster.api.rights import Need
     from cluster.fronts.callers import Callers
+    from cluster.grpc_v2.memberships import Memberships
     from cluster.grpc_v2.orphan_checks import OrphanChecks
     from cluster.grpc_v2.topics import KnownTopics
 
 REPEAT_S: Final = 0.75
 # Commands that wait for one client; more questions are asked again later.
 _COMMANDS_MAX: Final = 256
-_ATTEMPTS_MAX: Final = 17
+# Of a group without a maximum; clients know no number for it.
+_ATTEMPTS_MAX: Final = 1 << 30
 _PRODUCER_ATTEMPTS: Final = 3
 _LONG_POLL_S: Final = 20
 _MS_PER_S: Final = 1_000
@@ -59,10 +64,12 @@ class ClientStream:
     Attributes:
         topics: to which the client publishes.
         client: that has opened it; None: the broker had no users.
+        member: the consumer whose subscriptions came last; None: none.
     """
 
     def __init__(self) -> None:
         self.topics: frozenset[str] = frozenset()
+        self.member: MemberKey | None = None
         self.client = current_client()
         self._commands: deque[mq.TelemetryCommand] = deque()
         self._changed = asyncio.Event()
@@ -106,30 +113,40 @@ class Telemetry:
         topics: of the broker.
         checks: asks producers about transactions.
         callers: knows the rights of clients.
+        memberships: of consumers.
     """
 
-    def __init__(self, topics: KnownTopics, checks: OrphanChecks, callers: Callers) -> None:
+    def __init__(self, topics: KnownTopics, checks: OrphanChecks, callers: Callers, memberships: Memberships) -> None:
+        self._memberships = memberships
         self._callers = callers
         self._topics = topics
         self._checks = checks
 
-    async def serve(self, commands: AsyncIterator[mq.TelemetryCommand]) -> AsyncIterator[mq.TelemetryCommand]:
+    async def serve(
+        self, client_id: str, commands: AsyncIterator[mq.TelemetryCommand]
+    ) -> AsyncIterator[mq.TelemetryCommand]:
         """Answer the settings of a client, and yield what the server asks of it, until the client ends the stream.
+
+        Args:
+            client_id: of the client.
+            commands: that it sends.
 
         Raises:
             CodedRefusal: its settings are not valid; the stream must end with INVALID_ARGUMENT.
             StoreError, DLedgerError: why the client may send nothing more.
         """
         session = ClientStream()
-        reading = asyncio.create_task(self._read(commands, session))
+        reading = asyncio.create_task(self._read(client_id, commands, session))
         try:
             async for command in session.commands():
                 yield command
         finally:
             self._checks.leave(session)
+            if session.member is not None:
+                self._memberships.unsubscribed(session.member)
             await end_tasks([reading])
 
-    async def _read(self, commands: AsyncIterator[mq.TelemetryCommand], session: ClientStream) -> None:
+    async def _read(self, client_id: str, commands: AsyncIterator[mq.TelemetryCommand], session: ClientStream) -> None:
         refusal: StoreError | DLedgerError | None = None
         repeating: asyncio.Task[None] | None = None
         try:
@@ -139,6 +156,7 @@ class Telemetry:
                 self._callers.require(_needs(command.settings), "MessagingService/Telemetry")
                 answer = mq.TelemetryCommand(status=ok(), settings=self._answer(command.settings))
                 self._checks.join(session, _published(command.settings))
+                self._note_subscriptions(client_id, command.settings, session)
                 # One that does not read has enough of them.
                 session.push(answer)
                 if repeating is None:
@@ -149,6 +167,21 @@ class Telemetry:
             session.end(refusal)
             if repeating is not None:
                 repeating.cancel()
+
+    def _note_subscriptions(self, client_id: str, settings: mq.Settings, session: ClientStream) -> None:
+        if settings.WhichOneof("pub_sub") != "subscription":
+            return
+        key = MemberKey(FrontConsumer(client_id, session.client), group_name(settings.subscription.group))
+        if session.member not in (None, key):
+            self._memberships.unsubscribed(session.member)
+        session.member = key
+        expressions = {
+            topic_name(each.topic): Sql92(each.expression.expression)
+            if each.expression.type == mq.SQL
+            else each.expression.expression or "*"
+            for each in settings.subscription.subscriptions
+        }
+        self._memberships.subscribed(key, expressions)
 
     def _answer(self, settings: mq.Settings) -> mq.Settings:
         """Return the settings for a client.
@@ -169,14 +202,16 @@ class Telemetry:
             backoff.max.CopyFrom(_duration(1_000))
             backoff.multiplier = 2
         elif arm == "subscription" and settings.client_type in _CONSUMERS:
-            group = group_name(settings.subscription.group)
+            group = self._topics.group(group_name(settings.subscription.group))
             for entry in settings.subscription.subscriptions:
                 topic_name(entry.topic)
-            answer.subscription.fifo = self._topics.is_orderly(group)
+            answer.subscription.fifo = group.is_orderly
             answer.subscription.receive_batch_size = BATCH_MAX
             if settings.client_type != mq.SIMPLE_CONSUMER or not settings.subscription.HasField("long_polling_timeout"):
                 answer.subscription.long_polling_timeout.CopyFrom(Duration(seconds=_LONG_POLL_S))
-            answer.backoff_policy.max_attempts = _ATTEMPTS_MAX
+            # A consumer in order sends a message to the dead letters itself after this number of attempts.
+            maximum = group.retry_max_times
+            answer.backoff_policy.max_attempts = _ATTEMPTS_MAX if maximum < 0 else maximum + 1
             pauses = [_duration(delay_ms) for delay_ms in DELAY_LEVELS_MS]
             answer.backoff_policy.customized_backoff.CopyFrom(mq.CustomizedBackoff(next=pauses))
         else:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from cluster.api.topic_calls import topic_config
 from cluster.grpc_v2.status_codes import unknown_topic
 from cluster.protocol.errors import Reason, RequestFailed
+from cluster.protocol.topic_config import GroupConfig
 from cluster.protocol.topic_types import TopicType, topic_type
 from cluster.rocketmq_v2 import messaging_pb2 as mq
 from cluster.v1 import broker_pb2 as pb
@@ -63,8 +64,11 @@ class KnownTopics:
 
     def is_orderly(self, group: str) -> bool:
         """Return whether a group gets the messages of a queue in order; a group that is not known does not."""
-        found = self._state.groups.get(group)
-        return found is not None and found.is_orderly
+        return self.group(group).is_orderly
+
+    def group(self, name: str) -> GroupConfig:
+        """Return the settings of a consumer group; of one that is not known, those with which it is created."""
+        return self._state.groups.get(name) or GroupConfig(name)
 
 
 def accepted_types(topic: TopicConfig) -> Sequence[mq.MessageType.ValueType]:

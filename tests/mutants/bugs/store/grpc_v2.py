@@ -3,7 +3,7 @@
 import zlib
 
 from cluster.fronts import callers
-from cluster.grpc_v2 import delivered, outgoing, renewal_table, renewing, sends, signatures
+from cluster.grpc_v2 import delivered, memberships, outgoing, renewal_table, renewing, sends, signatures
 from cluster.protocol.errors import RequestFailed
 from cluster.state.access_keys import AccessKeys
 from dledger.authentication import front_tokens
@@ -13,6 +13,7 @@ from tests.mutants.mutant import Mutant, Tests
 TRANSLATION = "tests/unit/cluster/grpc_v2/test_translation.py::"
 RENEWAL = "tests/unit/cluster/grpc_v2/test_renewal.py::"
 CALLERS = "tests/unit/cluster/grpc_v2/test_callers.py::"
+MEMBERSHIPS = "tests/unit/cluster/grpc_v2/test_memberships.py::"
 FRONT_TOKENS = "tests/unit/dledger/authentication/test_front_tokens.py::"
 LINK = "tests/unit/cluster/fronts/test_leader_link.py::"
 
@@ -94,7 +95,58 @@ def token_of_a_front_survives_a_new_secret(patch):
     patch.setattr(front_tokens, "_mac", lambda key, data, _secret: mac(key, data, ""))
 
 
+def body_that_fills_a_record_is_put_as_it_is(patch):
+    patch.setattr(outgoing, "_stored", lambda body: (body, 0))
+
+
+def compressed_body_is_not_marked(patch):
+    patch.setattr(outgoing, "COMPRESSED", 0)
+
+
+def silent_consumer_stays_a_member(patch):
+    patch.setattr(memberships, "SILENCE_MS_MAX", 1 << 60)
+
+
+def consumer_that_ends_stays_a_member(patch):
+    patch.setattr(memberships.Memberships, "ended", lambda _self, _consumer: None)
+
+
+def members_of_a_front_have_no_bound(patch):
+    seen = memberships.Memberships.seen
+
+    def unbounded(self, key):
+        patch.setattr(memberships, "MEMBERS_MAX", 1 << 30)
+        seen(self, key)
+
+    patch.setattr(memberships.Memberships, "seen", unbounded)
+
+
 MUTANTS = [
+    Mutant(
+        body_that_fills_a_record_is_put_as_it_is,
+        "bodies of 4 MiB are accepted, as clients are permitted to send them",
+        Tests(TRANSLATION + "test_a_body_that_has_no_room_in_a_record_is_put_compressed_or_refused"),
+    ),
+    Mutant(
+        compressed_body_is_not_marked,
+        "clients get what was sent",
+        Tests(TRANSLATION + "test_a_body_that_has_no_room_in_a_record_is_put_compressed_or_refused"),
+    ),
+    Mutant(
+        silent_consumer_stays_a_member,
+        "a consumer that has failed is shown no longer",
+        Tests(MEMBERSHIPS + "test_a_consumer_that_is_silent_leaves_and_one_with_heartbeats_stays"),
+    ),
+    Mutant(
+        consumer_that_ends_stays_a_member,
+        "a group without consumers can be deleted",
+        Tests(MEMBERSHIPS + "test_a_consumer_is_a_member_with_its_subscriptions_until_it_ends"),
+    ),
+    Mutant(
+        members_of_a_front_have_no_bound,
+        "members leave places for calls",
+        Tests(MEMBERSHIPS + "test_further_consumers_than_there_are_places_are_no_members"),
+    ),
     Mutant(
         messages_of_a_push_consumer_are_renewed_without_end,
         "a message that is not processed is given again at last",

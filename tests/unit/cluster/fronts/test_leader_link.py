@@ -32,7 +32,7 @@ class ScriptedNodes:
 def link_of(nodes, *leaders):
     known = list(leaders)
     link = LeaderLink(lambda: known.pop(0) if len(known) > 1 else known[0], PLAIN)
-    link._nodes = nodes
+    link._current.nodes = nodes
     return link
 
 

@@ -2,18 +2,21 @@
 
 import hashlib
 import zlib
+from random import Random
 
 import pytest
 
 from cluster.client.consumer.received import records_of
 from cluster.grpc_v2.delivered import delivered
-from cluster.grpc_v2.outgoing import outgoing
+from cluster.grpc_v2.outgoing import STORED_SIZE_MAX, outgoing
 from cluster.grpc_v2.sends import Sends, TransactionPlace, decode_transaction_id, encode_transaction_id
 from cluster.grpc_v2.status_codes import CodedRefusal, status_of
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.rocketmq_v2 import messaging_pb2 as mq
+from commitlog.record.compression import uncompressed_body
 from commitlog.record.properties import decode_properties
 from store.model.message import LOOPBACK, Message
+from store.model.sys_flag import COMPRESSED
 from tests.support.brokers.rocketmq_stub import message
 from tests.support.records import encode_record
 from tests.support.waiting import in_a_loop
@@ -76,6 +79,20 @@ def test_a_body_in_gzip_is_put_uncompressed_and_at_most_4_mib_of_it():
     with pytest.raises(CodedRefusal) as caught:
         put(cut)
     assert caught.value.code == mq.MESSAGE_CORRUPTED
+
+
+def test_a_body_that_has_no_room_in_a_record_is_put_compressed_or_refused():
+    body = b"x" * (4 << 20)
+    found = put(message("T", "m", body))
+    assert found.sys_flag == COMPRESSED
+    assert len(found.body) < 1 << 20
+    is_same = uncompressed_body(found.sys_flag, found.body) == body
+    assert is_same
+    small = put(message("T", "m", body[:STORED_SIZE_MAX]))
+    assert (small.sys_flag, len(small.body)) == (0, STORED_SIZE_MAX)
+    with pytest.raises(CodedRefusal) as caught:
+        put(message("T", "m", Random(7).randbytes(STORED_SIZE_MAX + 1)))
+    assert caught.value.code == mq.MESSAGE_BODY_TOO_LARGE
 
 
 @in_a_loop
