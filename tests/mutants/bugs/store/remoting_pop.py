@@ -47,17 +47,17 @@ MUTANTS = [
     Mutant(
         handle_is_only_in_the_fields,
         "a client has the handle of each message, whatever leases an answer has",
-        Tests(FORMS + "test_a_client_has_the_handle_of_each_message_whatever_the_leases_are"),
+        Tests(FORMS + "test_a_message_whose_properties_are_full_has_the_lease_of_the_fields"),
     ),
     Mutant(
         redeliveries_are_those_of_the_log,
         "a consumer sees how often a message was given before",
-        Tests(FORMS + "test_a_client_has_the_handle_of_each_message_whatever_the_leases_are"),
+        Tests(FORMS + "test_the_forms_of_offsets_are_those_of_rocketmq"),
     ),
     Mutant(
         bits_are_read_from_the_other_end,
         "a batch acknowledges the messages that the client means",
-        Tests(FORMS + "test_bits_are_those_of_javas_bit_set"),
+        Tests(FORMS + "test_a_batch_has_a_handle_for_each_bit_once"),
     ),
     Mutant(
         retry_topic_is_taken_for_a_topic_of_its_own,

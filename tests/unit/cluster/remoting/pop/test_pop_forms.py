@@ -119,6 +119,7 @@ def test_the_forms_of_offsets_are_those_of_rocketmq():
     assert offset_fields(handles) == {"startOffsetInfo": "0 3 10;1 0 1", "msgOffsetInfo": "0 3 10,12;1 0 2"}
     answer = pop_answer([stored(10), stored(12)], [encode_handle(each) for each in handles[:2]], [1, 4])
     assert answer.fields["orderCountInfo"] == "0 qo3%12 3"
+    assert [each.reconsume_times for each in split(answer.body)] == [0, 3]
 
 
 @given(st.sets(st.integers(0, BITS_MAX - 1), min_size=1, max_size=100))
@@ -146,6 +147,7 @@ def ack(**changes):
 
 
 def test_a_batch_has_a_handle_for_each_bit_once():
+    assert list(set_bits(bits_of("AQI="))) == [0, 9]
     assert batch_of(batch(ack(), ack(b="AQ=="), ack(q=4, b="gA=="))) == {
         ("g", "T"): ["10 99 60000 7 0 b 3 10", "10 99 60000 7 0 b 3 12", "10 99 60000 7 0 b 4 17"]
     }
