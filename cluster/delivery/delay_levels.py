@@ -22,6 +22,8 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, cast
 
+import numpy as np
+
 from cluster.delivery.copies import Obstacle, as_timer, delayed_copies
 from cluster.delivery.due import due_of, expiring_of
 from cluster.delivery.leader_task import LeaderTask, kept_ms
@@ -33,7 +35,7 @@ from cluster.state.waiting_commands import SetDelayOffsets
 from commitlog.record.copied_records import WaitingQueue, copied
 from commitlog.record.effects import effect_property
 from store.errors import IllegalMessage
-from store.model.message import QueueKey
+from store.model.message import Message, QueueKey
 from store.model.topics import DELAY_LEVELS_MS, SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
@@ -41,7 +43,6 @@ if TYPE_CHECKING:
 
     from cluster.replica.port import Replica
     from commitlog.record.record import Record
-    from store.model.message import Message
     from store.queues.consume_queue import ConsumeQueue
     from store.queues.unit import Units
 
@@ -188,15 +189,14 @@ class DelayDelivery:
         if count <= 0:
             return
         chosen.begins[level] = offset
-        known, due_ms = len(chosen.places), times_ms.tolist()
+        known = len(chosen.places)
         self._read(level, offset, units.part(0, count), chosen)
-        for row, (_, unit) in enumerate(chosen.places[known:], known):
-            at = unit - offset
-            if at < due.units_count:
-                chosen.lateness_ms.append(max(now_ms - due_ms[at], 0))
-            else:
-                chosen.copies[row] = as_timer(chosen.copies[row], due_ms[at])
-                chosen.again_count += 1
+        rows = np.array([unit - offset for _, unit in chosen.places[known:]], np.int64)
+        is_due = rows < due.units_count
+        chosen.lateness_ms += np.maximum(now_ms - times_ms[rows[is_due]], 0).tolist()
+        for at in np.flatnonzero(~is_due).tolist():
+            chosen.copies[known + at] = as_timer(chosen.copies[known + at], int(times_ms[rows[at]]))
+            chosen.again_count += 1
 
     def _delay_of(self, level: int, unit: int, time_ms: int) -> int:
         """Return the delay of a unit by its record; 0: it is none, as after a change of the clock.
@@ -218,10 +218,10 @@ class DelayDelivery:
                 return
             records = read_run(store.log, rest, left)
             copies = delayed_copies(copied(records, range(unit, unit + len(records)), queue), topics)
-            for record, copy in zip(records, copies, strict=False):
-                self._take(level, unit, record.size, copy, chosen)
-                unit += 1
-            if not copies:
+            if copies:
+                self._take(level, unit, rest.sizes[: len(copies)].tolist(), copies, chosen)
+                unit += len(copies)
+            else:
                 unit = self._read_one(level, unit, end, queue, chosen)
 
     def _read_one(self, level: int, unit: int, end: int, queue: WaitingQueue, chosen: _Chosen) -> int:
@@ -236,8 +236,8 @@ class DelayDelivery:
                 return end
             self._are_unreadable(level, unit, record.queue_offset)
             unit = record.queue_offset
-            (copy,) = delayed_copies(copied([record], [unit], queue), self._replica.state.topics)
-            self._take(level, unit, record.size, copy, chosen)
+            copies = delayed_copies(copied([record], [unit], queue), self._replica.state.topics)
+            self._take(level, unit, [record.size], copies, chosen)
             unit += 1
         read_end = min(found.next_begin_offset, end)
         if unit < read_end:
@@ -245,15 +245,26 @@ class DelayDelivery:
             unit = chosen.passed[level] = read_end
         return unit
 
-    def _take(self, level: int, unit: int, size_bytes: int, copy: Message | Obstacle, chosen: _Chosen) -> None:
-        if isinstance(copy, Obstacle):
-            self._is_not_delivered(level, unit, copy)
-            chosen.passed[level] = unit + 1
-            return
+    def _take(
+        self, level: int, begin: int, sizes: list[int], copies: Sequence[Message | Obstacle], chosen: _Chosen
+    ) -> None:
+        """Choose the copies of consecutive units, the first of which is `begin`."""
+        places = [(level, begin + row) for row in range(len(copies))]
+        messages = [copy for copy in copies if isinstance(copy, Message)]
+        if len(messages) == len(copies):
+            chosen.places += places
+            chosen.size_bytes += sum(sizes)
+        else:
+            for place, size, copy in zip(places, sizes, copies, strict=True):
+                if isinstance(copy, Obstacle):
+                    self._is_not_delivered(*place, copy)
+                else:
+                    chosen.places.append(place)
+                    chosen.size_bytes += size
+        chosen.copies += messages
         chosen.passed.pop(level, None)
-        chosen.copies.append(copy)
-        chosen.places.append((level, unit))
-        chosen.size_bytes += size_bytes
+        if isinstance(copies[-1], Obstacle):
+            chosen.passed[level] = begin + len(copies)
 
     def _are_unreadable(self, level: int, begin: int, end: int) -> None:
         """Report units whose records cannot be read, or are deleted."""
