@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from store.queues.unit import Units
 
 # Copies of one put, which are read and encoded in one iteration of the loop; and the bytes of their records.
-BATCH_MAX: Final = 512
+BATCH_MAX: Final = 1_024
 _BATCH_BYTES_MAX: Final = 1 << 20
 _TOPIC: Final = SCHEDULE_TOPIC.encode()
 # Units that are looked at together for what is due.

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from store.model.message import Message
 
 # Messages of one put, and the bytes of their records.
-BATCH_MAX: Final = 512
+BATCH_MAX: Final = 1_024
 _BATCH_BYTES_MAX: Final = 1 << 20
 RECALLS_MAX: Final = 1_024
 
