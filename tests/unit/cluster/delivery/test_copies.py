@@ -90,6 +90,30 @@ def assert_same(copy, expected):
     assert [part.startswith(f"{EFFECT_NAME}\x01".encode()) for part in raw.split(b"\x02")].count(True) == 1
 
 
+@pytest.mark.usefixtures("both_forms")
+@pytest.mark.parametrize("odd", [1, 2, 5])
+def test_records_are_copied_up_to_one_that_is_not_at_its_unit(odd):
+    """A unit of a queue has no checksum: the record that it names must say that it belongs there."""
+    real = {REAL_TOPIC: "orders", REAL_QUEUE_ID: "1"}
+    messages = [Message(SCHEDULE_TOPIC, b"%d" % number, 2, real) for number in range(6)]
+    encoded, _ = RecordEncoder(LOOPBACK).encode_each(messages, [0, 1, 2, 3, 4, 5], 5)
+    records = split_records(memoryview(b"".join(encoded)))
+    queue = WaitingQueue(SCHEDULE_TOPIC.encode(), 2, effect_property(delayed_head(3)))
+    units = [*range(odd), odd + 7, *range(odd + 1, 6)]
+
+    assert [each[1] for each in copied(records, units, queue)] == [b"%d" % number for number in range(odd)]
+    assert copied(records, range(6), queue._replace(queue_id=3)) == []
+    assert copied(records, range(6), queue._replace(topic=b"SCHEDULE_TOPIC_XXXY")) == []
+
+
+@pytest.mark.usefixtures("both_forms")
+def test_of_a_repeated_property_the_last_value_counts():
+    raw = b"REAL_TOPIC\x01bills\x02REAL_QID\x010\x02REAL_TOPIC\x01orders\x02REAL_QID\x017\x02REAL_TOPIC\x01\x02"
+    record = record_of(Message(SCHEDULE_TOPIC, b"", 2, RawProperties(raw)))
+    copy = delayed_copy(record, TimerDone(0), TOPICS)
+    assert (copy.topic, copy.queue_id) == ("orders", 7)
+
+
 def test_copies_follow_the_queues_that_a_topic_has_at_the_time():
     record = record_of(Message(SCHEDULE_TOPIC, b"", 2, {REAL_TOPIC: "orders", REAL_QUEUE_ID: "9"}), 1)
     for count, queue_id in ((4, 1), (16, 9), (1, 0)):
