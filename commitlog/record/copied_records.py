@@ -1,4 +1,4 @@
-r"""What replaces records that wait in a queue of the broker: the parts of each that a copy has, for many at once.
+r"""The copies of records that wait in a queue of the broker: the parts of each, for many at once.
 
 A copy has all of the record but its place: its topic and queue are those that the properties REAL_TOPIC and REAL_QID
 name, and after its other properties is an effect (`commitlog.record.effects`), which names the unit where it waited.
@@ -67,7 +67,7 @@ def copied(records: Sequence[Record], units: Sequence[int], queue: WaitingQueue)
 
 
 def copied_in_python(records: Sequence[Record], units: Sequence[int], queue: WaitingQueue) -> Iterator[CopiedRecord]:
-    """Yield what `copied` returns; the reference of the native module."""
+    """Yield the same as `copied`; the reference of the native module."""
     for record, unit in zip(records, units, strict=True):
         if not record.is_at_queue_offset(queue.topic, queue.queue_id, unit):
             return

@@ -232,7 +232,7 @@ class Kernels(Protocol):
         before_unit: bytes,
         /,
     ) -> list[Copied] | None:
-        """Return what replaces records that wait, up to the first that Python has to examine.
+        """Return the parts of copies of records, up to the first record that Python has to examine.
 
         Args:
             buffer: contains the records.
