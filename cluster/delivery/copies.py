@@ -10,28 +10,25 @@ Source: RocketMQ `ScheduleMessageService.messageTimeUp`, `TimerMessageStore.conv
 from __future__ import annotations
 
 from enum import StrEnum
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from cluster.state.effects import encode_effect
 from commitlog.record.effects import EFFECT_NAME, properties_with_effect, without_effect
 from commitlog.record.properties import RawProperties, decode_properties, encode_properties
+from commitlog.record.record import decode_host
 from commitlog.record.timer_properties import DELIVER_MS, OUT_MS, timer_out_ms
 from store.model.message import DELAY, Message
-from store.model.sys_flag import CARRIES_EFFECT
-from store.model.topics import HALF_TOPIC, REAL_QUEUE_ID, REAL_TOPIC, TIMER_TOPIC, is_system_topic
+from store.model.topics import HALF_TOPIC, TIMER_TOPIC, is_system_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from cluster.protocol.topic_config import TopicConfig
-    from cluster.state.effects import Effect
-    from commitlog.record.record import Record
+    from commitlog.record.copied_records import CopiedRecord
 
 
 _END: Final = b"\x02"
-# Of which the number is cached.
-_QUEUES_MAX: Final = 1_024
+# Of the number of a queue.
+_DIGITS_MAX: Final = 10
 
 
 class Obstacle(StrEnum):
@@ -43,41 +40,32 @@ class Obstacle(StrEnum):
     ILLEGAL = "illegal"
 
 
-def delayed_copy(
-    record: Record, effect: Effect, topics: Mapping[str, TopicConfig], more: bytes = b""
-) -> Message | Obstacle:
-    """Return the copy of a delayed message.
+def delayed_copies(found: Iterable[CopiedRecord], topics: Mapping[str, TopicConfig]) -> list[Message | Obstacle]:
+    """Return the copies of delayed messages.
 
     Args:
-        record: in the queue where it waits.
-        effect: of the copy: that the record is delivered.
+        found: their parts, with the effect that they are delivered.
         topics: of the broker. Permissions do not matter: the put was permitted.
-        more: further properties of the copy, encoded.
     """
-    raw = record.properties_raw
-    properties = decode_properties(raw)
-    name = properties.get(REAL_TOPIC, "")
-    queue_id = _real_queue_id(name, properties.get(REAL_QUEUE_ID, ""))
-    if queue_id is None:
-        return Obstacle.NO_REAL_TOPIC
-    topic = topics.get(name)
-    if topic is None:
-        return Obstacle.UNKNOWN_TOPIC
-    queues = max(topic.write_queues, topic.read_queues, 1)
-    # One object, no `_replace`, and the fields taken at once: thousands are made in a second.
-    _, _, _, _, flag, _, _, sys_flag, born_timestamp, _, _, _, reconsume_times, prepared_offset, _ = record.fields()
-    return Message(
-        name,
-        record.body,
-        queue_id % queues,
-        properties_with_effect(joined(raw, more) if more else raw, encode_effect(effect)),
-        flag,
-        sys_flag | CARRIES_EFFECT,
-        born_timestamp,
-        record.born_host,
-        reconsume_times,
-        prepared_offset,
-    )
+    copies: list[Message | Obstacle] = []
+    # Messages that are due together are mostly of few queues.
+    places: dict[tuple[bytes, bytes], tuple[str, int] | Obstacle] = {}
+    for name, body, number, raw, flag, sys_flag, born_timestamp, host, reconsume_times, prepared_offset in found:
+        place = places.get((name, number))
+        if place is None:
+            place = places[name, number] = _place_of(name.decode("utf-8", "replace"), number, topics)
+        if isinstance(place, Obstacle):
+            copies.append(place)
+            continue
+        topic, queue_id = place
+        properties, born_host = RawProperties(raw), decode_host(host)
+        # fmt: off
+        copies.append(Message(
+            topic, body, queue_id, properties, flag, sys_flag, born_timestamp, born_host, reconsume_times,
+            prepared_offset,
+        ))
+        # fmt: on
+    return copies
 
 
 def as_timer(copy: Message, time_ms: int) -> Message:
@@ -103,10 +91,12 @@ def joined(raw: bytes, more: bytes) -> bytes:
     return raw + more if not raw or not more or raw.endswith(_END) else raw + _END + more
 
 
-# Messages that are due together are mostly of few queues.
-@lru_cache(_QUEUES_MAX)
-def _real_queue_id(topic: str, text: str) -> int | None:
-    """Return the number of the queue where a message belongs; None: there is none, or the topic is a system topic."""
-    if not topic or topic == HALF_TOPIC or is_system_topic(topic):
-        return None
-    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 10 else None
+def _place_of(topic: str, queue: bytes, topics: Mapping[str, TopicConfig]) -> tuple[str, int] | Obstacle:
+    """Return the queue where a message belongs; an obstacle: there is none, or the topic is a system topic."""
+    is_number = queue.isdigit() and len(queue) <= _DIGITS_MAX
+    if not topic or topic == HALF_TOPIC or is_system_topic(topic) or not is_number:
+        return Obstacle.NO_REAL_TOPIC
+    config = topics.get(topic)
+    if config is None:
+        return Obstacle.UNKNOWN_TOPIC
+    return topic, int(queue) % max(config.write_queues, config.read_queues, 1)

@@ -22,15 +22,20 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, cast
 
-from cluster.delivery.copies import Obstacle, as_timer, delayed_copy
+import numpy as np
+
+from cluster.delivery.copies import Obstacle, as_timer, delayed_copies
 from cluster.delivery.due import due_of, expiring_of
 from cluster.delivery.leader_task import LeaderTask, kept_ms
-from cluster.state.effects import DelayDelivered
+from cluster.delivery.records import read_run
+from cluster.state.effects import delayed_head
 from cluster.state.features import WITH_EFFECTS, WITH_TIMERS
 from cluster.state.old.delay_table import DELAY_MS_MAX
 from cluster.state.waiting_commands import SetDelayOffsets
+from commitlog.record.copied_records import WaitingQueue, copied
+from commitlog.record.effects import effect_property
 from store.errors import IllegalMessage
-from store.model.message import QueueKey
+from store.model.message import Message, QueueKey
 from store.model.topics import DELAY_LEVELS_MS, SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
@@ -38,12 +43,13 @@ if TYPE_CHECKING:
 
     from cluster.replica.port import Replica
     from commitlog.record.record import Record
-    from store.model.message import Message
     from store.queues.consume_queue import ConsumeQueue
+    from store.queues.unit import Units
 
 # Copies of one put, which are read and encoded in one iteration of the loop; and the bytes of their records.
-BATCH_MAX: Final = 512
+BATCH_MAX: Final = 1_024
 _BATCH_BYTES_MAX: Final = 1 << 20
+_TOPIC: Final = SCHEDULE_TOPIC.encode()
 # Units that are looked at together for what is due.
 _LOOK_MAX: Final = 4_096
 
@@ -167,7 +173,8 @@ class DelayDelivery:
     def _choose_of(self, level: int, queue: ConsumeQueue, begin: int, now_ms: int, chosen: _Chosen) -> None:
         """Choose the due units of one level, from `begin` on or later."""
         offset = max(first_waiting(self._replica, level), begin)
-        times_ms = queue.units(offset, _LOOK_MAX).tags_codes
+        units = queue.units(offset, _LOOK_MAX)
+        times_ms = units.tags_codes
         delay_ms = DELAY_LEVELS_MS[level - 1]
         if len(times_ms) and times_ms[0] > now_ms + delay_ms:
             delay_ms = max(self._delay_of(level, offset, int(times_ms[0])), delay_ms)
@@ -182,15 +189,14 @@ class DelayDelivery:
         if count <= 0:
             return
         chosen.begins[level] = offset
-        known, due_ms = len(chosen.places), times_ms.tolist()
-        self._read(level, offset, count, chosen)
-        for row, (_, unit) in enumerate(chosen.places[known:], known):
-            at = unit - offset
-            if at < due.units_count:
-                chosen.lateness_ms.append(max(now_ms - due_ms[at], 0))
-            else:
-                chosen.copies[row] = as_timer(chosen.copies[row], due_ms[at])
-                chosen.again_count += 1
+        known = len(chosen.places)
+        self._read(level, offset, units.part(0, count), chosen)
+        rows = np.array([unit - offset for _, unit in chosen.places[known:]], np.int64)
+        is_due = rows < due.units_count
+        chosen.lateness_ms += np.maximum(now_ms - times_ms[rows[is_due]], 0).tolist()
+        for at in np.flatnonzero(~is_due).tolist():
+            chosen.copies[known + at] = as_timer(chosen.copies[known + at], int(times_ms[rows[at]]))
+            chosen.again_count += 1
 
     def _delay_of(self, level: int, unit: int, time_ms: int) -> int:
         """Return the delay of a unit by its record; 0: it is none, as after a change of the clock.
@@ -201,34 +207,64 @@ class DelayDelivery:
         delay_ms = time_ms - found[0].store_timestamp if found else 0
         return delay_ms if delay_ms <= DELAY_MS_MAX else 0
 
-    def _read(self, level: int, unit: int, count: int, chosen: _Chosen) -> None:
-        """Choose `count` units from `unit` on, or fewer; a read of the store returns some 32 at most."""
-        store, topics, end = self._replica.store, self._replica.state.topics, unit + count
-        while unit < end and chosen.size_bytes < self._size_bytes_max:
-            found = store.get(SCHEDULE_TOPIC, level - 1, unit, end - unit, self._size_bytes_max)
-            if found.next_begin_offset <= unit:
+    def _read(self, level: int, unit: int, units: Units, chosen: _Chosen) -> None:
+        """Choose these units, the first of which is `unit`, or fewer."""
+        store, topics, begin, end = self._replica.store, self._replica.state.topics, unit, unit + len(units.sizes)
+        queue = WaitingQueue(_TOPIC, level - 1, effect_property(delayed_head(level)))
+        while unit < end:
+            rest = units.part(unit - begin, end - begin)
+            left = self._size_bytes_max - chosen.size_bytes
+            if chosen.copies and rest.sizes[0] > left:
                 return
-            for record in cast("Sequence[Record]", found.messages):
-                if record.queue_offset >= end:
-                    break
-                if chosen.copies and chosen.size_bytes + record.size > self._size_bytes_max:
-                    return
-                self._are_unreadable(level, unit, record.queue_offset)
-                unit = record.queue_offset
-                copy = delayed_copy(record, DelayDelivered(level, unit), topics)
+            records = read_run(store.log, rest, left)
+            copies = delayed_copies(copied(records, range(unit, unit + len(records)), queue), topics)
+            if copies:
+                self._take(level, unit, rest.sizes[: len(copies)].tolist(), copies, chosen)
+                unit += len(copies)
+            else:
+                unit = self._read_one(level, unit, end, queue, chosen)
+
+    def _read_one(self, level: int, unit: int, end: int, queue: WaitingQueue, chosen: _Chosen) -> int:
+        """Choose the first unit whose record can be read; return the one after it, `end` if it is not chosen now."""
+        found = self._replica.store.get(SCHEDULE_TOPIC, level - 1, unit, 1, self._size_bytes_max)
+        if found.next_begin_offset <= unit:
+            return end
+        for record in cast("Sequence[Record]", found.messages):
+            if record.queue_offset >= end:
+                break
+            if chosen.copies and chosen.size_bytes + record.size > self._size_bytes_max:
+                return end
+            self._are_unreadable(level, unit, record.queue_offset)
+            unit = record.queue_offset
+            copies = delayed_copies(copied([record], [unit], queue), self._replica.state.topics)
+            self._take(level, unit, [record.size], copies, chosen)
+            unit += 1
+        read_end = min(found.next_begin_offset, end)
+        if unit < read_end:
+            self._are_unreadable(level, unit, read_end)
+            unit = chosen.passed[level] = read_end
+        return unit
+
+    def _take(
+        self, level: int, begin: int, sizes: list[int], copies: Sequence[Message | Obstacle], chosen: _Chosen
+    ) -> None:
+        """Choose the copies of consecutive units, the first of which is `begin`."""
+        places = [(level, begin + row) for row in range(len(copies))]
+        messages = [copy for copy in copies if isinstance(copy, Message)]
+        if len(messages) == len(copies):
+            chosen.places += places
+            chosen.size_bytes += sum(sizes)
+        else:
+            for place, size, copy in zip(places, sizes, copies, strict=True):
                 if isinstance(copy, Obstacle):
-                    self._is_not_delivered(level, unit, copy)
-                    chosen.passed[level] = unit + 1
+                    self._is_not_delivered(*place, copy)
                 else:
-                    chosen.passed.pop(level, None)
-                    chosen.copies.append(copy)
-                    chosen.places.append((level, unit))
-                    chosen.size_bytes += record.size
-                unit += 1
-            read_end = min(found.next_begin_offset, end)
-            if unit < read_end:
-                self._are_unreadable(level, unit, read_end)
-                unit = chosen.passed[level] = read_end
+                    chosen.places.append(place)
+                    chosen.size_bytes += size
+        chosen.copies += messages
+        chosen.passed.pop(level, None)
+        if isinstance(copies[-1], Obstacle):
+            chosen.passed[level] = begin + len(copies)
 
     def _are_unreadable(self, level: int, begin: int, end: int) -> None:
         """Report units whose records cannot be read, or are deleted."""

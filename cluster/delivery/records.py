@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
+import numpy as np
+
 from store.errors import CorruptData
 
 if TYPE_CHECKING:
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
 
     from commitlog.record.record import Record
     from store.model.commit_log import CommitLog
+    from store.queues.unit import Units
 
 
 def read_records(log: CommitLog, places: Sequence[tuple[int, int]]) -> list[Record | None]:
@@ -36,3 +39,20 @@ def read_records(log: CommitLog, places: Sequence[tuple[int, int]]) -> list[Reco
                 found[order[at]] = cast("Record | None", log.read(offsets[at], sizes[at]))
             at += 1
     return found
+
+
+def read_run(log: CommitLog, units: Units, size_bytes_max: int) -> list[Record]:
+    """Return the records of the first of some consecutive units, which the log reads together.
+
+    None if the first one has to be examined by itself: it is deleted, damaged, or in another file than those before.
+
+    Args:
+        log: the node's.
+        units: of one queue.
+        size_bytes_max: of the records together; the first one is read whatever its size.
+    """
+    count = max(int(np.searchsorted(np.cumsum(units.sizes, dtype=np.int64), size_bytes_max, "right")), 1)
+    places, sizes = units.physical_offsets[:count].tolist(), units.sizes[:count].tolist()
+    if not places or min(places) < log.begin_offset:
+        return []
+    return cast("list[Record]", log.read_many(places, sizes))

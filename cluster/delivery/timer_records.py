@@ -14,10 +14,11 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-from cluster.delivery.copies import Obstacle, delayed_copy
+from cluster.delivery.copies import Obstacle, delayed_copies
 from cluster.delivery.records import read_records
-from cluster.state.effects import TimerDone, TimerEnd, encode_effect
-from commitlog.record.effects import properties_with_effect, without_effect
+from cluster.state.effects import TimerDone, TimerEnd, encode_effect, timer_head
+from commitlog.record.copied_records import WaitingQueue, copied
+from commitlog.record.effects import effect_property, properties_with_effect, without_effect
 from commitlog.record.properties import decode_properties, encode_properties
 from commitlog.record.timer_properties import (
     AT_ONCE_MS,
@@ -121,10 +122,24 @@ def time_of_unit(store: MessageStore, unit: int) -> int:
     return AT_ONCE_MS if record is None else timer_time_ms(decode_properties(record.properties_raw))
 
 
-def timer_copy(record: Record, unit: int, now_ms: int, topics: Mapping[str, TopicConfig]) -> Message | Obstacle:
-    """Return the copy of a message whose time has come; see `delayed_copy`."""
-    more = f"{ENQUEUE_MS}\x01{record.store_timestamp}\x02{DEQUEUE_MS}\x01{now_ms}\x02".encode()
-    return delayed_copy(record, TimerDone(unit), topics, more)
+def timer_copies(
+    waiting: Sequence[tuple[int, Record]], now_ms: int, topics: Mapping[str, TopicConfig]
+) -> list[Message | Obstacle]:
+    """Return the copies of messages whose time has come; see `delayed_copies`.
+
+    Args:
+        waiting: unit and record of each, as from `read_units`.
+        now_ms: the time, milliseconds since 1970.
+        topics: of the broker.
+    """
+    before_unit = f"\x02{DEQUEUE_MS}\x01{now_ms}\x02".encode() + effect_property(timer_head(TimerEnd.DELIVERED))
+    queue = WaitingQueue(_TOPIC, 0, before_unit, f"{ENQUEUE_MS}\x01".encode())
+    copies: list[Message | Obstacle] = []
+    # Records that were read together have one buffer.
+    for _, run in groupby(waiting, key=lambda pair: id(pair[1].view)):
+        units, records = zip(*run, strict=True)
+        copies += delayed_copies(copied(records, units, queue), topics)
+    return copies
 
 
 def put_again(record: Record, unit: int) -> Message:

@@ -34,7 +34,7 @@ from cluster.delivery.timer_records import (
     read_units,
     recall_message,
     time_of_unit,
-    timer_copy,
+    timer_copies,
 )
 from cluster.delivery.timer_window import ROWS_MAX, TimerRow, TimerWindow
 from cluster.process.cooperative import Pace
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from store.model.message import Message
 
 # Messages of one put, and the bytes of their records.
-BATCH_MAX: Final = 512
+BATCH_MAX: Final = 1_024
 _BATCH_BYTES_MAX: Final = 1 << 20
 RECALLS_MAX: Final = 1_024
 
@@ -263,6 +263,7 @@ class TimerDelivery:
             return chosen
         rows = deque(row for row in window.take_due(now_ms, self._batch_max) if not state.timers.is_done(row.unit))
         records = read_units(store, [row.unit for row in rows], self._size_bytes_max)
+        waiting: list[tuple[TimerRow, Record]] = []
         while rows and rows[0].unit in records:
             row = rows.popleft()
             record = records[row.unit]
@@ -277,11 +278,13 @@ class TimerDelivery:
             elif DELETE_KEY in properties:
                 chosen.passed.append((row.unit, None))
             else:
-                copy = timer_copy(record, row.unit, now_ms, state.topics)
-                if isinstance(copy, Obstacle):
-                    chosen.passed.append((row.unit, copy))
-                else:
-                    chosen.copies.append((row, copy))
+                waiting.append((row, record))
+        copies = timer_copies([(row.unit, record) for row, record in waiting], now_ms, state.topics)
+        for (row, _), copy in zip(waiting, copies, strict=True):
+            if isinstance(copy, Obstacle):
+                chosen.passed.append((row.unit, copy))
+            else:
+                chosen.copies.append((row, copy))
         window.put_back(rows)
         return chosen
 

@@ -164,14 +164,24 @@ class PopMoved(NamedTuple):
 Effect = DelayDelivered | Returned | TimerDone | Prepared | Ended | GivenUp | Renewed | PopMoved
 
 
+def delayed_head(level: int) -> str:
+    """Return the text of `DelayDelivered` up to its unit."""
+    return f"d:{level}:"
+
+
+def timer_head(end: TimerEnd) -> str:
+    """Return the text of `TimerDone` up to its unit."""
+    return f"{end}:"
+
+
 def encode_effect(effect: Effect) -> str:  # noqa: PLR0911  (one for each kind)
     """Return the text of an effect."""
     match effect:
         # Patterns without fields, for what deliveries make by the thousands: their names would be looked up each time.
         case DelayDelivered():
-            return f"d:{effect.level}:{effect.unit}"
+            return f"{delayed_head(effect.level)}{effect.unit}"
         case TimerDone():
-            return f"{effect.end}:{effect.unit}"
+            return f"{timer_head(effect.end)}{effect.unit}"
         case Returned(key, is_dead):
             return f"{'x' if is_dead else 'b'}:{key.hex()}"
         case Prepared(immunity_s, group_hash, key_hash):

@@ -65,6 +65,11 @@ def properties_with_effect(raw: bytes, effect: str) -> RawProperties:
     return RawProperties(kept + f"{EFFECT_NAME}\x01{effect}\x02".encode())
 
 
+def effect_property(head: str) -> bytes:
+    """Return the beginning of the property of an effect whose text begins like this."""
+    return _HEAD + head.encode()
+
+
 def without_effect(raw: bytes) -> bytes:
     """Return encoded properties without an effect."""
     begin = raw.find(_HEAD)

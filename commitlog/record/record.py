@@ -176,6 +176,11 @@ class Record:
         return fields
 
     @property
+    def row(self) -> RecordRow:
+        """Its places in `view`."""
+        return self._row
+
+    @property
     def position(self) -> int:
         """Of its first byte in `view`."""
         return self._row[0]
@@ -238,7 +243,7 @@ class Record:
     @property
     def born_host(self) -> Host:
         """Address of the client."""
-        return _host(self.fields()[9])
+        return decode_host(self.fields()[9])
 
     @property
     def store_timestamp(self) -> int:
@@ -248,7 +253,7 @@ class Record:
     @property
     def store_host(self) -> Host:
         """Address of the node that appended it."""
-        return _host(self.fields()[11])
+        return decode_host(self.fields()[11])
 
     @property
     def reconsume_times(self) -> int:
@@ -452,7 +457,8 @@ def checksum(data: bytes | memoryview) -> int:
 
 # The records of one batch mostly have the same hosts, and one call takes a microsecond.
 @lru_cache(_HOSTS_MAX)
-def _host(data: bytes) -> Host:
+def decode_host(data: bytes) -> Host:
+    """Return an encoded address of 4 or 16 bytes, with its port."""
     return Host(data[:-4], _INT.unpack_from(data, len(data) - 4)[0])
 
 

@@ -15,6 +15,7 @@ is a C compiler (`scripts/build_native.py`). `DLEDGER_NATIVE=0` in the environme
 | `check_records`  | `commitlog.record.rows.good_rows`      |
 | `locate_records` | `commitlog.record.record_runs.located_in_python`, `Record.check` |
 | `split_records`  | `commitlog.record.record_runs.split_in_python` |
+| `copy_records`  | `commitlog.record.copied_records.copied_in_python` |
 | `decode_properties` | `commitlog.record.properties.decode_in_python` |
 | `decode_records` | `pipeline.columns.decoder.decode_rows` |
 | `write_files`    | `store.fs.writing_in_turn.write_in_turn` |
@@ -36,9 +37,10 @@ if TYPE_CHECKING:
     # Any object with the buffer protocol; `collections.abc.Buffer` is new in 3.12.
     Buffer = Any
     Row = tuple[int, int, int, int, int, int, int, int, int]
+    Copied = tuple[bytes, bytes, bytes, bytes, int, int, int, bytes, int, int]
 
 # Of the functions' arguments and results; the same number is in kernels.c.
-VERSION: Final = 9
+VERSION: Final = 10
 VARIABLE: Final = "DLEDGER_NATIVE"
 
 
@@ -216,6 +218,33 @@ class Kernels(Protocol):
 
         Returns:
             A `commitlog.record.record.RecordRow` of each, up to the first that is invalid, or that Python has to check.
+        """
+        ...
+
+    def copy_records(
+        self,
+        buffer: Buffer,
+        rows: Sequence[Row],
+        units: Sequence[int],
+        topic: bytes,
+        queue_id: int,
+        before_time: bytes,
+        before_unit: bytes,
+        /,
+    ) -> list[Copied] | None:
+        """Return the parts of copies of records, up to the first record that Python has to examine.
+
+        Args:
+            buffer: contains the records.
+            rows: of each record, as of `locate_records`.
+            units: the expected queue offset of each.
+            topic: the expected topic.
+            queue_id: the expected queue.
+            before_time: of properties that are added: what is before the store timestamp; empty: without it.
+            before_unit: of properties that are added: what is before the queue offset.
+
+        Returns:
+            A `commitlog.record.copied_records.CopiedRecord` of each.
         """
         ...
 

@@ -4,7 +4,7 @@
 
 #include "kernels.h"
 
-#define VERSION 9
+#define VERSION 10
 
 static PyMethodDef methods[] = {
     {"encode_entries", (PyCFunction)(void (*)(void))encode_entries, METH_FASTCALL, NULL},
@@ -16,6 +16,7 @@ static PyMethodDef methods[] = {
     {"check_records", (PyCFunction)(void (*)(void))check_records, METH_FASTCALL, NULL},
     {"locate_records", (PyCFunction)(void (*)(void))locate_records, METH_FASTCALL, NULL},
     {"split_records", (PyCFunction)(void (*)(void))split_records, METH_FASTCALL, NULL},
+    {"copy_records", (PyCFunction)(void (*)(void))copy_records, METH_FASTCALL, NULL},
     {"decode_properties", (PyCFunction)(void (*)(void))decode_properties, METH_FASTCALL, NULL},
     {"decode_records", (PyCFunction)(void (*)(void))decode_records, METH_FASTCALL, NULL},
     {"write_files", (PyCFunction)(void (*)(void))write_files, METH_FASTCALL, NULL},

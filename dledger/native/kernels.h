@@ -70,6 +70,35 @@ is_number(PyObject *value, int64_t min, int64_t max, int64_t *result)
     return overflow == 0 && *result >= min && *result <= max;
 }
 
+/* Returns where `mark` begins in the bytes from `from` on; -1: nowhere. `mark_size` > 0. */
+static inline int64_t
+find(const char *data, int64_t size, int64_t from, const char *mark, int64_t mark_size)
+{
+    while (size - from >= mark_size) {
+        const char *first = memchr(data + from, mark[0], (size_t)(size - from - mark_size + 1));
+        if (first == NULL) {
+            return -1;
+        }
+        if (memcmp(first, mark, (size_t)mark_size) == 0) {
+            return first - data;
+        }
+        from = first - data + 1;
+    }
+    return -1;
+}
+
+/* Take the data of bytes; 0: they are of another type. */
+static inline int
+take_bytes(PyObject *value, const char **data, Py_ssize_t *size)
+{
+    if (!PyBytes_CheckExact(value)) {
+        return 0;
+    }
+    *data = PyBytes_AsString(value);
+    *size = PyBytes_Size(value);
+    return 1;
+}
+
 /* Chooses the fastest ways that this processor has; called once. */
 void choose_checksums(void);
 
@@ -86,6 +115,7 @@ PyObject *record_columns(PyObject *module, PyObject *const *arguments, Py_ssize_
 PyObject *check_records(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *locate_records(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *split_records(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
+PyObject *copy_records(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *decode_properties(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *decode_records(PyObject *module, PyObject *const *arguments, Py_ssize_t count);
 PyObject *write_files(PyObject *module, PyObject *const *arguments, Py_ssize_t count);

@@ -14,23 +14,6 @@
 
 static const char CRC_MARK[] = "__CRC32#\x01"; /* of a property CRC, which Python removes */
 
-/* Returns where `mark` begins in the bytes from `from` on; -1: nowhere. `mark_size` > 0. */
-static int64_t
-find(const char *data, int64_t size, int64_t from, const char *mark, int64_t mark_size)
-{
-    while (size - from >= mark_size) {
-        const char *first = memchr(data + from, mark[0], (size_t)(size - from - mark_size + 1));
-        if (first == NULL) {
-            return -1;
-        }
-        if (memcmp(first, mark, (size_t)mark_size) == 0) {
-            return first - data;
-        }
-        from = first - data + 1;
-    }
-    return -1;
-}
-
 /* ---------------------------------------------------------------------------------------------------------- records */
 
 enum { QUEUE_ID, QUEUE_OFFSET, FLAG, SYS_FLAG, BORN_TIMESTAMP, RECONSUME_TIMES, PREPARED, CHECKSUM, NUMBERS };
@@ -57,17 +40,6 @@ take_column(PyObject *values, Py_ssize_t count, PyObject **column)
 {
     *column = PySequence_Tuple(values);
     return *column != NULL && (count < 0 || PyTuple_Size(*column) == count);
-}
-
-static int
-take_bytes(PyObject *value, const char **data, Py_ssize_t *size)
-{
-    if (!PyBytes_CheckExact(value)) {
-        return 0;
-    }
-    *data = PyBytes_AsString(value);
-    *size = PyBytes_Size(value);
-    return 1;
 }
 
 static int

@@ -53,6 +53,10 @@ class Units(NamedTuple):
         is_blank: Bools = (self.sizes == BLANK_SIZE) & (self.physical_offsets == 0)
         return is_blank
 
+    def part(self, begin: int, end: int) -> Units:
+        """Return some of the units, which are not copied."""
+        return Units(self.physical_offsets[begin:end], self.sizes[begin:end], self.tags_codes[begin:end])
+
     def sound_count(self) -> int:
         """Return the number of leading units that are plausible.
 

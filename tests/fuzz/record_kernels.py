@@ -2,9 +2,11 @@
 
 import struct
 
+from commitlog.record.copied_records import WaitingQueue, copied, copied_in_python
 from commitlog.record.encoder import RecordEncoder
 from commitlog.record.few_records import few_columns
 from commitlog.record.properties import RawProperties, decode_in_python, decode_properties
+from commitlog.record.record_runs import split_records
 from commitlog.record.scan import walk_run_in_python
 from commitlog.record.unique_keys import find_keys, find_keys_in_python
 from dledger import native
@@ -127,7 +129,45 @@ def seed_dispatch_kernels() -> list[bytes]:
     ]
 
 
+# Bytes of a host, and whether the copy has a time; the place among those of the row that is changed, and by how much;
+# unit and timestamp.
+COPY = struct.Struct(">BBBqqq")
+WAITING = WaitingQueue(b"T", 3, b"__EFFECT\x01d:3:")
+
+
+def copy_kernels(data: bytes) -> None:
+    """Copy a record that waits, in both forms; and with a place that is not its own."""
+    if len(data) < COPY.size:
+        return
+    host, has_time, place, change, unit, timestamp = COPY.unpack_from(data)
+    properties = RawProperties(data[COPY.size :][:SIZE_MAX])
+    message = Message("T", b"body", 3, properties, born_host=Host(bytes(16 if host & 1 else 4), 1))
+    encoder = RecordEncoder(Host(bytes(4), 2), check_topic=lambda _: None)
+    encoded, _ = encoder.encode_each([message, message], [unit, unit], timestamp)
+    records = split_records(view_of(b"".join(encoded)))
+    queue = WAITING._replace(before_time=b"IN\x01" if has_time & 1 else b"")
+    units = [unit, unit]
+    assert copied(records, units, queue) == list(copied_in_python(records, units, queue)), data
+    if native.kernels is not None:
+        row = list(records[0].row)
+        row[place % len(row)] += change
+        changed = [tuple(row), records[1].row]
+        native.kernels.copy_records(records[0].view, changed, units, b"T", 3, queue.before_time, queue.before_unit)
+
+
+def seed_copy_kernels() -> list[bytes]:
+    """Return records with and without a real topic, an earlier effect, and a time."""
+    real = b"REAL_TOPIC\x01orders\x02REAL_QID\x013"
+    return [
+        COPY.pack(0, 0, 0, 0, 7, 1_700_000_000_000) + real,
+        COPY.pack(0, 1, 1, 1, 1 << 40, 1_700_000_000_000) + real + b"\x02__EFFECT\x01b:0\x02",
+        COPY.pack(1, 0, 5, -3, 0, -1) + b"__EFFECT\x01b:0\x02" + real + b"\x02" + real,
+        COPY.pack(0, 1, 3, 1 << 40, 9, 0) + b"a\x02REAL_TOPIC\x01\x02xREAL_QID\x01\xff\x01",
+    ]
+
+
 TARGETS = (
     Target("put_kernels", put_kernels, seed_put_kernels),
     Target("dispatch_kernels", dispatch_kernels, seed_dispatch_kernels),
+    Target("copy_kernels", copy_kernels, seed_copy_kernels),
 )

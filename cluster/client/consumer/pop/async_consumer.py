@@ -211,7 +211,8 @@ class AsyncPopConsumer:
             RequestFailed: the refusal of the leader, or why there was no answer.
         """
         nodes, end_s = self._connection.nodes, time.monotonic() + wait_s + _TIMEOUT_S
-        backoff, hops = Backoff(), 0
+        backoff: Backoff | None = None
+        hops = 0
         if not nodes.addresses(broker):
             # A message that another consumer took, before this one has asked for routes.
             await self._connection.find(self._topic)
@@ -221,6 +222,8 @@ class AsyncPopConsumer:
                 await nodes.reach(address)
                 return await nodes.call_node(address, method, request, wait_s + _ANSWER_S)
             except RequestFailed as failure:
+                # Only now: its random numbers take longer than all the rest of a call.
+                backoff = backoff or Backoff()
                 is_named = nodes.observe(broker, address, failure)
                 hops += 1
                 pause_s = 0.0 if is_named and hops <= HOPS_MAX else backoff.next_s(failure.repeat_after_s)

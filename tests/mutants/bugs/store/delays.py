@@ -4,18 +4,21 @@ import numpy as np
 
 import cluster.delivery.delay_levels
 import cluster.state.broker_state
-import commitlog.record.effects
+import commitlog.record.copied_records
 import commitlog.record.encoder
 from cluster.delivery import copies
 from cluster.delivery.delay_levels import DelayDelivery
 from cluster.delivery.due import Due
 from cluster.delivery.own_puts import OwnPuts
+from cluster.delivery.records import read_run
 from cluster.replica.feature_level import FeatureLevelRaise
 from cluster.replica.record_effects import RecordEffects
 from cluster.replica.state_import import OldState
 from cluster.state.broker_state import BrokerState
+from commitlog.record.record import Record
 from dledger.peer.transport import PeerTransport
 from store.access.message_store import MessageStore
+from store.model.message import Message
 from tests.mutants.mutant import Mutant, Tests
 
 STANDALONE = "tests/integration/cluster/api/waiting/test_delayed.py::"
@@ -109,14 +112,60 @@ def copy_goes_to_a_queue_that_its_topic_has_no_more(patch):
 
 
 def text_that_is_no_number_is_queue_0(patch):
-    patch.setattr(copies, "_real_queue_id", lambda topic, text: int(text) if text.isdigit() and text.isascii() else 0)
+    place_of = copies._place_of
+    patch.setattr(
+        copies, "_place_of", lambda topic, queue, topics: place_of(topic, queue if queue.isdigit() else b"0", topics)
+    )
 
 
 def effect_of_the_waiting_record_stays_in_the_copy(patch):
-    patch.setattr(commitlog.record.effects, "without_effect", lambda raw: raw)
+    patch.setattr(commitlog.record.copied_records, "without_effect", lambda raw: raw)
+
+
+def record_of_another_unit_is_copied(patch):
+    patch.setattr(Record, "is_at_queue_offset", lambda self, topic, queue_id, queue_offset: True)
+
+
+def copies_of_a_batch_close_the_gap_of_one_that_has_no_topic(patch):
+    def delayed_copies(found, topics):
+        return [copy for copy in copies.delayed_copies(found, topics) if isinstance(copy, Message)]
+
+    patch.setattr(cluster.delivery.delay_levels, "delayed_copies", delayed_copies)
+
+
+def copies_of_a_batch_share_the_queue_of_the_first(patch):
+    def delayed_copies(found, topics):
+        made = copies.delayed_copies(found, topics)
+        return [each._replace(queue_id=made[0].queue_id) if isinstance(each, Message) else each for each in made]
+
+    patch.setattr(cluster.delivery.delay_levels, "delayed_copies", delayed_copies)
+
+
+def run_of_records_is_larger_than_a_put(patch):
+    patch.setattr(cluster.delivery.delay_levels, "read_run", lambda log, units, _: read_run(log, units, 1 << 40))
 
 
 MUTANTS = [
+    Mutant(
+        record_of_another_unit_is_copied,
+        "delivered once",
+        Tests(COPIES + "test_records_are_copied_up_to_one_that_is_not_at_its_unit"),
+    ),
+    Mutant(
+        copies_of_a_batch_close_the_gap_of_one_that_has_no_topic,
+        "no message blocks others",
+        Tests(STANDALONE + "test_messages_of_a_deleted_topic_among_others_leave_each_in_its_place"),
+    ),
+    Mutant(
+        copies_of_a_batch_share_the_queue_of_the_first,
+        "delivered once",
+        Tests(STANDALONE + "test_messages_of_a_deleted_topic_among_others_leave_each_in_its_place"),
+    ),
+    Mutant(
+        run_of_records_is_larger_than_a_put,
+        "everything bounded",
+        Tests(STANDALONE + "test_put_of_copies_has_no_more_bytes_than_its_limit"),
+    ),
     Mutant(
         copy_goes_to_a_queue_that_its_topic_has_no_more,
         "no message blocks others",

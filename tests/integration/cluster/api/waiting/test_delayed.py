@@ -13,6 +13,7 @@ from cluster.state.commands import DeleteTopic
 from cluster.state.features import FEATURE_LEVEL
 from cluster.v1 import broker_pb2 as pb
 from commitlog.record.properties import decode_properties
+from store.access.message_store import MessageStore
 from store.errors import Certainty, StoreStopped
 from store.model.commit_log import PutOutcome, PutStatus
 from store.model.topics import DELAY_LEVELS_MS, SCHEDULE_TOPIC, TIMER_TOPIC
@@ -156,6 +157,50 @@ def test_message_of_a_deleted_topic_is_passed_over_and_counted(shop):
             await until(lambda: shop.replica.state.delay_offsets == {1: 3})
             assert shop.broker.core.metrics.counts.delayed_not_delivered == {"unknown_topic": 2}
             assert shop.replica.store.max_offset("gone", 0) == 0
+
+    run(scenario)
+
+
+def test_messages_of_a_deleted_topic_among_others_leave_each_in_its_place(shop):
+    """They are due together, so their copies are made together: of several queues, and with the unit of each."""
+
+    async def scenario():
+        async with shop.open():
+            await shop.set_topic("gone")
+            for number in range(12):
+                topic, queue_id = ("gone", 0) if number % 3 == 1 else (TOPIC, number % 2)
+                await shop.put(b"%d" % number, topic=topic, queue_id=queue_id, properties=[delayed(1)])
+            await shop.broker.core.change(DeleteTopic("gone"))
+            shop.clock_ahead_ms = 1_500
+            for queue_id, numbers in ((0, [0, 2, 6, 8]), (1, [3, 5, 9, 11])):
+                assert await bodies_of(shop, 4, queue_id) == [b"%d" % number for number in numbers]
+                found = (await shop.get(queue_id=queue_id, max_messages=32)).columns
+                effects = [decode_properties(properties)["__EFFECT"] for properties in found.properties]
+                assert effects == [f"d:1:{number}" for number in numbers]
+            await until(lambda: shop.replica.state.delay_offsets == {1: 12})
+            assert shop.broker.core.metrics.counts.delayed_not_delivered == {"unknown_topic": 4}
+
+    run(scenario)
+
+
+def test_put_of_copies_has_no_more_bytes_than_its_limit(shop, monkeypatch):
+    monkeypatch.setattr(delay_levels, "_BATCH_BYTES_MAX", 2_000)
+    sizes, put_own = [], MessageStore.put_own
+
+    def counted(store, messages):
+        sizes.append(sum(len(message.body) for message in messages))
+        return put_own(store, messages)
+
+    monkeypatch.setattr(MessageStore, "put_own", counted)
+
+    async def scenario():
+        async with shop.open():
+            bodies = [b"%d" % number * 400 for number in range(9)]
+            await shop.put(*bodies, b"x" * 3_000, properties=[delayed(1)] * 10)
+            shop.clock_ahead_ms = 1_500
+            assert await bodies_of(shop, 10) == [*bodies, b"x" * 3_000]
+            assert max(sizes[:-1]) <= 2_000
+            assert sum(sizes) == 9 * 400 + 3_000
 
     run(scenario)
 
