@@ -8,6 +8,7 @@ Source: RocketMQ `ClientManageProcessor`, `ConsumerManageProcessor`, `DefaultCon
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Final
 
 from cluster.protocol.errors import Reason, RequestFailed
@@ -56,20 +57,21 @@ class Registrations:
         Raises:
             Rejected, RequestFailed: it is not registered; it repeats its heartbeat.
         """
-        heartbeat = heartbeat_of(request.body)
+        heartbeat, deadline = heartbeat_of(request.body), time.monotonic() + _LIMIT_S
         for each in heartbeat.consumers:
-            await self._create(each.group)
+            await self._create(each.group, deadline)
         self._watch(client)
         beat = self._clients.beat(heartbeat, client, request.language, request.version, self._clock_ms())
         self._notify(beat.changed_groups)
         fields = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true" if beat.is_full_wanted else "false"}
         return Response(fields=fields)
 
-    async def unregister(self, request: Request, _: RemotingClient) -> Response:
-        """Remove a client from its groups."""
+    async def unregister(self, request: Request, client: RemotingClient) -> Response:
+        """Remove a client from its groups, if this is its connection."""
         fields = request.fields
         changed = self._clients.unregister(
             text_of(fields, "clientID", CLIENT_ID_LENGTH_MAX),
+            client,
             producer_group=fields.get("producerGroup", ""),
             consumer_group=fields.get("consumerGroup", ""),
         )
@@ -103,8 +105,8 @@ class Registrations:
         """Remove silent clients; called each 10 s."""
         self._notify(self._clients.expire(self._clock_ms()))
 
-    async def _create(self, group: str) -> None:
-        """Create a group, if it may be, and its retry topic.
+    async def _create(self, group: str, deadline: float) -> None:
+        """Create a group, if it may be, and its retry topic; those of a heartbeat together have until the deadline.
 
         Raises:
             Rejected: SUBSCRIPTION_GROUP_NOT_EXIST.
@@ -125,7 +127,7 @@ class Registrations:
             )
             created = pb.SetGroupRequest(group=settings, is_new=True)
             await self._unless_there(
-                self._link.call(lambda stub: stub.SetGroup, created, _LIMIT_S), Reason.GROUP_EXISTS
+                self._link.call(lambda stub: stub.SetGroup, created, _left_s(deadline)), Reason.GROUP_EXISTS
             )
         if RETRY_PREFIX + group not in state.topics:
             known = state.groups.get(group)
@@ -136,7 +138,7 @@ class Registrations:
                 )
                 new = pb.SetTopicRequest(topic=topic, is_new=True)
                 await self._unless_there(
-                    self._link.call(lambda stub: stub.SetTopic, new, _LIMIT_S), Reason.TOPIC_EXISTS
+                    self._link.call(lambda stub: stub.SetTopic, new, _left_s(deadline)), Reason.TOPIC_EXISTS
                 )
 
     async def _unless_there(self, call: Awaitable[object], reason: Reason) -> None:
@@ -162,5 +164,10 @@ class Registrations:
             if group is None or group.data.is_broadcasting:
                 continue
             request = Request(_NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": name}, is_oneway=True)
-            for member in group.members.values():
-                member.connection.push(request)
+            # Once to each connection, however many ids of clients it has.
+            for connection in dict.fromkeys(member.connection for member in group.members.values()):
+                connection.push(request)
+
+
+def _left_s(deadline: float) -> float:
+    return max(deadline - time.monotonic(), 0.0)
