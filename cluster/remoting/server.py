@@ -66,6 +66,8 @@ class RemotingServer:
         # All connections, from accept to end, oldest first, and what each client has of them.
         self._connections: dict[RemotingConnection, None] = {}
         self._shares = FairShares(self.limits.connections_max)
+        # Requests in flight, and their bytes, of each client that has some.
+        self._of_clients: dict[str, tuple[int, int]] = {}
         self._all_closed = asyncio.Event()
         self._all_closed.set()
         self._opening: set[asyncio.Task[None]] = set()
@@ -189,15 +191,28 @@ class RemotingServer:
         """A connection has sent its first frame."""
         self._arrivals.discard(connection)
 
-    def on_begun(self, size_bytes: int) -> None:
-        """Count a request, and its bytes."""
-        self.calls += 1
-        self.call_bytes += size_bytes
+    def has_place(self, client: str) -> bool:
+        """Return whether a client may have another request in flight: it has less than what is free for all."""
+        calls, size_bytes = self._of_clients.get(client, (0, 0))
+        free = self.limits.all_calls_max - self.calls
+        return calls < free and size_bytes < self.limits.all_call_bytes_max - self.call_bytes
 
-    def on_ended(self, size_bytes: int) -> None:
+    def on_begun(self, client: str, size_bytes: int) -> None:
+        """Count a request, and its bytes."""
+        self._count(client, 1, size_bytes)
+
+    def on_ended(self, client: str, size_bytes: int) -> None:
         """Count it no longer."""
-        self.calls -= 1
-        self.call_bytes -= size_bytes
+        self._count(client, -1, -size_bytes)
+
+    def _count(self, client: str, calls: int, size_bytes: int) -> None:
+        self.calls += calls
+        self.call_bytes += size_bytes
+        had_calls, had_bytes = self._of_clients.get(client, (0, 0))
+        if had_calls + calls:
+            self._of_clients[client] = (had_calls + calls, had_bytes + size_bytes)
+        else:
+            del self._of_clients[client]
 
     def on_partial(self, connection: RemotingConnection, size_bytes: int) -> None:
         """Bound the bytes of incomplete frames; may end this connection, or another one."""

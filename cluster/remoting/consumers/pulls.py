@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from cluster.protocol.wire.filters import filter_fields
@@ -27,9 +28,12 @@ from cluster.remoting.consumers.bodies import EXPRESSION_LENGTH_MAX
 from cluster.remoting.consumers.filters import checked_filter
 from cluster.remoting.fields import int_of, text_of
 from cluster.v1 import broker_pb2 as pb
+from dledger.networks import network_of_host
+from dledger.service.limits.fair_shares import FairShares
 from store.model.topics import RETRY_TOPIC_LENGTH_MAX
 
 if TYPE_CHECKING:
+    from cluster.broker.core import BrokerCore
     from cluster.fronts.leader_link import LeaderLink
     from cluster.remoting.clients import ClientTable
     from cluster.remoting.consumers.offsets import Offsets
@@ -37,7 +41,10 @@ if TYPE_CHECKING:
 
 # Clients wait 30 s for the answer.
 HOLD_S_MAX: Final = 20.0
-HELD_MAX: Final = 20_000
+# Holds at the leader, in fair shares of addresses: there they take places of this node's calls, sends included.
+HELD_MAX: Final = 200
+# Others are held here, and look at this node's queue each second.
+LOOK_S: Final = 1.0
 _COUNT_MAX: Final = 1_024
 _SIZE_BYTES_MAX: Final = 4 << 20
 # Of one read at the leader.
@@ -62,23 +69,25 @@ class Pulls:
     """The pulls of consumers.
 
     Args:
+        core: of this node.
         link: to the leader.
         clients: of this node.
         offsets: takes offsets that come with pulls.
     """
 
-    def __init__(self, link: LeaderLink, clients: ClientTable, offsets: Offsets) -> None:
+    def __init__(self, core: BrokerCore, link: LeaderLink, clients: ClientTable, offsets: Offsets) -> None:
+        self._core = core
         self._link = link
         self._clients = clients
         self._offsets = offsets
         self._stopping = asyncio.Event()
-        self._held = 0
+        self._held = FairShares(HELD_MAX)
 
     def stop(self) -> None:
         """Answer all held pulls now, and hold no more."""
         self._stopping.set()
 
-    async def pull(self, request: Request, _: RemotingClient) -> Response:
+    async def pull(self, request: Request, client: RemotingClient) -> Response:
         """Return messages of a queue.
 
         Raises:
@@ -106,7 +115,7 @@ class Pulls:
         hold_s = 0.0
         if flags & _SUSPEND:
             hold_s = min(int_of(fields, "suspendTimeoutMillis", 0, _LONG_MAX, 0) / 1_000, HOLD_S_MAX)
-        return _answer(read.offset, await self._read(read, hold_s))
+        return _answer(read.offset, await self._read(read, hold_s, network_of_host(client.address.rpartition(":")[0])))
 
     def _subscription(self, request: Request, group: str, topic: str, flags: int) -> Subscription:
         """Return the subscription of the topic for this pull.
@@ -132,26 +141,39 @@ class Pulls:
             raise Rejected(RemotingCode.SUBSCRIPTION_NOT_LATEST, f"topic {topic!r}: the subscription is older here")
         return known
 
-    async def _read(self, read: pb.GetRequest, hold_s: float) -> pb.GetResponse:
+    async def _read(self, read: pb.GetRequest, hold_s: float, holder: str) -> pb.GetResponse:
         """Read until there is a result, or the hold is over.
 
         Raises:
             RequestFailed: no leader has answered.
         """
         deadline = time.monotonic() + hold_s
-        is_held = hold_s > 0 and self._held < HELD_MAX
-        self._held += is_held
+        is_at_leader = hold_s > 0 and self._held.take(holder, 1)
         try:
             while True:
-                left_s = deadline - time.monotonic() if is_held else 0.0
-                wait_s = 0.0 if self._stopping.is_set() else max(min(left_s, _PIECE_S), 0.0)
+                left_s = max(deadline - time.monotonic(), 0.0)
+                wait_s = 0.0 if self._stopping.is_set() or not is_at_leader else min(left_s, _PIECE_S)
                 found = await self._get(read, wait_s)
                 if found.status not in _EMPTY or found.next_offset > read.offset:
                     return found
-                if wait_s == 0 or self._stopping.is_set() or deadline <= time.monotonic():
+                if self._stopping.is_set() or time.monotonic() >= deadline:
                     return found
+                if not is_at_leader:
+                    await self._look(read, deadline)
         finally:
-            self._held -= is_held
+            if is_at_leader:
+                self._held.give_back(holder, 1)
+
+    async def _look(self, read: pb.GetRequest, deadline: float) -> None:
+        """Wait until this node has a message for a pull, or stops, or the deadline has passed."""
+        store = self._core.replica.store
+        while store.max_offset(read.topic, read.queue_id) <= read.offset:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0 or self._stopping.is_set():
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(left_s, LOOK_S)):
+                    await self._stopping.wait()
 
     async def _get(self, read: pb.GetRequest, wait_s: float) -> pb.GetResponse:
         """Read once at the leader; a wait there ends early when this node stops."""

@@ -32,7 +32,7 @@ class Consumers:
     def __init__(self, core: BrokerCore, link: LeaderLink, clients: ClientTable) -> None:
         self._registrations = Registrations(core, link, clients, monotonic_ms)
         self._offsets = Offsets(core, link)
-        self._pulls = Pulls(link, clients, self._offsets)
+        self._pulls = Pulls(core, link, clients, self._offsets)
         self._queues = QueueCalls(link)
 
     def handlers(self) -> dict[int, Handler]:
