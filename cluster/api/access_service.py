@@ -41,12 +41,14 @@ class AccessService(access_pb2_grpc.AccessServiceServicer):
 
     Attributes:
         record_login: records a login at another port: user, peer, cause of a failure.
+        record_right: records that the user of a call at another port lacks a right (`CallAudit.right`).
     """
 
     def __init__(self, core: BrokerCore, audit: CallAudit | None = None, *, is_closed: bool = False) -> None:
         self._core = core
         self._calls = AccessCalls(core)
         self.record_login = _unrecorded if audit is None else audit.login
+        self.record_right = _unrecorded if audit is None else audit.right
         self._logins = LoginCalls(
             lambda: core.replica.state.access,
             lambda: wall_clock_ms() // _MS_PER_S,
@@ -127,5 +129,5 @@ class AccessService(access_pb2_grpc.AccessServiceServicer):
         return await answered(self._core, pb.ExplainResponse, self._calls.explain(request), is_read=True)
 
 
-def _unrecorded(_user: str, _peer: str, _cause: str) -> None:
-    """Record nothing of a login."""
+def _unrecorded(*_values: object) -> None:
+    """Record nothing."""

@@ -91,22 +91,15 @@ class QueryCalls:
                 first = result.damaged[0]
                 raise CorruptData(first.path, first.position, first.expected, first.found)
         else:
-            found, named = self._named(request)
+            found = self._store.message_by_id(request.message_id)
             # Internal records of the broker are not served to clients.
             messages = (found,) if found is not None and not is_closed_topic(found.topic) else ()
-            what = f"this broker does not have message {named}: it expired, or belongs to another broker"
+            what = f"this broker does not have message {request.message_id}: it expired, or belongs to another broker"
         if not messages:
             raise RequestFailed(Reason.NO_MESSAGE, what)
         response = _query_response(messages, request.form)
         response.is_truncated = is_truncated
         return response
-
-    def _named(self, request: pb.QueryByIdRequest) -> tuple[StoredMessage | None, str]:
-        """Return the message of an offset message id or a physical offset, and its name for people."""
-        if request.WhichOneof("id") == "physical_offset":
-            offset = request.physical_offset
-            return (self._store.log.find(offset) if offset >= 0 else None), f"at {offset}"
-        return self._store.message_by_id(request.message_id), request.message_id
 
     async def by_time(self, request: pb.QueryByTimeRequest) -> pb.QueryByTimeResponse:
         """Return messages that were stored in a time range, queue by queue.

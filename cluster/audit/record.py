@@ -7,9 +7,9 @@ r"""One record of the audit log, and its line.
 | `kind` | `admin`: a change of the broker, its users or its nodes; `admin_read`: a list of users or roles; `login`; |
 | | `refusal`; `access`: of data; `lost` |
 | `user` | name; empty: not authenticated, or access control is off |
-| `via` | how the user was authenticated: `session`, `token`, `certificate`, `password`; empty: it was not |
+| `via` | how the user was authenticated: `session`, `token`, `certificate`, `password`, `access key`; or not: empty |
 | `address` | of the client; empty: it has none |
-| `method` | `BrokerService/SetTopic` |
+| `method` | `BrokerService/SetTopic`; `Remoting/310`: by its code; `MessagingService/Heartbeat` |
 | `resources` | `Topic:orders`, `User:alice`, ...: the first eight |
 | `result` | `OK`, `ADMITTED`: a request of a stream, `UNKNOWN`: the call ended early, or the reason of a refusal |
 | `detail` | what a change sets, what the caller lacked, or why a login failed; only if there is something |

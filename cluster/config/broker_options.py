@@ -73,9 +73,9 @@ class ServerOptions(SecurityOptions, NodeOptions):
     rocketmq_remoting_address: Annotated[Address | None, BeforeValidator(parse_address_or_off)] = Field(
         default=None,
         examples=["127.0.0.1:10911"],
-        description="Address at which clients and tools of RocketMQ's remoting protocol reach this node, as a "
-        "name server. It neither authenticates clients nor has TLS yet, so it needs client_tls = off and no "
-        "first_user_file, and refuses all requests while the broker has users. off: there is no such port.",
+        description="Address at which clients and tools of RocketMQ's remoting protocol (4.x and 5.x) reach this node. "
+        "It has no TLS yet, so it needs client_tls = off; while the broker has users, clients sign with access keys. "
+        "off: there is no such port.",
     )
     rocketmq_remoting_peers: Annotated[tuple[Peer, ...], BeforeValidator(parse_peers_if_any)] = Field(
         default=(),

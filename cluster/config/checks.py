@@ -185,10 +185,7 @@ def _users_of_log_are_known(options: ServerOptions) -> Iterator[tuple[str, str]]
 
 
 def _front_is_open(options: ServerOptions) -> Iterator[tuple[str, str]]:
-    """The ports for RocketMQ's clients must not be open beside one that asks more of its clients."""
-    if options.rocketmq_remoting_address is not None and options.first_user_file:
-        text = "expected off with first_user_file: this port does not authenticate clients yet"
-        yield "rocketmq_remoting_address", text
+    """The ports for RocketMQ's clients have no TLS, so they must not be open beside one that has."""
     if options.client_tls == "off":
         return
     for name in ("rocketmq_grpc_address", "rocketmq_remoting_address"):
@@ -253,7 +250,7 @@ _CHECKS: tuple[tuple[frozenset[str], Check], ...] = (
     (frozenset({"client_tls", "broker", *_USERS_OF_LOG}), _users_of_log_are_known),
     (frozenset({"client_tls", "name_servers", "name_server_tls"}), _check_name_servers_tls),
     (
-        frozenset({"client_tls", "first_user_file", "rocketmq_grpc_address", "rocketmq_remoting_address"}),
+        frozenset({"client_tls", "rocketmq_grpc_address", "rocketmq_remoting_address"}),
         _front_is_open,
     ),
     (frozenset({"self_id", "rocketmq_remoting_peers"}), _remoting_peers_have_self),

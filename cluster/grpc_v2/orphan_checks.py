@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from cluster.access.model import Action
 from cluster.api.rights import topic_need
 from cluster.client.consumer.received import records_of
-from cluster.grpc_v2.callers import act_for
+from cluster.fronts.callers import act_for
 from cluster.grpc_v2.delivered import delivered
 from cluster.grpc_v2.sends import TransactionPlace, encode_transaction_id
 from cluster.grpc_v2.status_codes import ok
@@ -27,8 +27,8 @@ from cluster.rocketmq_v2 import messaging_pb2 as mq
 from store.errors import StoreError
 
 if TYPE_CHECKING:
+    from cluster.fronts.callers import Callers
     from cluster.fronts.leader_link import LeaderLink
-    from cluster.grpc_v2.callers import Callers
     from cluster.grpc_v2.telemetry import ClientStream
     from cluster.grpc_v2.topics import KnownTopics
     from cluster.v1 import broker_pb2 as pb

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
-from cluster.grpc_v2.callers import act_for
+from cluster.fronts.callers import act_for
 from cluster.grpc_v2.renewal_table import RenewalTable
 from cluster.process.tasks import end_tasks
 from cluster.protocol.errors import RequestFailed

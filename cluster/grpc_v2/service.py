@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 import grpc
 import grpc.aio
 
+from cluster.fronts.callers import Callers, current_client
 from cluster.fronts.leader_link import LeaderLink
 from cluster.grpc_v2.bounds import BOUNDS
-from cluster.grpc_v2.callers import Callers, current_client
 from cluster.grpc_v2.names import check_client_id, client_id, consumer_needs, group_name, group_needs, route_needs
 from cluster.grpc_v2.orphan_checks import OrphanChecks
 from cluster.grpc_v2.receives import Receives
@@ -25,10 +25,10 @@ from cluster.grpc_v2.renewal_table import FrontConsumer
 from cluster.grpc_v2.renewing import Renewing
 from cluster.grpc_v2.routes import Routes
 from cluster.grpc_v2.sends import Sends
-from cluster.grpc_v2.status_codes import CodedRefusal, ok, status_of
+from cluster.grpc_v2.signatures import signed_call
+from cluster.grpc_v2.status_codes import FAILURES, ok, status_of
 from cluster.grpc_v2.telemetry import Telemetry
 from cluster.grpc_v2.topics import KnownTopics
-from cluster.protocol.errors import RequestFailed
 from cluster.rocketmq_v2 import messaging_pb2 as mq
 from cluster.rocketmq_v2 import messaging_pb2_grpc
 from dledger.networks import client_of_address
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from cluster.api.rights import Need
     from cluster.broker.core import BrokerCore
+    from cluster.fronts.callers import FrontAudit
     from dledger.config import Address
     from store.errors import IllegalRequest
 
@@ -68,12 +69,10 @@ class MessagingService(messaging_pb2_grpc.MessagingServiceServicer):
         core: of the broker's node.
         address: where the service listens.
         own_address: `host:port` of this node's own service.
-        audit: gets user, peer and cause of a refused signature, for the audit log.
+        audit: takes refusals.
     """
 
-    def __init__(
-        self, core: BrokerCore, address: Address, own_address: str, audit: Callable[[str, str, str], None]
-    ) -> None:
+    def __init__(self, core: BrokerCore, address: Address, own_address: str, audit: FrontAudit) -> None:
         self._core = core
         replica = core.replica
 
@@ -108,9 +107,12 @@ class MessagingService(messaging_pb2_grpc.MessagingServiceServicer):
         """Raise unless a client may call.
 
         Raises:
-            CodedRefusal: it has no id; or the broker has users, and the call is not signed by an access key.
+            CodedRefusal: it has no id.
+            CallRefused: the broker has users, and the call is not signed by an access key.
         """
-        await self._callers.admit(context)
+        metadata = [(str(name), value) for name, value in context.invocation_metadata() or ()]
+        now_s = self._core.clock_ms() // 1_000
+        await self._callers.admit(context.peer(), lambda: signed_call(metadata, now_s))
         check_client_id(context)
 
     async def _answered(
@@ -131,13 +133,14 @@ class MessagingService(messaging_pb2_grpc.MessagingServiceServicer):
         try:
             try:
                 await self._admit(context)
-                self._callers.require(needs())
+                called = type(response).__name__.removesuffix("Response")
+                self._callers.require(needs(), f"MessagingService/{called}")
             except BaseException:
                 # Never awaited otherwise.
                 work.close()  # type: ignore[attr-defined]
                 raise
             return await work
-        except (CodedRefusal, RequestFailed) as error:
+        except FAILURES as error:
             response.status.CopyFrom(status_of(error))  # type: ignore[attr-defined]
             return response
 
@@ -198,7 +201,7 @@ class MessagingService(messaging_pb2_grpc.MessagingServiceServicer):
             holder = client_of_address(address_of_peer(context.peer()))
             async for response in self._receives.receive(request, _consumer(context), holder, _limit_s(context)):
                 yield response
-        except (CodedRefusal, RequestFailed) as error:
+        except FAILURES as error:
             yield mq.ReceiveMessageResponse(status=status_of(error))
 
     async def AckMessage(self, request: mq.AckMessageRequest, context: Context) -> mq.AckMessageResponse:
@@ -228,8 +231,9 @@ class MessagingService(messaging_pb2_grpc.MessagingServiceServicer):
             await self._admit(context)
             async for command in self._telemetry.serve(request_iterator):
                 yield command
-        except CodedRefusal as error:
-            await context.abort(_STREAM_CODES.get(error.code, grpc.StatusCode.INVALID_ARGUMENT), error.text)
+        except FAILURES as error:
+            status = status_of(error)
+            await context.abort(_STREAM_CODES.get(status.code, grpc.StatusCode.INVALID_ARGUMENT), status.message)
 
     async def PullMessage(
         self, request: mq.PullMessageRequest, context: Context

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from cluster.fronts.callers import CallRefused, RightLacking
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.rocketmq_v2 import messaging_pb2 as mq
 from dledger.errors import DLedgerError
@@ -60,13 +61,22 @@ class CodedRefusal(DLedgerError):
         self.text = text
 
 
+Failure = CodedRefusal | CallRefused | RightLacking | RequestFailed
+# For `except`, which takes no union.
+FAILURES: Final = (CodedRefusal, CallRefused, RightLacking, RequestFailed)
+
+
 def ok() -> mq.Status:
     """Return the status of a success."""
     return mq.Status(code=mq.OK, message="OK")
 
 
-def status_of(error: CodedRefusal | RequestFailed) -> mq.Status:
+def status_of(error: Failure) -> mq.Status:
     """Return the status of a failed request."""
+    if isinstance(error, CallRefused):
+        return mq.Status(code=mq.UNAUTHORIZED, message=str(error))
+    if isinstance(error, RightLacking):
+        return mq.Status(code=mq.FORBIDDEN, message=str(error))
     if isinstance(error, CodedRefusal):
         return mq.Status(code=error.code, message=error.text[:_TEXT_LENGTH_MAX])
     # A reason that this version does not know, too.

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from google.protobuf.duration_pb2 import Duration
 
-from cluster.grpc_v2.callers import current_client
+from cluster.fronts.callers import current_client
 from cluster.grpc_v2.names import consumer_needs, group_name, producer_needs, topic_name
 from cluster.grpc_v2.outgoing import BODY_SIZE_MAX
 from cluster.grpc_v2.receives import BATCH_MAX
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from cluster.api.rights import Need
-    from cluster.grpc_v2.callers import Callers
+    from cluster.fronts.callers import Callers
     from cluster.grpc_v2.orphan_checks import OrphanChecks
     from cluster.grpc_v2.topics import KnownTopics
 
@@ -159,7 +159,7 @@ class Telemetry:
             async for command in commands:
                 if command.WhichOneof("command") != "settings":
                     continue
-                self._callers.require(_needs(command.settings))
+                self._callers.require(_needs(command.settings), "MessagingService/Telemetry")
                 answer = mq.TelemetryCommand(status=ok(), settings=self._answer(command.settings))
                 self._checks.join(session, _published(command.settings))
                 session.answer(answer)

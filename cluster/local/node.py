@@ -63,8 +63,6 @@ def write_node(
             and by the remoting protocol.
     """
     client_port, metrics_port, frame_port, *more = ports
-    # The port for the remoting protocol authenticates no client.
-    has_remoting = bool(more) and not settings.get("first_user_file")
     node = LocalNode(
         id=node_id,
         config=str(folder / f"{node_id}.toml"),
@@ -73,7 +71,7 @@ def write_node(
         endpoint=f"127.0.0.1:{client_port}",
         metrics=f"127.0.0.1:{metrics_port}",
         rocketmq=f"127.0.0.1:{more[0]}" if more else "",
-        remoting=f"127.0.0.1:{more[1]}" if has_remoting else "",
+        remoting=f"127.0.0.1:{more[1]}" if more else "",
     )
     own: dict[str, Setting] = {
         "self_id": node_id,
@@ -86,7 +84,6 @@ def write_node(
         own["frame_address"] = f"127.0.0.1:{frame_port}"
     if node.rocketmq:
         own["rocketmq_grpc_address"] = node.rocketmq
-    if node.remoting:
         own["rocketmq_remoting_address"] = node.remoting
     # Strings, numbers and booleans have the same syntax in JSON and TOML.
     lines = [f"{name} = {json.dumps(value)}\n" for name, value in {**settings, **own}.items()]

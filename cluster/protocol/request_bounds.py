@@ -110,7 +110,6 @@ BROKER_BOUNDS: Final[Bounds] = {
         "unique_key": Text(KEY_LENGTH_MAX),
         "topic": NAME,
         "form": ANY_NUMBER,
-        "physical_offset": ANY_NUMBER,
     },
     "cluster.v1.RecallMessageRequest": {"topic": NAME, "recall_handle": Text(RECALL_HANDLE_LENGTH_MAX)},
     "cluster.v1.QueryByTimeRequest": {

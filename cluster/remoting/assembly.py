@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from cluster.fronts.callers import Callers
 from cluster.fronts.leader_link import LeaderLink
 from cluster.process.tasks import end_tasks
 from cluster.remoting.admin.assembly import Administration
@@ -14,19 +15,26 @@ from cluster.remoting.front import Front
 from cluster.remoting.names.part import NameServerRole
 from cluster.remoting.producers.part import Producers
 from cluster.remoting.server import RemotingServer
-from dledger.security.settings import PLAIN
+from dledger.security.settings import Plain
 
 if TYPE_CHECKING:
     from contextlib import AsyncExitStack
 
     from cluster.broker.core import BrokerCore
+    from cluster.fronts.callers import FrontAudit
     from cluster.remoting.front import Handler
     from cluster.remoting.port import RemotingPort
 
 _GRACE_S: Final = 0.5
 
 
-async def serve_remoting(core: BrokerCore, port: RemotingPort, own_address: str, stack: AsyncExitStack) -> None:
+async def serve_remoting(
+    core: BrokerCore,
+    port: RemotingPort,
+    own_address: str,
+    stack: AsyncExitStack,
+    audit: FrontAudit,
+) -> None:
     """Serve clients of the remoting protocol until `stack` is closed.
 
     Args:
@@ -34,6 +42,7 @@ async def serve_remoting(core: BrokerCore, port: RemotingPort, own_address: str,
         port: to serve them at.
         own_address: `host:port` of this node's own service.
         stack: ends the service.
+        audit: takes refusals.
 
     Raises:
         OSError: the address cannot be listened on; choose another one.
@@ -43,9 +52,11 @@ async def serve_remoting(core: BrokerCore, port: RemotingPort, own_address: str,
         status = core.replica.status()
         return own_address if status.is_leading else status.leader_address
 
-    link, clients = LeaderLink(leader_address, PLAIN), ClientTable()
+    callers = Callers(lambda: core.replica.state.access, core.clock_ms, core.is_current, audit)
+    # The clients sign in the clear, too: this port has no TLS.
+    link, clients = LeaderLink(leader_address, Plain(callers.token, is_token_exposed=True)), ClientTable()
     stack.push_async_callback(link.close)
-    producers, consumers = Producers(core, link, clients), Consumers(core, link, clients)
+    producers, consumers = Producers(core, link, clients, callers), Consumers(core, link, clients, callers)
     stack.push_async_callback(producers.stop)
     stack.push_async_callback(end_tasks, [asyncio.create_task(consumers.run())])
     handlers: dict[int, Handler] = {
@@ -54,7 +65,7 @@ async def serve_remoting(core: BrokerCore, port: RemotingPort, own_address: str,
         **consumers.handlers(),
         **Administration(core, link, clients, port.store_path, port.address.port).handlers(),
     }
-    server = RemotingServer([port.address], Front(handlers, lambda: core.replica.state.access.rules.is_enforced))
+    server = RemotingServer([port.address], Front(handlers, callers, core.options.cluster))
     await server.start()
     stack.push_async_callback(server.stop, _GRACE_S)
     # Held pulls are answered before their connections are closed.

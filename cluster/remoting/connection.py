@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from cluster.remoting.front import RemotingClient
     from cluster.remoting.limits import RemotingLimits
+    from dledger.authentication.front_tokens import FrontClient
     from dledger.errors import DLedgerError
     from dledger.service.frames.turns import FairTurns
 
@@ -83,11 +84,13 @@ class RemotingConnection(asyncio.Protocol):
         client: as given.
         holder: the same: clients of one address take turns.
         peer: the other end, as gRPC names it.
+        caller: who has signed the last request; None: the broker has no users.
     """
 
     def __init__(self, owner: ConnectionPort, client: str) -> None:
         self.client = self.holder = client
         self.peer = ""
+        self.caller: FrontClient | None = None
         self._owner, self._limits = owner, owner.limits
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from cluster.fronts.callers import CallRefused, RightLacking
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.remoting.command import Rejected, RemotingCode, Response
 
@@ -30,6 +31,8 @@ _CODES: Final[dict[Reason, RemotingCode]] = {
     Reason.ACCESS_DENIED: RemotingCode.NO_PERMISSION,
     Reason.OVER_QUOTA: RemotingCode.FLOW_CONTROL,
     Reason.TOO_MANY_WAITERS: RemotingCode.FLOW_CONTROL,
+    Reason.OVERLOADED: RemotingCode.SYSTEM_BUSY,
+    Reason.LEADER_PENDING_FULL: RemotingCode.SYSTEM_BUSY,
     Reason.NOT_LEADER: RemotingCode.SERVICE_NOT_AVAILABLE,
     Reason.LEADER_NOT_READY: RemotingCode.SERVICE_NOT_AVAILABLE,
     Reason.LEADER_TRANSFERRING: RemotingCode.SERVICE_NOT_AVAILABLE,
@@ -38,8 +41,14 @@ _CODES: Final[dict[Reason, RemotingCode]] = {
 }
 
 
-def response_of(error: Rejected | RequestFailed) -> Response:
+# For `except`, which takes no union.
+FAILURES: Final = (Rejected, CallRefused, RightLacking, RequestFailed)
+
+
+def response_of(error: Rejected | CallRefused | RightLacking | RequestFailed) -> Response:
     """Return the response to a request that failed."""
+    if isinstance(error, (CallRefused, RightLacking)):
+        return Response(RemotingCode.NO_PERMISSION, remark=str(error)[:_REMARK_LENGTH_MAX])
     if isinstance(error, Rejected):
         return Response(error.code, error.fields, remark=error.remark[:_REMARK_LENGTH_MAX])
     # A reason that this version does not know, too.

@@ -40,6 +40,7 @@ from cluster.delivery.delay_levels import DelayDelivery
 from cluster.delivery.timers import TimerDelivery
 from cluster.delivery.transactions.checks import TransactionChecks
 from cluster.delivery.transactions.ends import TransactionEnds
+from cluster.fronts.callers import FrontAudit
 from cluster.nameserver.registration import Registrar
 from cluster.process.metrics_page import metrics_page
 from cluster.process.serving import GRACE_S, print_ready, process_registry, run_process, wait_end
@@ -237,20 +238,21 @@ class Broker:
             stack.push_async_callback(server.stop, GRACE_S)
             if self._frames is not None:
                 stack.push_async_callback(self._frames.stop, GRACE_S)
+            front_audit = FrontAudit(self._access_service.record_login, self._access_service.record_right)
             if self._rocketmq_grpc_address is not None:
                 await serve_rocketmq(
                     self.core,
                     self._rocketmq_grpc_address,
                     str(self._address),
                     stack,
-                    audit=self._access_service.record_login,
+                    audit=front_audit,
                     count_overloaded=overloaded,
                 )
             if self._remoting is not None:
                 # Imported here, because most nodes have no such port.
                 from cluster.remoting.assembly import serve_remoting  # noqa: PLC0415
 
-                await serve_remoting(self.core, self._remoting, str(self._address), stack)
+                await serve_remoting(self.core, self._remoting, str(self._address), stack, front_audit)
             self._stack = stack.pop_all()
         return self
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from contextlib import AsyncExitStack
 
     from cluster.broker.core import BrokerCore
+    from cluster.fronts.callers import FrontAudit
     from dledger.config import Address
 
 # C++ and Java clients ping without calls, some more often than gRPC permits: that must not end their connections.
@@ -24,7 +25,7 @@ async def serve_rocketmq(
     own_address: str,
     stack: AsyncExitStack,
     *,
-    audit: Callable[[str, str, str], None],
+    audit: FrontAudit,
     count_overloaded: Callable[[], None],
 ) -> None:
     """Serve the clients until `stack` is closed.
@@ -34,7 +35,7 @@ async def serve_rocketmq(
         address: to listen on.
         own_address: `host:port` of this node's own service.
         stack: ends the service.
-        audit: gets user, peer and cause of a refused signature, for the audit log.
+        audit: takes refusals.
         count_overloaded: counts a call that is refused because its caller has its share of all calls.
 
     Raises:

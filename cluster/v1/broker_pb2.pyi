@@ -772,14 +772,11 @@ class QueryByIdRequest(_message.Message):
 
     MESSAGE_ID_FIELD_NUMBER: _builtins.int
     UNIQUE_KEY_FIELD_NUMBER: _builtins.int
-    PHYSICAL_OFFSET_FIELD_NUMBER: _builtins.int
     TOPIC_FIELD_NUMBER: _builtins.int
     FORM_FIELD_NUMBER: _builtins.int
     message_id: _builtins.str
     """32 or 56 hexadecimal digits."""
     unique_key: _builtins.str
-    physical_offset: _builtins.int
-    """Where the message is in the log."""
     topic: _builtins.str
     """Needed with unique_key."""
     form: Global___MessageForm.ValueType
@@ -788,15 +785,14 @@ class QueryByIdRequest(_message.Message):
         *,
         message_id: _builtins.str = ...,
         unique_key: _builtins.str = ...,
-        physical_offset: _builtins.int = ...,
         topic: _builtins.str = ...,
         form: Global___MessageForm.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "message_id", b"message_id", "physical_offset", b"physical_offset", "unique_key", b"unique_key"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "message_id", b"message_id", "unique_key", b"unique_key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["form", b"form", "id", b"id", "message_id", b"message_id", "physical_offset", b"physical_offset", "topic", b"topic", "unique_key", b"unique_key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["form", b"form", "id", b"id", "message_id", b"message_id", "topic", b"topic", "unique_key", b"unique_key"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_id: _TypeAlias = _typing.Literal["message_id", "unique_key", "physical_offset"]  # noqa: Y015
+    _WhichOneofReturnType_id: _TypeAlias = _typing.Literal["message_id", "unique_key"]  # noqa: Y015
     _WhichOneofArgType_id: _TypeAlias = _typing.Literal["id", b"id"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_id) -> _WhichOneofReturnType_id | None: ...
 

@@ -111,6 +111,7 @@ def fuzzed_core() -> SimpleNamespace:
         groups={"G": group},
         topics_version=7,
         delay_offsets={1: 0},
+        transactions=SimpleNamespace(find=lambda _: None),
         access=AccessState(),
         offset=lambda *_: None,
         offsets=lambda _: (SimpleNamespace(topic="T", queue_id=0, offset=0),),

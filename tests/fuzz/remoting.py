@@ -21,6 +21,7 @@ from cluster.remoting.names.part import NameServerRole
 from cluster.remoting.producers.part import Producers
 from tests.fuzz.front_leader import LOOP, FuzzedLeader, fuzzed_core
 from tests.fuzz.target import Target
+from tests.support.brokers.front_callers import callers_of
 
 BATCH = b"\0\0\0\x1c" + bytes(8) + b"\0\0\0\x07\0\0\0\x02hi\0\x04a\x01b\x02"
 SEND = {"a": "PG", "b": "T", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0", "i": "KEYS\x01k\x02"}
@@ -58,6 +59,8 @@ class FuzzedClient:
     """A connection."""
 
     address = "10.0.0.1:4000"
+    peer = "ipv4:10.0.0.1:4000"
+    caller = None
 
     def push(self, request: Request) -> None:
         """Encode a request of the server."""
@@ -114,14 +117,16 @@ def front() -> tuple[Front, Producers, ClientTable]:
 
     async def made() -> tuple[Front, Producers, ClientTable]:
         core, link, clients = fuzzed_core(), FuzzedLeader(), ClientTable()
-        producers = Producers(core, link, clients)
+        callers = callers_of(core)
+        producers = Producers(core, link, clients, callers)
         parts = (
             NameServerRole(core, link, {"n0": "127.0.0.1:1"}),
             producers,
-            Consumers(core, link, clients),
+            Consumers(core, link, clients, callers),
             Administration(core, link, clients, "/", 1),
         )
-        return Front({code: each for part in parts for code, each in part.handlers().items()}), producers, clients
+        handlers = {code: each for part in parts for code, each in part.handlers().items()}
+        return Front(handlers, callers, core.options.cluster), producers, clients
 
     return LOOP.run_until_complete(made())
 

@@ -14,6 +14,7 @@ from dledger.config import Address
 from dledger.service.limits.field_bounds import RequestShape
 from tests.fuzz.front_leader import LOOP, FuzzedLeader, fuzzed_core
 from tests.fuzz.target import Target
+from tests.support.brokers.front_callers import UNRECORDED
 
 METHODS = list(mq.DESCRIPTOR.services_by_name["MessagingService"].methods)
 
@@ -48,7 +49,7 @@ def front() -> tuple[MessagingService, list[tuple[RequestShape, type[Message]]]]
 
     async def made() -> MessagingService:
         with patch.object(service, "LeaderLink", lambda *_: FuzzedLeader()):
-            return MessagingService(fuzzed_core(), Address("127.0.0.1", 1), "127.0.0.1:2", lambda *_: None)
+            return MessagingService(fuzzed_core(), Address("127.0.0.1", 1), "127.0.0.1:2", UNRECORDED)
 
     kinds = [(RequestShape(each.input_type, BOUNDS), GetMessageClass(each.input_type)) for each in METHODS]
     return LOOP.run_until_complete(made()), kinds

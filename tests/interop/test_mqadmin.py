@@ -20,6 +20,7 @@ from cluster.v1 import broker_pb2 as pb
 from dledger.config import Address
 from dledger.security.settings import PLAIN
 from tests.integration.cluster.api.conftest import TOPIC, Shop, run
+from tests.support.brokers.front_callers import callers_of
 
 pytestmark = pytest.mark.slow
 
@@ -77,7 +78,7 @@ def test_commands_of_mqadmin_show_what_the_broker_has(tmp_path):
             addresses = {core.options.self_id: "127.0.0.1:1"}
             handlers = {34: alive, 35: alive, **NameServerRole(core, link, addresses).handlers()}
             handlers |= Administration(core, link, ClientTable(), str(shop.path), 0).handlers()
-            server = RemotingServer([Address("127.0.0.1", 0)], Front(handlers))
+            server = RemotingServer([Address("127.0.0.1", 0)], Front(handlers, callers_of(core), core.options.cluster))
             await server.start()
             try:
                 broker = addresses[core.options.self_id] = f"127.0.0.1:{server.ports[0]}"

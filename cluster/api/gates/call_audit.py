@@ -22,6 +22,7 @@ from dledger.service.limits.client_addresses import address_of_peer
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
+    from cluster.access.model import Address
     from cluster.api.gates.callers import Caller
     from cluster.api.rights import Scope
     from cluster.audit.log import AuditLog
@@ -98,6 +99,29 @@ class CallAudit:
             _LOGIN,
             (f"User:{user}",) if user else (),
             Reason.NOT_AUTHENTICATED.name if cause else OK,
+            cause,
+        )
+        self._log.add(record, client_of_address(address))
+
+    def right(self, user: str, address: Address | None, method: str, resource: str, cause: str) -> None:
+        """Record that a front has refused a call whose signature is valid.
+
+        Args:
+            user: name.
+            address: of the client.
+            method: what it has called.
+            resource: on which it lacks a right; empty: none.
+            cause: what it lacks.
+        """
+        record = AuditRecord(
+            self._log.clock_ms(),
+            RecordKind.REFUSAL,
+            user,
+            "access key",
+            "" if address is None else str(address),
+            method,
+            (resource,) if resource else (),
+            Reason.ACCESS_DENIED.name,
             cause,
         )
         self._log.add(record, client_of_address(address))

@@ -32,12 +32,12 @@ class Administration:
     def __init__(
         self, core: BrokerCore, link: LeaderLink, clients: ClientTable, store_path: str, listen_port: int
     ) -> None:
-        messages, statistics = AdminMessages(core, link), AdminStatistics(core)
+        statistics = AdminStatistics(core)
         self._parts = (
             AdminTopics(core, link),
             AdminGroups(core, link),
-            OnlineClients(core, clients, messages.record_at),
-            messages,
+            OnlineClients(core, clients),
+            AdminMessages(core, link),
             statistics,
             AdminRuntime(core, statistics, store_path, listen_port),
         )

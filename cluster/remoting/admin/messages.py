@@ -10,15 +10,13 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
-from cluster.api.message_columns import records_of
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.remoting.admin.answers import BODY_BYTES_MAX, LIMIT_S, NAME_LENGTH_MAX, answer
 from cluster.remoting.command import Rejected, RemotingCode, Response
 from cluster.remoting.fields import bool_of, int_of, text_of
+from cluster.remoting.records import committed_record
 from cluster.v1 import broker_pb2 as pb
-from store.errors import StoreError
 from store.model.message import QueueKey
-from store.model.topics import is_closed_topic
 
 if TYPE_CHECKING:
     from cluster.broker.core import BrokerCore
@@ -82,26 +80,7 @@ class AdminMessages:
         return Response(fields=end, body=whole_records(found.records, BODY_BYTES_MAX))
 
     async def _by_offset(self, request: Request, client: RemotingClient) -> Response:
-        return Response(body=self.record_at(int_of(request.fields, "offset", 0, _LONG_MAX)))
-
-    def record_at(self, physical_offset: int) -> bytes:
-        """Return the record at a physical offset of the log.
-
-        Raises:
-            Rejected: SYSTEM_ERROR: this node has no committed message of a client there.
-        """
-        store = self._core.replica.store
-        refused = Rejected(RemotingCode.SYSTEM_ERROR, f"there is no message at the offset {physical_offset} of the log")
-        if physical_offset >= store.log.end_offset:
-            raise refused
-        try:
-            found = store.log.find(physical_offset)
-        except StoreError as error:
-            raise refused from error
-        # Internal records of the broker are not served to clients.
-        if found is None or is_closed_topic(found.topic):
-            raise refused
-        return records_of((found,))
+        return Response(body=committed_record(self._core, int_of(request.fields, "offset", 0, _LONG_MAX)))
 
     async def _units(self, request: Request, client: RemotingClient) -> Response:
         topic = text_of(request.fields, "topic", NAME_LENGTH_MAX)

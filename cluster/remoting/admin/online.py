@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING, Any, Final
 from cluster.remoting.admin.answers import NAME_LENGTH_MAX, answer, broker_name
 from cluster.remoting.command import Rejected, RemotingCode, Request
 from cluster.remoting.fields import text_of
+from cluster.remoting.records import committed_record
 from store.errors import IllegalMessage
 from store.model.java_hash import java_hash
 from store.model.message_id import decode_message_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from cluster.broker.core import BrokerCore
     from cluster.remoting.clients import ClientTable, ConsumerGroup, RegisteredMember, Subscription
     from cluster.remoting.command import Response
@@ -44,13 +43,11 @@ class OnlineClients:
     Args:
         core: of this node.
         clients: that are registered at it.
-        record_at: returns the stored record at a physical offset.
     """
 
-    def __init__(self, core: BrokerCore, clients: ClientTable, record_at: Callable[[int], bytes]) -> None:
+    def __init__(self, core: BrokerCore, clients: ClientTable) -> None:
         self._core = core
         self._clients = clients
-        self._record_at = record_at
 
     def handlers(self) -> dict[int, Handler]:
         """Return the handlers by request codes."""
@@ -124,7 +121,7 @@ class OnlineClients:
         fields, body = dict(request.fields), b""
         if request.code == _PROCESS:
             fields |= {"brokerName": broker_name(request, self._core), "topicSysFlag": "0", "groupSysFlag": "0"}
-            body = self._record_at(_physical_offset(text_of(fields, "msgId", NAME_LENGTH_MAX)))
+            body = committed_record(self._core, _physical_offset(text_of(fields, "msgId", NAME_LENGTH_MAX)))
         return await member.connection.ask(Request(request.code, fields, body), _ASK_S)
 
 

@@ -15,6 +15,7 @@ from cluster.protocol.request_bounds import LOCK_QUEUES_MAX
 from cluster.remoting.command import Rejected, RemotingCode, Request, Response
 from cluster.remoting.consumers.bodies import CLIENT_ID_LENGTH_MAX, group_of, json_of, object_of, queues_of, text
 from cluster.remoting.fields import int_of, text_of
+from cluster.remoting.records import committed_record
 from cluster.v1 import broker_pb2 as pb
 from store.errors import StoreError
 from store.model.topics import RETRY_TOPIC_LENGTH_MAX
@@ -22,6 +23,7 @@ from store.model.topics import RETRY_TOPIC_LENGTH_MAX
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from cluster.broker.core import BrokerCore
     from cluster.fronts.leader_link import LeaderLink
     from cluster.remoting.front import RemotingClient
 
@@ -36,10 +38,12 @@ class QueueCalls:
     """Returned messages, and locks of queues.
 
     Args:
+        core: of this node.
         link: to the leader.
     """
 
-    def __init__(self, link: LeaderLink) -> None:
+    def __init__(self, core: BrokerCore, link: LeaderLink) -> None:
+        self._core = core
         self._link = link
 
     async def return_message(self, request: Request, _: RemotingClient) -> Response:
@@ -50,11 +54,9 @@ class QueueCalls:
         """
         fields = request.fields
         offset = int_of(fields, "offset", 0, _LONG_MAX)
-        query = pb.QueryByIdRequest(physical_offset=offset, form=pb.MESSAGE_FORM_RECORDS)
         group = text_of(fields, "group", RETRY_TOPIC_LENGTH_MAX)
-        found = await self._link.call(lambda stub: stub.QueryById, query, _RETURN_LIMIT_S)
         try:
-            record = records_of(found.records, "the answer to QueryById")[0]
+            record = records_of(committed_record(self._core, offset), "the log")[0]
         except StoreError as error:
             raise Rejected(RemotingCode.SYSTEM_ERROR, str(error)) from error
         returned = pb.ReturnMessageRequest(

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from cluster.broker.core import BrokerCore
+    from cluster.fronts.callers import Callers
     from cluster.fronts.leader_link import LeaderLink
     from cluster.remoting.clients import ClientTable
     from cluster.remoting.front import RemotingClient
@@ -40,13 +41,17 @@ class Registrations:
         core: of this node.
         link: to the leader.
         clients: of this node.
+        callers: of the front.
         clock_ms: a monotonic clock, milliseconds.
     """
 
-    def __init__(self, core: BrokerCore, link: LeaderLink, clients: ClientTable, clock_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, core: BrokerCore, link: LeaderLink, clients: ClientTable, callers: Callers, clock_ms: Callable[[], int]
+    ) -> None:
         self._core = core
         self._link = link
         self._clients = clients
+        self._callers = callers
         self._clock_ms = clock_ms
         # Connections with a callback: one each.
         self._watched: set[RemotingClient] = set()
@@ -58,6 +63,7 @@ class Registrations:
             Rejected, RequestFailed: it is not registered; it repeats its heartbeat.
         """
         heartbeat, deadline = heartbeat_of(request.body), time.monotonic() + _LIMIT_S
+        self._refuse_other_user(heartbeat.client_id, client)
         for each in heartbeat.consumers:
             await self._create(each.group, deadline)
         self._watch(client)
@@ -67,10 +73,16 @@ class Registrations:
         return Response(fields=fields)
 
     async def unregister(self, request: Request, client: RemotingClient) -> Response:
-        """Remove a client from its groups, if this is its connection."""
+        """Remove a client from its groups, if this is its connection.
+
+        Raises:
+            Rejected: it stays registered.
+        """
         fields = request.fields
+        client_id = text_of(fields, "clientID", CLIENT_ID_LENGTH_MAX)
+        self._refuse_other_user(client_id, client)
         changed = self._clients.unregister(
-            text_of(fields, "clientID", CLIENT_ID_LENGTH_MAX),
+            client_id,
             client,
             producer_group=fields.get("producerGroup", ""),
             consumer_group=fields.get("consumerGroup", ""),
@@ -105,6 +117,17 @@ class Registrations:
         """Remove silent clients; called each 10 s."""
         self._notify(self._clients.expire(self._clock_ms()))
 
+    def _refuse_other_user(self, client_id: str, client: RemotingClient) -> None:
+        """Refuse the id of a client of another user, who would lose the replies and questions for it.
+
+        Raises:
+            Rejected: NO_PERMISSION.
+        """
+        known = self._clients.client(client_id)
+        users = {self._callers.user_of(each.caller) for each in (known, client) if each is not None} - {""}
+        if len(users) > 1:
+            raise Rejected(RemotingCode.NO_PERMISSION, f"client id {client_id!r} is that of a client of another user")
+
     async def _create(self, group: str, deadline: float) -> None:
         """Create a group, if it may be, and its retry topic; those of a heartbeat together have until the deadline.
 
@@ -137,15 +160,18 @@ class Registrations:
                     name=RETRY_PREFIX + group, read_queues=queues, write_queues=queues, permission=_READ_WRITE
                 )
                 new = pb.SetTopicRequest(topic=topic, is_new=True)
+                # Consumers seldom may create topics; then the first returned message creates this one.
                 await self._unless_there(
-                    self._link.call(lambda stub: stub.SetTopic, new, _left_s(deadline)), Reason.TOPIC_EXISTS
+                    self._link.call(lambda stub: stub.SetTopic, new, _left_s(deadline)),
+                    Reason.TOPIC_EXISTS,
+                    Reason.ACCESS_DENIED,
                 )
 
-    async def _unless_there(self, call: Awaitable[object], reason: Reason) -> None:
+    async def _unless_there(self, call: Awaitable[object], *reasons: Reason) -> None:
         try:
             await call
         except RequestFailed as failure:
-            if failure.reason is not reason:
+            if failure.reason not in reasons:
                 raise
 
     def _watch(self, client: RemotingClient) -> None:

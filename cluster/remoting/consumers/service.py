@@ -13,6 +13,7 @@ from store.maintenance.background import monotonic_ms
 
 if TYPE_CHECKING:
     from cluster.broker.core import BrokerCore
+    from cluster.fronts.callers import Callers
     from cluster.fronts.leader_link import LeaderLink
     from cluster.remoting.clients import ClientTable
     from cluster.remoting.front import Handler
@@ -27,13 +28,14 @@ class Consumers:
         core: of this node.
         link: to the leader.
         clients: registered at this node; other parts read the table.
+        callers: of the front.
     """
 
-    def __init__(self, core: BrokerCore, link: LeaderLink, clients: ClientTable) -> None:
-        self._registrations = Registrations(core, link, clients, monotonic_ms)
+    def __init__(self, core: BrokerCore, link: LeaderLink, clients: ClientTable, callers: Callers) -> None:
+        self._registrations = Registrations(core, link, clients, callers, monotonic_ms)
         self._offsets = Offsets(core, link)
         self._pulls = Pulls(core, link, clients, self._offsets)
-        self._queues = QueueCalls(link)
+        self._queues = QueueCalls(core, link)
 
     def handlers(self) -> dict[int, Handler]:
         """Return the handlers by request code."""

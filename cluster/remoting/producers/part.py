@@ -15,6 +15,7 @@ from cluster.remoting.producers.transactions import Transactions
 
 if TYPE_CHECKING:
     from cluster.broker.core import BrokerCore
+    from cluster.fronts.callers import Callers
     from cluster.fronts.leader_link import LeaderLink
     from cluster.remoting.front import Handler
     from cluster.remoting.producers.transactions import RegisteredProducers
@@ -27,13 +28,14 @@ class Producers:
         core: rules of the broker.
         link: to the leader.
         producers: that are connected to this node.
+        callers: of the front.
     """
 
-    def __init__(self, core: BrokerCore, link: LeaderLink, producers: RegisteredProducers) -> None:
+    def __init__(self, core: BrokerCore, link: LeaderLink, producers: RegisteredProducers, callers: Callers) -> None:
         host = core.replica.store_host
         rule = PropertyRule(core.options.cluster, UniqueKeys().next)
         self._sends = MessageSends(core, link, rule)
-        self._transactions = Transactions(link, producers, core.options.broker)
+        self._transactions = Transactions(core, link, producers, callers)
         self._replies = Replies(producers, f"{ip_address(host.address)}:{host.port}", core.clock_ms)
         self._asking = asyncio.create_task(self._transactions.run())
 

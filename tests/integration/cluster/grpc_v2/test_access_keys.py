@@ -1,5 +1,6 @@
-"""Official clients with access keys, at each node of a real broker with users: their rights, and refusals."""
+"""Clients of both protocols of RocketMQ with access keys, at each node of a broker with users."""
 
+import json
 from datetime import UTC, datetime, timedelta
 
 import grpc
@@ -9,18 +10,20 @@ from cluster.access.access_keys import signature_of
 from cluster.client.broker_calls import BrokerCalls
 from cluster.client.login import log_in
 from cluster.protocol.errors import RequestFailed
+from cluster.remoting.command import RemotingCode
 from cluster.rocketmq_v2 import messaging_pb2 as mq
 from cluster.v1 import access_pb2, broker_pb2
 from dledger.authentication.verifier import make_verifier
 from dledger.security.settings import Plain
 from tests.support.brokers.group import BrokerGroup
+from tests.support.brokers.remoting_peer import RemotingPeer
 from tests.support.brokers.rocketmq_stub import RocketMQStub, message, resource
-from tests.support.waiting import PATIENCE_S, wait_until
+from tests.support.waiting import PATIENCE_S, run, wait_until
 
 pytestmark = pytest.mark.slow
 
 PASSWORD = "secret-of-admin"
-SECRETS = {"AK1": "SK123456", "AK2": "SK-of-the-reader", "AK3": "SK-to-be-deleted"}
+SECRETS = {"AK0": "SK-of-the-admin", "AK1": "SK123456", "AK2": "SK-of-the-reader", "AK3": "SK-to-be-deleted"}
 
 
 class Broker:
@@ -49,8 +52,15 @@ class Broker:
                 calls.ask_access(lambda stub: stub.SetUser, access_pb2.SetUserRequest(user=user))
             # A key needs the newest feature level.
             wait_until(lambda: self.has_added(calls, "alice", "AK1"))
+            assert self.has_added(calls, "admin", "AK0")
             assert self.has_added(calls, "bob", "AK2")
             assert self.has_added(calls, "alice", "AK3")
+
+    def lines(self, series):
+        """Return the complete lines of the audit logs of all nodes."""
+        folders = [self.cluster.directory_of(node_id).parent for node_id in self.cluster.node_ids]
+        files = [path for folder in folders for path in folder.rglob(f"*-{series}.jsonl")]
+        return [json.loads(line) for path in files for line in path.read_text().split("\n")[:-1]]
 
     def admin(self):
         return BrokerCalls(self.addresses, PATIENCE_S, security=self.security)
@@ -162,6 +172,55 @@ def test_a_client_without_a_valid_signature_is_refused(connect, who):
         assert telemetry(stub, "T") is grpc.StatusCode.UNAUTHENTICATED
 
 
+async def remoting_code(broker, node_id, access_key):
+    """Return the code with which a node answers a signed send."""
+    at = broker.cluster.node_ids.index(node_id)
+    async with remoting(broker, access_key)[at] as peer:
+        return (await peer.send("T")).code
+
+
+def remoting(broker, access_key):
+    """Return a client of the remoting protocol for each node."""
+    return [
+        RemotingPeer(each, access_key, SECRETS[access_key]) for each in broker.cluster.remoting_endpoints.split(";")
+    ]
+
+
+def test_each_node_forwards_what_a_client_of_the_remoting_protocol_signs_in_the_name_of_its_user(broker):
+    async def scenario():
+        for alice, bob in zip(remoting(broker, "AK1"), remoting(broker, "AK2"), strict=True):
+            async with alice, bob:
+                sent = await alice.send("T", body=b"signed")
+                assert sent.code == RemotingCode.SUCCESS, sent.remark
+                found = await bob.pull("T", "G", offset=sent.fields["queueOffset"])
+                assert (found.code, b"signed" in found.body) == (RemotingCode.SUCCESS, True), found.remark
+                refused = await bob.send("T")
+                assert (refused.code, "Pub on Topic:T" in refused.remark) == (RemotingCode.NO_PERMISSION, True)
+
+    run(scenario())
+
+    def refusals():
+        return {(each["user"], each["via"], each["method"], each["detail"]) for each in broker.lines("refusals")}
+
+    wait_until(lambda: ("bob", "access key", "Remoting/310", "lacks Pub on Topic:T") in refusals(), "a refusal")
+
+
+def test_a_change_by_the_remoting_protocol_is_recorded_with_the_user_who_signed_it(broker):
+    async def scenario():
+        for number, admin in enumerate(remoting(broker, "AK0")):
+            async with admin:
+                made = await admin.ask(17, topic=f"made{number}", readQueueNums=1, writeQueueNums=1, perm=6)
+                assert made.code == RemotingCode.SUCCESS, made.remark
+
+    run(scenario())
+    made = {("admin", "access key", "BrokerService/SetTopic", f"Topic:made{at}") for at in range(3)}
+
+    def changes():
+        return {(each["user"], each["via"], each["method"], *each["resources"]) for each in broker.lines("admin")}
+
+    wait_until(lambda: made <= changes(), "three changes")
+
+
 def test_an_access_key_is_invalid_as_soon_as_it_is_deleted_and_no_secret_is_recorded(broker):
     with broker.admin() as calls:
         request = access_pb2.DeleteAccessKeyRequest(user="alice", id="AK3")
@@ -176,6 +235,7 @@ def test_an_access_key_is_invalid_as_soon_as_it_is_deleted_and_no_secret_is_reco
             value = f"MQv2-HMAC-SHA1 Credential=AK3, SignedHeaders=x-mq-date-time, Signature={signature}"
             stub.metadata += [("authorization", value), ("x-mq-date-time", text)]
             assert stub.send(message("T", "m")).status.code == mq.UNAUTHORIZED
+        assert run(remoting_code(broker, node_id, "AK3")) == RemotingCode.NO_PERMISSION
         log = broker.cluster.log_of(node_id).read_text()
         assert not [secret for secret in SECRETS.values() if secret in log]
         audit = b"".join(each.read_bytes() for each in broker.cluster.directory_of(node_id).parent.rglob("*audit*/*"))

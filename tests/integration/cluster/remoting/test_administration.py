@@ -14,12 +14,15 @@ from cluster.v1 import broker_pb2 as pb
 from dledger.security.settings import PLAIN
 from store.model.message_id import encode_message_id
 from tests.integration.cluster.api.conftest import TOPIC, Shop, run
+from tests.support.brokers.front_callers import callers_of
 
 
 class Consumer:
     """A connection that records what it is asked."""
 
     address = "127.0.0.1:4711"
+    peer = "ipv4:127.0.0.1:4711"
+    caller = None
 
     def __init__(self):
         self.asked = []
@@ -56,7 +59,8 @@ async def administration(shop):
         link, clients = LeaderLink(lambda: str(shop.address), PLAIN), ClientTable()
         try:
             part = Administration(shop.broker.core, link, clients, str(shop.path), 10911)
-            yield Admin(Front(part.handlers()), clients)
+            callers = callers_of(shop.broker.core)
+            yield Admin(Front(part.handlers(), callers, "DefaultCluster"), clients)
         finally:
             await link.close()
 

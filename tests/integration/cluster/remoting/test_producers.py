@@ -18,6 +18,7 @@ from cluster.remoting.producers.part import Producers
 from cluster.state.commands import SetGroup
 from commitlog.record.record import decode
 from dledger.security.settings import PLAIN
+from tests.support.brokers.front_callers import any_callers, callers_of
 from tests.support.brokers.thread import running_broker
 from tests.support.waiting import PATIENCE_S
 
@@ -26,6 +27,8 @@ BASE = {"a": "PG", "c": "TBW102", "d": "4", "e": "1", "f": "0", "g": "1795358939
 
 class Connection:
     address = "10.0.0.9:4000"
+    peer = "ipv4:10.0.0.9:4000"
+    caller = None
 
     def __init__(self):
         self.pushed = asyncio.Queue()
@@ -60,7 +63,8 @@ class Front:
     def run(self, steps):
         async def main():
             link = LeaderLink(lambda: str(self.broker.address), PLAIN)
-            part = Producers(self.broker.broker.core, link, self.table)
+            core = self.broker.broker.core
+            part = Producers(core, link, self.table, callers_of(core))
             self._connection = Connection()
             self._handlers = part.handlers()
             try:
@@ -166,7 +170,8 @@ def test_a_first_send_creates_the_topic_once_with_the_queues_that_the_client_kno
 )
 def test_a_send_that_is_not_permitted_is_refused_with_the_code_of_rocketmq(front, fields, code):
     async def answer(it):
-        return await HandlerTable(it._handlers).answer(Request(310, {**BASE, **fields}, b"x"), it._connection)
+        table = HandlerTable(it._handlers, any_callers(), "C")
+        return await table.answer(Request(310, {**BASE, **fields}, b"x"), it._connection)
 
     assert front.run(answer).code == code
 

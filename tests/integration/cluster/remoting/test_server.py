@@ -16,6 +16,7 @@ from cluster.remoting.front import Front, RemotingClient
 from cluster.remoting.limits import RemotingLimits
 from cluster.remoting.server import RemotingServer
 from dledger.config import Address
+from tests.support.brokers.front_callers import any_callers
 from tests.support.waiting import run, until
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ class Served:
 async def served(limits: RemotingLimits | None = None) -> AsyncIterator[Served]:
     handlers = Handlers()
     table = {1: handlers.echo, 2: handlers.hold, 3: handlers.fail, 4: handlers.keep, 5: handlers.large}
-    server = RemotingServer([Address("127.0.0.1", 0)], Front(table), limits)
+    server = RemotingServer([Address("127.0.0.1", 0)], Front(table, any_callers(), "C"), limits)
     await server.start()
     found = Served(server, handlers, server.ports[0])
     try:

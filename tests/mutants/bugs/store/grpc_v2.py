@@ -2,7 +2,8 @@
 
 import zlib
 
-from cluster.grpc_v2 import callers, delivered, outgoing, renewal_table, renewing, sends
+from cluster.fronts import callers
+from cluster.grpc_v2 import delivered, outgoing, renewal_table, renewing, sends, signatures
 from cluster.protocol.errors import RequestFailed
 from cluster.state.access_keys import AccessKeys
 from dledger.authentication import front_tokens
@@ -76,7 +77,7 @@ def front_without_a_client_may_do_everything(patch):
 
 
 def signature_of_any_time_is_accepted(patch):
-    patch.setattr(callers, "check_date", lambda _date, _now_s: None)
+    patch.setattr(signatures, "check_date", lambda _date, _now_s: None)
 
 
 def deleted_user_leaves_its_access_keys(patch):

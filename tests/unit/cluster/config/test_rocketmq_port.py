@@ -38,8 +38,10 @@ def test_the_port_is_refused_where_it_would_be_open_to_unknown_clients(settings:
 REMOTING = {"broker": "b", "rocketmq_remoting_address": "127.0.0.1:10911"}
 
 
-def test_the_port_of_the_remoting_protocol_is_off_by_default() -> None:
+def test_the_port_of_the_remoting_protocol_is_off_by_default_and_opens_beside_users() -> None:
     assert load_config(None, {}, GOOD | {"broker": "b"}).rocketmq_remoting_address is None
+    with_users = load_config(None, {}, GOOD | REMOTING | {"first_user_file": "u"})
+    assert with_users.rocketmq_remoting_address == parse_address("127.0.0.1:10911")
     loaded = load_config(None, {}, GOOD | REMOTING)
     assert loaded.rocketmq_remoting_address == parse_address("127.0.0.1:10911")
     assert loaded.rocketmq_remoting_peers == {"n0": "127.0.0.1:10911"}
@@ -55,7 +57,6 @@ def test_other_nodes_are_at_their_hosts_and_the_same_port_or_where_the_settings_
 @pytest.mark.parametrize(
     ("settings", "name", "fault"),
     [
-        ({"first_user_file": "u"}, "rocketmq_remoting_address", "expected off with first_user_file"),
         (FILES | {"client_tls": "on"}, "rocketmq_remoting_address", "expected off with client_tls = 'on'"),
         ({"rocketmq_remoting_address": "n0:8081"}, "rocketmq_remoting_address", "other machines can reach n0:8081"),
         ({"rocketmq_remoting_peers": "n1-h:1"}, "rocketmq_remoting_peers", "expected each node once, with n0"),

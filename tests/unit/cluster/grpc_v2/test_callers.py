@@ -10,10 +10,9 @@ from cluster.access.access_keys import AccessKey, SignatureRefused, signature_of
 from cluster.access.model import Action, Policy, ResourceType, resource_of
 from cluster.access.users import UserSettings
 from cluster.api.rights import Need
-from cluster.grpc_v2 import callers as module
-from cluster.grpc_v2.callers import DATE_WINDOW_S, Callers, act_for, check_date, current_client, signed_call
-from cluster.grpc_v2.status_codes import CodedRefusal
-from cluster.rocketmq_v2 import messaging_pb2 as mq
+from cluster.fronts import callers as module
+from cluster.fronts.callers import Callers, CallRefused, FrontAudit, RightLacking, act_for, current_client
+from cluster.grpc_v2.signatures import DATE_WINDOW_S, check_date, signed_call
 from cluster.state.access_commands import AddAccessKey, DeleteAccessKey, SetTokenKey, SetUser
 from cluster.state.broker_state import BrokerState
 from dledger.authentication.front_tokens import FRONT_PREFIX, read_front_token
@@ -34,23 +33,12 @@ def signed(secret="SK123456", credential="AK1", date=DATE, upper=False):
     return [("authorization", text + (signature.upper() if upper else signature)), ("x-mq-date-time", date)]
 
 
-class Context:
-    def __init__(self, metadata, peer="ipv4:10.0.0.1:40000"):
-        self._metadata, self._peer = metadata, peer
-
-    def invocation_metadata(self):
-        return tuple(self._metadata)
-
-    def peer(self):
-        return self._peer
-
-
 class Front:
     """Callers of a node with users, and what they record; delays are noted, not waited for."""
 
     def __init__(self, monkeypatch, is_current=True):
         self.state = BrokerState()
-        self.records, self.delays, self.now_s = [], [], 0.0
+        self.records, self.lacking, self.delays, self.now_s = [], [], [], 0.0
         self.on_delay = lambda: None
         for command in (SetUser(ADMIN), SetUser(ALICE), SetTokenKey(b"k" * 32), AddAccessKey(KEY)):
             assert self.state.apply_command(command).is_done
@@ -58,7 +46,7 @@ class Front:
             lambda: self.state.access,
             lambda: NOW_S * 1_000,
             lambda: is_current,
-            lambda *record: self.records.append(record),
+            FrontAudit(lambda *record: self.records.append(record), lambda *record: self.lacking.append(record)),
             lambda: self.now_s,
         )
 
@@ -68,10 +56,12 @@ class Front:
 
         monkeypatch.setattr(module.asyncio, "sleep", sleep)
 
-    async def refused(self, metadata, peer="ipv4:10.0.0.1:40000"):
-        with pytest.raises(CodedRefusal) as caught:
-            await self.callers.admit(Context(metadata, peer))
-        assert caught.value.code == mq.UNAUTHORIZED
+    async def admit(self, metadata, peer="ipv4:10.0.0.1:40000"):
+        await self.callers.admit(peer, lambda: signed_call(metadata, NOW_S))
+
+    async def refused(self, metadata):
+        with pytest.raises(CallRefused):
+            await self.admit(metadata)
         assert current_client() is None
         return self.records[-1][2]
 
@@ -80,7 +70,7 @@ class Front:
 @in_a_loop
 async def test_the_signatures_of_official_clients_are_accepted(monkeypatch, form):
     front = Front(monkeypatch)
-    await front.callers.admit(Context(signed(**form)))
+    await front.admit(signed(**form))
     client = current_client()
     assert (client.access_key, str(client.address)) == ("AK1", "10.0.0.1")
     token = front.callers.token()
@@ -109,9 +99,9 @@ async def test_after_many_failures_an_address_is_refused_unseen_and_another_one_
     for _ in range(10):
         await front.refused(signed("SK654321"))
     assert "too many failed calls" in await front.refused(signed())
-    await front.callers.admit(Context(signed(), "ipv4:10.0.0.2:1"))
+    await front.admit(signed(), "ipv4:10.0.0.2:1")
     front.now_s = 2.0
-    await front.callers.admit(Context(signed()))
+    await front.admit(signed())
 
 
 @in_a_loop
@@ -119,7 +109,7 @@ async def test_a_follower_looks_again_for_a_key_that_it_learns_of_meanwhile(monk
     front = Front(monkeypatch, is_current=False)
     front.state.apply_command(DeleteAccessKey("alice", "AK1"))
     front.on_delay = lambda: front.state.apply_command(AddAccessKey(KEY))
-    await front.callers.admit(Context(signed()))
+    await front.admit(signed())
     assert current_client().access_key == "AK1"
     assert not front.records
 
@@ -127,14 +117,33 @@ async def test_a_follower_looks_again_for_a_key_that_it_learns_of_meanwhile(monk
 @in_a_loop
 async def test_rights_are_those_of_the_user_at_the_address_of_the_client(monkeypatch):
     front = Front(monkeypatch)
-    await front.callers.admit(Context(signed()))
-    front.callers.require([PUB_ON_A])
+    await front.admit(signed())
+    front.callers.require([PUB_ON_A], "Send")
     for need in (PUB_ON_A._replace(name="b"), PUB_ON_A._replace(actions=Action.SUB)):
-        with pytest.raises(CodedRefusal) as caught:
-            front.callers.require([need])
-        assert caught.value.code == mq.FORBIDDEN
-    await front.callers.admit(Context(signed(), "ipv4:192.168.0.1:1"))
+        with pytest.raises(RightLacking):
+            front.callers.require([need], "Send")
+    address = current_client().address
+    assert front.lacking == [
+        ("alice", address, "Send", "Topic:b", "lacks Pub on Topic:b"),
+        ("alice", address, "Send", "Topic:a", "lacks Sub on Topic:a"),
+    ]
+    await front.admit(signed(), "ipv4:192.168.0.1:1")
     assert not front.callers.may(current_client(), PUB_ON_A)
+
+
+@in_a_loop
+async def test_only_a_super_user_passes_where_there_is_no_right(monkeypatch):
+    front = Front(monkeypatch)
+    await front.admit(signed())
+    with pytest.raises(RightLacking, match="super user"):
+        front.callers.require_super("Look")
+    assert front.lacking[0][2:] == ("Look", "", "lacks the rights of a super user")
+    front.state.apply_command(AddAccessKey(AccessKey("AK0", "admin", "SK123456")))
+    await front.admit(signed(credential="AK0"))
+    front.callers.require_super("Look")
+    front.state.apply_command(DeleteAccessKey("admin", "AK0"))
+    with pytest.raises(RightLacking):
+        front.callers.require_super("Look")
 
 
 @in_a_loop
@@ -143,7 +152,7 @@ async def test_without_a_client_the_front_has_no_rights_and_a_token_that_is_refu
     act_for(None)
     assert front.callers.token() == FRONT_PREFIX
     assert not front.callers.may(None, PUB_ON_A)
-    await front.callers.admit(Context(signed()))
+    await front.admit(signed())
     front.state.apply_command(DeleteAccessKey("alice", "AK1"))
     assert front.callers.token() == FRONT_PREFIX
     assert not front.callers.may(current_client(), PUB_ON_A)
@@ -166,7 +175,7 @@ async def test_without_a_client_the_front_has_no_rights_and_a_token_that_is_refu
 )
 def test_hostile_metadata_are_refused(metadata):
     with pytest.raises(SignatureRefused):
-        signed_call(metadata)
+        signed_call(metadata, NOW_S)
 
 
 def test_a_date_that_is_none_is_refused():

@@ -5,8 +5,8 @@ from itertools import pairwise
 
 import pytest
 
+from cluster.fronts.callers import act_for, current_client
 from cluster.grpc_v2 import renewal_table, renewing
-from cluster.grpc_v2.callers import act_for, current_client
 from cluster.grpc_v2.renewal_table import INVISIBLE_MS, FrontConsumer, Key, RenewalTable
 from cluster.grpc_v2.renewing import Renewing
 from cluster.protocol.errors import Reason, RequestFailed

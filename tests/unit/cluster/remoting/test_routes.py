@@ -14,6 +14,7 @@ from cluster.remoting.command import RemotingCode, Request, Response
 from cluster.remoting.front import Front, RemotingClient
 from cluster.remoting.names.part import NameServerRole
 from cluster.remoting.names.routes import RoutePlaces, cluster_of, route_of
+from tests.support.brokers.front_callers import any_callers
 from tests.support.waiting import run
 
 if TYPE_CHECKING:
@@ -41,11 +42,11 @@ def part(leader: str = "n0", **topics: TopicConfig) -> tuple[Front, _Named]:
     options = _Named(cluster="C1", broker="b0", auto_create_topic_enable=True, default_topic_queue_nums=8)
     core = _Named(options=options, replica=_Named(state=state, status=lambda: status))
     role = NameServerRole(cast("BrokerCore", core), cast("LeaderLink", _NoLeader()), THREE)
-    return Front(role.handlers()), status
+    return Front(role.handlers(), any_callers(), "C1"), status
 
 
 def ask(front: Front, code: int, **fields: str) -> Response:
-    response = run(front.answer(Request(code, fields), cast("RemotingClient", None)))
+    response = run(front.answer(Request(code, fields), cast("RemotingClient", _Named(peer="ipv4:127.0.0.1:1"))))
     assert isinstance(response, Response)
     return response
 

@@ -12,6 +12,7 @@ from cluster.remoting.front import Front
 from cluster.v1 import broker_pb2 as pb
 from dledger.security.settings import PLAIN
 from tests.integration.cluster.api.conftest import TOPIC, run
+from tests.support.brokers.front_callers import callers_of
 
 FOUND, NONE, AGAIN, MOVED = 0, 19, 20, 21
 
@@ -20,6 +21,8 @@ class Connection:
     """A client's connection; `pushed` has what it was sent."""
 
     address = "127.0.0.1:1"
+    peer = "ipv4:127.0.0.1:1"
+    caller = None
 
     def __init__(self):
         self.pushed = []
@@ -39,9 +42,9 @@ class Connection:
 class Side:
     """The front of a broker, and a client of it."""
 
-    def __init__(self, consumers):
+    def __init__(self, consumers, callers):
         self.consumers = consumers
-        self._front = Front(consumers.handlers())
+        self._front = Front(consumers.handlers(), callers, "DefaultCluster")
         self.client = Connection()
 
     async def ask(self, code, fields=None, body=b"", client=None, **more) -> Response:
@@ -75,7 +78,8 @@ async def opened(shop):
     async with shop.open(auto_create_topic_enable=True):
         link = LeaderLink(lambda: str(shop.address), PLAIN)
         try:
-            yield Side(Consumers(shop.broker.core, link, ClientTable()))
+            callers = callers_of(shop.broker.core)
+            yield Side(Consumers(shop.broker.core, link, ClientTable(), callers), callers)
         finally:
             await link.close()
 
@@ -150,7 +154,7 @@ def test_a_heartbeat_makes_the_group_and_its_retry_topic_and_changes_of_the_memb
             assert json.loads(members.body) == {"consumerIdList": ["c1", "c2"]}
             second.close()
             assert len(first.pushed) == 3
-            await side.ask(35, {"clientID": "c1", "consumerGroup": "g"})
+            await side.ask(35, {"clientID": "c1", "consumerGroup": "g"}, client=first)
             assert (await side.ask(38, {"consumerGroup": "g"})).code == 1
 
     run(scenario)

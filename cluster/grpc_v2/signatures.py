@@ -1,0 +1,75 @@
+"""How a call of gRPC is signed.
+
+| metadata | value |
+| --- | --- |
+| `authorization` | `MQv2-HMAC-SHA1 Credential=KEY[/…], SignedHeaders=x-mq-date-time, Signature=HEX` |
+| `x-mq-date-time` | `yyyyMMddTHHmmssZ`; the only thing that is signed |
+
+Source: RocketMQ `AuthenticationInterceptor`, `DefaultAuthenticationContextBuilder`; what clients send is in their
+`Signature`.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from cluster.access.access_keys import SIGNATURE_SIZE, SignatureRefused
+from cluster.fronts.callers import Signed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+# Several clients write the time of their time zone, up to 14 hours from UTC, and call it UTC.
+DATE_WINDOW_S: Final = 15 * 3_600
+_DATE_FORMAT: Final = "%Y%m%dT%H%M%SZ"
+_DATE: Final = re.compile(r"[0-9]{8}T[0-9]{6}Z", re.ASCII)
+_SIGNED: Final = re.compile(
+    r"MQv2-HMAC-SHA1 +Credential=([^,/ ]{0,64})(?:/[^, ]{0,128})?, *SignedHeaders=x-mq-date-time, *"
+    rf"Signature=([0-9A-Fa-f]{{{2 * SIGNATURE_SIZE}}})",
+    re.ASCII,
+)
+_HEADERS: Final = ("authorization", "x-mq-date-time")
+_HEADER_LENGTH_MAX: Final = 512
+_ANONYMOUS: Final = re.compile(r"MQv2-HMAC-SHA1 +Credential=[,/ ]", re.ASCII)
+
+
+def signed_call(metadata: Iterable[tuple[str, Any]], now_s: int) -> Signed | None:
+    """Return the signature in the metadata of a call; None: it is anonymous: some clients send an empty key.
+
+    Args:
+        metadata: of the call.
+        now_s: seconds since 1970.
+
+    Raises:
+        SignatureRefused: the metadata have not the expected form, or the date is not near enough to the time.
+    """
+    found: dict[str, str] = {}
+    for name, value in metadata:
+        if name in _HEADERS:
+            if name in found or not isinstance(value, str) or len(value) > _HEADER_LENGTH_MAX:
+                raise SignatureRefused("malformed metadata")
+            found[name] = value
+    authorization, date = found.get("authorization", ""), found.get("x-mq-date-time", "")
+    if not authorization or _ANONYMOUS.match(authorization):
+        return None
+    parts = _SIGNED.fullmatch(authorization)
+    if parts is None or not _DATE.fullmatch(date):
+        raise SignatureRefused("malformed metadata")
+    check_date(date, now_s)
+    return Signed(parts[1], bytes.fromhex(parts[2]), date.encode())
+
+
+def check_date(date: str, now_s: int) -> None:
+    """Raise unless a date is near enough to the time.
+
+    Raises:
+        SignatureRefused: it is not, or no date.
+    """
+    try:
+        signed_s = datetime.strptime(date, _DATE_FORMAT).replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        raise SignatureRefused("malformed metadata") from None
+    if abs(signed_s - now_s) > DATE_WINDOW_S:
+        raise SignatureRefused(f"signed at {date}, which is more than {DATE_WINDOW_S // 3_600} h from now")

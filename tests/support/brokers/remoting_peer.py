@@ -1,0 +1,70 @@
+"""A client of the remoting protocol on a socket, which signs its requests with an access key."""
+
+import asyncio
+import base64
+import struct
+
+from cluster.access.access_keys import signature_of
+from cluster.remoting.codec import Reply, decode_frame, encode_request
+from cluster.remoting.command import Request
+from tests.support.waiting import PATIENCE_S
+
+
+def signed_fields(fields, body, access_key, secret):
+    """Return fields with the signature of RocketMQ's clients."""
+    found = {name: str(value) for name, value in fields.items()} | {"AccessKey": access_key}
+    content = "".join(found[name] for name in sorted(found)).encode() + body
+    return found | {"Signature": base64.b64encode(signature_of(secret, content)).decode()}
+
+
+class RemotingPeer:
+    """Sends requests one by one; `async with` closes the connection.
+
+    Args:
+        endpoint: `host:port`.
+        access_key: with which requests are signed; empty: they are not.
+        secret: of the access key.
+    """
+
+    def __init__(self, endpoint, access_key="", secret=""):
+        self._endpoint, self._access_key, self._secret = endpoint, access_key, secret
+
+    async def __aenter__(self):
+        host, port = self._endpoint.split(":")
+        self._reader, self._writer = await asyncio.open_connection(host, int(port))
+        return self
+
+    async def __aexit__(self, *_error):
+        self._writer.close()
+
+    async def ask(self, code, body=b"", *, changed_body=None, **fields):
+        """Return the response to a request.
+
+        Args:
+            code: of the request.
+            body: that is signed.
+            changed_body: that is sent instead; None: the same.
+            fields: of the request.
+        """
+        if self._access_key:
+            fields = signed_fields(fields, body, self._access_key, self._secret)
+        sent = body if changed_body is None else changed_body
+        request = Request(code, {name: str(value) for name, value in fields.items()}, sent, 7, version=479)
+        self._writer.write(encode_request(request))
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                (size,) = struct.unpack(">I", await self._reader.readexactly(4))
+                found = decode_frame(await self._reader.readexactly(size))
+                # Requests of the server are not answered.
+                if isinstance(found, Reply):
+                    return found.response
+
+    async def send(self, topic, body=b"body", **fields):
+        """Return the response to a send."""
+        names = {"a": "PG", "b": topic, "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "i": "", "j": 0}
+        return await self.ask(310, body, **names, **fields)
+
+    async def pull(self, topic, group, offset=0, **fields):
+        """Return the response to a pull that does not wait."""
+        place = {"consumerGroup": group, "topic": topic, "queueId": 0, "queueOffset": offset, "maxMsgNums": 32}
+        return await self.ask(11, **place, sysFlag=4, commitOffset=0, subscription="*", subVersion=0, **fields)
