@@ -65,7 +65,8 @@ async def serve_remoting(
         **consumers.handlers(),
         **Administration(core, link, clients, port.store_path, port.address.port).handlers(),
     }
-    server = RemotingServer([port.address], Front(handlers, callers, core.options.cluster))
+    front, count_limited = Front(handlers, callers, core.options.cluster), core.metrics.count_limited
+    server = RemotingServer([port.address], front, count_limited=count_limited)
     await server.start()
     stack.push_async_callback(server.stop, _GRACE_S)
     # Held pulls are answered before their connections are closed.

@@ -29,7 +29,7 @@ from dledger.sockets import accept_all, open_listeners
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from cluster.remoting.command import Request, Response
     from cluster.remoting.front import Front, RemotingClient
@@ -48,6 +48,7 @@ class RemotingServer:
         addresses: to listen on, at least one.
         front: answers requests.
         limits: of connections.
+        count_limited: gets the name of the bound by which a connection has ended, for metrics.
 
     Attributes:
         limits: as given.
@@ -55,7 +56,14 @@ class RemotingServer:
         calls, call_bytes: of all requests in flight.
     """
 
-    def __init__(self, addresses: Sequence[Address], front: Front, limits: RemotingLimits | None = None) -> None:
+    def __init__(
+        self,
+        addresses: Sequence[Address],
+        front: Front,
+        limits: RemotingLimits | None = None,
+        count_limited: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._count_limited = count_limited
         self.limits = limits or RemotingLimits()
         self.turns = FairTurns(asyncio.get_running_loop().time)
         self.calls = self.call_bytes = 0
@@ -144,6 +152,7 @@ class RemotingServer:
     def _accept(self, accepted: socket.socket, host: str) -> None:
         client = network_of_host(host)
         if not self._shares.take(client, 1):
+            self._count_limited(f"remoting_{Closed.CROWDED}")
             accepted.close()
             return
         connection = RemotingConnection(self, client)
@@ -234,6 +243,7 @@ class RemotingServer:
         self._partial.set(connection, 0)
         self._arrivals.discard(connection)
         if reason not in (None, Closed.IDLE, Closed.STOPPED):
-            logger.info("remoting_connection_ended client=%s reason=%s", connection.address, reason)
+            self._count_limited(f"remoting_{reason}")
+            logger.debug("remoting_connection_ended client=%s reason=%s", connection.address, reason)
         if not self._connections:
             self._all_closed.set()

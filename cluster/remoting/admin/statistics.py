@@ -10,6 +10,7 @@ Source: RocketMQ `BrokerStatsManager`, `StatsItem`.
 # ruff: noqa: ARG002  (every handler gets the request and the client)
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Final
@@ -72,6 +73,7 @@ class AdminStatistics:
         self._core = core
         self._monotonic_s = monotonic_s
         self._kept: tuple[float, int] | None = None
+        self._counting = asyncio.Lock()
         self.rates = GrowthRates()
 
     def handlers(self) -> dict[int, Handler]:
@@ -80,12 +82,14 @@ class AdminStatistics:
 
     async def messages(self) -> int:
         """Return the number of messages that clients have put, at most some seconds ago."""
-        now_s = self._monotonic_s()
-        if self._kept is None or now_s - self._kept[0] >= _KEPT_S:
-            number = await run_cooperatively(self._count_steps())
-            self._kept = now_s, number
-            self.rates.add(now_s, number)
-        return self._kept[1]
+        # Those who ask at the same time wait for one count.
+        async with self._counting:
+            now_s = self._monotonic_s()
+            if self._kept is None or now_s - self._kept[0] >= _KEPT_S:
+                number = await run_cooperatively(self._count_steps())
+                self._kept = now_s, number
+                self.rates.add(now_s, number)
+            return self._kept[1]
 
     def _count_steps(self) -> Steps[int]:
         store, number = self._core.replica.store, 0
