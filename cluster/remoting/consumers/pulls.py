@@ -20,6 +20,7 @@ import asyncio
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
+from weakref import WeakValueDictionary
 
 from cluster.protocol.wire.filters import filter_fields
 from cluster.remoting.clients import Subscription
@@ -45,6 +46,8 @@ HOLD_S_MAX: Final = 20.0
 HELD_MAX: Final = 200
 # Others are held here, and look at this node's queue each second.
 LOOK_S: Final = 1.0
+# Reads at the leader that do not wait, of one address at the same time.
+READS_MAX: Final = 32
 _COUNT_MAX: Final = 1_024
 _SIZE_BYTES_MAX: Final = 4 << 20
 # Of one read at the leader.
@@ -82,6 +85,8 @@ class Pulls:
         self._offsets = offsets
         self._stopping = asyncio.Event()
         self._held = FairShares(HELD_MAX)
+        # By address; each is kept by the pulls that use it.
+        self._rooms: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     def stop(self) -> None:
         """Answer all held pulls now, and hold no more."""
@@ -148,12 +153,13 @@ class Pulls:
             RequestFailed: no leader has answered.
         """
         deadline = time.monotonic() + hold_s
+        room = self._rooms.setdefault(holder, asyncio.Semaphore(READS_MAX))
         is_at_leader = hold_s > 0 and self._held.take(holder, 1)
         try:
             while True:
                 left_s = max(deadline - time.monotonic(), 0.0)
                 wait_s = 0.0 if self._stopping.is_set() or not is_at_leader else min(left_s, _PIECE_S)
-                found = await self._get(read, wait_s)
+                found = await self._get(read, wait_s, room)
                 if found.status not in _EMPTY or found.next_offset > read.offset:
                     return found
                 if self._stopping.is_set() or time.monotonic() >= deadline:
@@ -175,12 +181,13 @@ class Pulls:
                 async with asyncio.timeout(min(left_s, LOOK_S)):
                     await self._stopping.wait()
 
-    async def _get(self, read: pb.GetRequest, wait_s: float) -> pb.GetResponse:
+    async def _get(self, read: pb.GetRequest, wait_s: float, room: asyncio.Semaphore) -> pb.GetResponse:
         """Read once at the leader; a wait there ends early when this node stops."""
         read.wait_ms = int(wait_s * 1_000)
-        call = asyncio.ensure_future(self._link.call(lambda stub: stub.Get, read, wait_s + _LIMIT_S, wait_s))
         if not wait_s:
-            return await call
+            async with room:
+                return await self._link.call(lambda stub: stub.Get, read, _LIMIT_S)
+        call = asyncio.ensure_future(self._link.call(lambda stub: stub.Get, read, wait_s + _LIMIT_S, wait_s))
         stopping = asyncio.ensure_future(self._stopping.wait())
         try:
             await asyncio.wait((call, stopping), return_when=asyncio.FIRST_COMPLETED)

@@ -66,3 +66,25 @@ async def test_one_address_holds_its_share_at_the_leader_and_what_it_has_beyond_
     held.stop()
     await asyncio.gather(other, *greedy[:4])
     assert held._held.used == 0
+
+
+@in_a_loop
+async def test_a_flood_of_pulls_of_one_address_has_few_reads_at_the_leader_and_another_one_is_read_at_once(monkeypatch):
+    monkeypatch.setattr(pulls, "READS_MAX", 3)
+    reading, gate = [], asyncio.Event()
+
+    class Slow:
+        async def call(self, _method, request, _limit_s, _wait_s=0.0):
+            reading.append(request.queue_id)
+            await gate.wait()
+            return FOUND
+
+    held = Pulls(None, Slow(), ClientTable(), None)
+    fields = {**FIELDS, "sysFlag": "4"}
+    flood = [asyncio.create_task(held.pull(Request(11, fields), client("10.0.0.1"))) for _ in range(50)]
+    other = asyncio.create_task(held.pull(Request(11, {**fields, "queueId": "7"}), client("10.0.0.2")))
+    await until(lambda: 7 in reading)
+    assert reading == [0, 0, 0, 7]
+    gate.set()
+    await asyncio.gather(other, *flood)
+    assert len(reading) == 51

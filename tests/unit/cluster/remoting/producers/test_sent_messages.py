@@ -165,7 +165,7 @@ def test_a_dead_letter_has_no_delay_and_names_its_origin():
     assert retried == {**kept, "DELAY": "3"}
 
 
-def test_a_batch_of_many_empty_messages_is_refused_before_they_are_all_read():
+def test_a_batch_of_many_empty_messages_is_refused():
     with pytest.raises(Rejected, match="at most 16384 messages"):
         decode_batch(encoded(0, b"", b"") * 16_385)
     assert len(decode_batch(encoded(0, b"", b"") * 16_384)) == 16_384
