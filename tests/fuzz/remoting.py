@@ -19,9 +19,9 @@ from cluster.remoting.consumers.service import Consumers
 from cluster.remoting.front import Front
 from cluster.remoting.names.part import NameServerRole
 from cluster.remoting.producers.part import Producers
-from tests.fuzz.front_leader import LOOP, FuzzedLeader, fuzzed_core
 from tests.fuzz.target import Target
 from tests.support.brokers.front_callers import callers_of
+from tests.support.brokers.fuzzed_leader import LOOP, FuzzedLeader, fuzzed_core
 
 BATCH = b"\0\0\0\x1c" + bytes(8) + b"\0\0\0\x07\0\0\0\x02hi\0\x04a\x01b\x02"
 SEND = {"a": "PG", "b": "T", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0", "i": "KEYS\x01k\x02"}

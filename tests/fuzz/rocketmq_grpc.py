@@ -12,9 +12,9 @@ from cluster.grpc_v2.service import MessagingService
 from cluster.rocketmq_v2 import messaging_pb2 as mq
 from dledger.config import Address
 from dledger.service.limits.field_bounds import RequestShape
-from tests.fuzz.front_leader import LOOP, FuzzedLeader, fuzzed_core
 from tests.fuzz.target import Target
 from tests.support.brokers.front_callers import UNRECORDED
+from tests.support.brokers.fuzzed_leader import LOOP, FuzzedLeader, fuzzed_core
 
 METHODS = list(mq.DESCRIPTOR.services_by_name["MessagingService"].methods)
 

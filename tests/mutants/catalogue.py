@@ -15,14 +15,25 @@ from tests.mutants.bugs.raft import (
     starts,
     transfer,
 )
-from tests.mutants.bugs.security import access, audit, certificates, floods, flow, modes, name_servers, peers
+from tests.mutants.bugs.security import (
+    ,
+)
+    access,
+    audit,
+    certificates,
+    floods,
+    flow,
+    front_bounds,
+    modes,
+    name_servers,
+    peers,
+)
 from tests.mutants.bugs.shell import directories, general, snapshots
 from tests.mutants.bugs.store import (
     broker_journal,
     changed_bits,
     compaction,
     delays,
-    front_bounds,
     grpc_v2,
     kinds,
     message_store,
