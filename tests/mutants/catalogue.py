@@ -16,8 +16,6 @@ from tests.mutants.bugs.raft import (
     transfer,
 )
 from tests.mutants.bugs.security import (
-    ,
-)
     access,
     audit,
     certificates,
@@ -27,6 +25,7 @@ from tests.mutants.bugs.security import (
     modes,
     name_servers,
     peers,
+    remoting_access,
 )
 from tests.mutants.bugs.shell import directories, general, snapshots
 from tests.mutants.bugs.store import (
@@ -41,7 +40,6 @@ from tests.mutants.bugs.store import (
     ordered_pop,
     pending_units,
     pop,
-    remoting_access,
     remoting_consumers,
     remoting_producers,
     replicated,
