@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from commitlog.record.record import Record
     from store.model.message import Host
 
+# Clients send at most 4 MiB; a hostile one may send a body that expands to a thousand times its size.
+BODY_BYTES_MAX: Final = 16 << 20
 _MS_PER_S: Final = 1_000
 _NS_PER_MS: Final = 1_000_000
 _TYPES: Final = {
@@ -48,10 +50,10 @@ def delivered(record: Record, topic: mq.Resource, *, handle: str = "", attempt: 
         attempt: number of times that it was delivered, this one included.
 
     Raises:
-        commitlog.record.compression.UnreadableBody: its body cannot be decompressed.
+        commitlog.record.compression.UnreadableBody: its body cannot be decompressed, or has more than `BODY_BYTES_MAX`.
     """
     properties = record.properties
-    body = uncompressed_body(record.sys_flag, record.body)
+    body = uncompressed_body(record.sys_flag, record.body, size_max=BODY_BYTES_MAX)
     # The digest protects against accidents, not against people.
     digest = hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
     system = mq.SystemProperties(

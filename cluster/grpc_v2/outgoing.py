@@ -27,6 +27,7 @@ from cluster.grpc_v2.status_codes import CodedRefusal
 from cluster.rocketmq_v2 import messaging_pb2 as mq
 from commitlog.record.properties import encode_properties
 from commitlog.record.timer_properties import DELIVER_MS
+from store.errors import IllegalMessage
 from store.model.message import IMMUNITY, KEYS, PRODUCER_GROUP, SHARDING_KEY, TAGS, TRANSACTION, UNIQUE_KEY
 from store.model.sys_flag import COMPRESSED
 
@@ -46,6 +47,8 @@ _RECOVERY_S_MAX: Final = 3_600
 # A receiver of zlib that accepts the header of gzip, too.
 _GZIP_WINDOW: Final = zlib.MAX_WBITS | 32
 _MS_PER_S: Final = 1_000
+# The end of the year 9999: the last time of protobuf's timestamps.
+_TIME_MS_MAX: Final = 253_402_300_799_999
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _KINDS: Final = frozenset({mq.NORMAL, mq.FIFO, mq.DELAY, mq.TRANSACTION})
 
@@ -86,8 +89,10 @@ def outgoing(message: mq.Message, topic: str, latest_delivery_ms: int) -> Checke
         CodedRefusal: a field is not permitted.
     """
     system = message.system_properties
-    if not system.message_id.strip():
-        raise CodedRefusal(mq.ILLEGAL_MESSAGE_ID, "message_id: expected one, found none")
+    if not _is_word(system.message_id):
+        raise CodedRefusal(mq.ILLEGAL_MESSAGE_ID, "message_id: expected one, without control characters")
+    if _has_control(system.trace_context):
+        raise CodedRefusal(mq.BAD_REQUEST, "trace_context: expected text without control characters")
     _check_names(message)
     is_half = system.message_type == mq.TRANSACTION
     _check_type(system)
@@ -109,15 +114,21 @@ def outgoing(message: mq.Message, topic: str, latest_delivery_ms: int) -> Checke
             found[IMMUNITY] = str(_recovery_s(system))
     if system.HasField("trace_context"):
         found[TRACE_CONTEXT] = system.trace_context
-    properties = encode_properties({**message.user_properties, **found})
+    try:
+        properties = encode_properties({**message.user_properties, **found})
+    except IllegalMessage as error:
+        raise CodedRefusal(mq.MESSAGE_PROPERTIES_TOO_LARGE, str(error)) from error
     group = system.message_group if system.HasField("message_group") else ""
-    born_ms, given = milliseconds(system.born_timestamp), _body(message)
+    born_ms = milliseconds(system.born_timestamp)
+    if not 0 <= born_ms <= _TIME_MS_MAX:
+        raise CodedRefusal(mq.BAD_REQUEST, "born_timestamp: expected a time from 1970 to 9999")
+    given = _body(message)
     body, sys_flag = _stored(given)
     return CheckedMessage(system.message_id, body, properties, born_ms, group, is_half, sys_flag, len(given))
 
 
 def milliseconds(time: Timestamp) -> int:
-    """Return a time in milliseconds since 1970."""
+    """Return a time in milliseconds since 1970; any number, because clients send any seconds."""
     return time.seconds * _MS_PER_S + time.nanos // 1_000_000
 
 

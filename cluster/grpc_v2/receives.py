@@ -18,6 +18,9 @@ Source: RocketMQ `ReceiveMessageActivity`, `AckMessageActivity`, `ChangeInvisibl
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cluster.client.consumer.received import records_of
@@ -30,8 +33,10 @@ from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.wire.filters import filter_fields
 from cluster.rocketmq_v2 import messaging_pb2 as mq
 from cluster.v1 import broker_pb2 as pb
+from dledger.service.limits.fair_shares import FairShares
 from store.errors import IllegalMessage, IllegalRequest, StoreError
 from store.model.read_filter import Sql92, parse_filter
+from store.model.sys_flag import COMPRESSED
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -53,6 +58,13 @@ _ANSWER_S: Final = 0.5
 # Between two messages of a stream, so that large bodies do not keep the loop from other work.
 _BYTES_PER_TURN: Final = 1 << 20
 _NEVER: Final = -1
+# Waits at the leader, in fair shares of addresses: there they take places of this node's calls, sends included.
+WAITS_MAX: Final = 120
+# Others wait here, and ask the leader each second.
+POLL_S: Final = 1.0
+_QUICK_BYTES: Final = 4 << 10
+
+logger = logging.getLogger(__name__)
 
 
 class Receives:
@@ -68,23 +80,24 @@ class Receives:
         self._link = link
         self._renewing = renewing
         self._clock_ms = clock_ms
+        self._waits = FairShares(WAITS_MAX)
 
     async def receive(
-        self, request: mq.ReceiveMessageRequest, consumer: FrontConsumer, limit_s: float
+        self, request: mq.ReceiveMessageRequest, consumer: FrontConsumer, holder: str, limit_s: float
     ) -> AsyncIterator[mq.ReceiveMessageResponse]:
         """Yield a status, then messages, then the time.
 
         Args:
             request: of a simple consumer, or of a push consumer: `auto_renew`.
             consumer: that gets them.
+            holder: the address by which its waits are counted.
             limit_s: of the call.
 
         Raises:
             CodedRefusal, RequestFailed: nothing was taken, or it is given again after its invisible time.
         """
-        wait_s = _wait_s(request, limit_s)
-        taken = _taken(request, wait_s)
-        response = await self._call(lambda stub: stub.Receive, taken, limit_s, wait_s)
+        taken = _taken(request)
+        response = await self._received(taken, holder, _wait_s(request, limit_s), limit_s)
         try:
             records = records_of(response.records, taken.topic)
         except StoreError as error:
@@ -93,22 +106,52 @@ class Receives:
             yield mq.ReceiveMessageResponse(status=mq.Status(code=mq.MESSAGE_NOT_FOUND, message="no new message"))
         else:
             yield mq.ReceiveMessageResponse(status=ok())
-        sent_bytes = 0
+        sent_bytes, given = 0, []
         for record, handle, attempt in zip(records, response.handles, response.attempts, strict=True):
             sent_bytes += record.size
             if sent_bytes > _BYTES_PER_TURN:
                 sent_bytes = 0
                 await asyncio.sleep(0)
+            make = partial(delivered, record, request.message_queue.topic, handle=handle, attempt=attempt)
             try:
-                message = delivered(record, request.message_queue.topic, handle=handle, attempt=attempt)
+                # A small body may expand to megabytes.
+                is_quick = not record.sys_flag & COMPRESSED or len(record.body) <= _QUICK_BYTES
+                message = make() if is_quick else await asyncio.to_thread(make)
             except StoreError as error:
-                raise CodedRefusal(mq.INTERNAL_SERVER_ERROR, str(error)) from error
+                # A dead letter after its last attempt; the other messages are not kept by it.
+                logger.info("message_unreadable topic=%s id=%s: %s", taken.topic, record.message_id, error)
+                continue
+            given.append((handle, attempt))
             yield mq.ReceiveMessageResponse(message=message)
         yield mq.ReceiveMessageResponse(delivery_timestamp=timestamp(self._clock_ms()))
         # A client that has ended the stream before has not got all: they are given again.
         if request.auto_renew:
-            for handle, attempt in zip(response.handles, response.attempts, strict=True):
+            for handle, attempt in given:
                 self._renewing.add(Key(taken.group, taken.topic, handle), consumer, attempt)
+
+    async def _received(
+        self, taken: pb.ReceiveRequest, holder: str, wait_s: float, limit_s: float
+    ) -> pb.ReceiveResponse:
+        """Take messages; wait at the leader for some, or, if this front waits there enough already, here.
+
+        Raises:
+            CodedRefusal, RequestFailed: as `receive`.
+        """
+        deadline = time.monotonic() + limit_s
+        if wait_s and self._waits.take(holder, 1):
+            try:
+                taken.wait_ms = int(wait_s * 1_000)
+                return await self._call(lambda stub: stub.Receive, taken, limit_s, wait_s)
+            finally:
+                self._waits.give_back(holder, 1)
+        end = time.monotonic() + wait_s
+        while True:
+            left_s = max(deadline - time.monotonic(), 0.0)
+            response = await self._call(lambda stub: stub.Receive, taken, left_s)
+            pause_s = min(end - time.monotonic(), POLL_S)
+            if response.handles or pause_s <= 0:
+                return response
+            await asyncio.sleep(pause_s)
 
     async def acknowledge(self, request: mq.AckMessageRequest, limit_s: float) -> mq.AckMessageResponse:
         """Acknowledge messages, each for itself.
@@ -225,8 +268,8 @@ def _wait_s(request: mq.ReceiveMessageRequest, limit_s: float) -> float:
     return max(min(asked_s, limit_s - _ANSWER_S, _WAIT_S_MAX), 0.0)
 
 
-def _taken(request: mq.ReceiveMessageRequest, wait_s: float) -> pb.ReceiveRequest:
-    """Return the request to our service.
+def _taken(request: mq.ReceiveMessageRequest) -> pb.ReceiveRequest:
+    """Return the request to our service, without a wait.
 
     Raises:
         CodedRefusal: a field is not permitted.
@@ -245,7 +288,6 @@ def _taken(request: mq.ReceiveMessageRequest, wait_s: float) -> pb.ReceiveReques
         topic=topic,
         max_messages=min(request.batch_size, BATCH_MAX),
         invisible_ms=invisible_ms,
-        wait_ms=int(wait_s * 1_000),
         form=pb.MESSAGE_FORM_RECORDS,
         attempt_id=request.attempt_id,
         **filter_fields(_expression(request.filter_expression)),

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from ipaddress import ip_address
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cluster.grpc_v2.names import group_name, topic_name
 from cluster.grpc_v2.status_codes import CodedRefusal, ok
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from cluster.protocol.topic_config import TopicConfig
     from dledger.config import Address
 
+# A request of 16 KB for a topic of 65,536 queues would have an answer of a gigabyte. One address has some 30 bytes.
+ENDPOINTS_BYTES_MAX: Final = 4 << 20
 _ANY_QUEUE = -1
 _QUEUES_PER_TURN = 512
 
@@ -52,9 +54,10 @@ class Routes:
             CodedRefusal, RequestFailed: ILLEGAL_TOPIC, ILLEGAL_ACCESS_POINT, TOPIC_NOT_FOUND; or no leader answers.
         """
         topic = await self._topics.topic(topic_name(request.topic), limit_s)
-        endpoints = self._endpoints(request.endpoints)
+        count = max(topic.read_queues, topic.write_queues)
+        endpoints = self._endpoints(request.endpoints, count)
         response = mq.QueryRouteResponse(status=ok())
-        for queue_id in range(max(topic.read_queues, topic.write_queues)):
+        for queue_id in range(count):
             await _pause(queue_id)
             self._fill(response.message_queues.add(), request.topic, topic, queue_id, endpoints)
         return response
@@ -69,9 +72,9 @@ class Routes:
         topic = await self._topics.topic(topic_name(request.topic), limit_s)
         if not topic.is_readable or not topic.read_queues:
             raise CodedRefusal(mq.FORBIDDEN, f"topic {topic.name!r} is not readable")
-        endpoints = self._endpoints(request.endpoints)
-        response = mq.QueryAssignmentResponse(status=ok())
         queue_ids = range(topic.read_queues) if self._topics.is_orderly(group) else (_ANY_QUEUE,)
+        endpoints = self._endpoints(request.endpoints, len(queue_ids))
+        response = mq.QueryAssignmentResponse(status=ok())
         for queue_id in queue_ids:
             await _pause(queue_id)
             self._fill(response.assignments.add().message_queue, request.topic, topic, queue_id, endpoints)
@@ -97,11 +100,11 @@ class Routes:
         queue.broker.endpoints.CopyFrom(endpoints)
         queue.accept_message_types.extend(accepted_types(topic))
 
-    def _endpoints(self, given: mq.Endpoints) -> mq.Endpoints:
-        """Return the endpoints for clients: those that they used.
+    def _endpoints(self, given: mq.Endpoints, count: int) -> mq.Endpoints:
+        """Return the endpoints for clients, as each of `count` queues has them: those that they used.
 
         Raises:
-            CodedRefusal: ILLEGAL_ACCESS_POINT: they have addresses, and no scheme.
+            CodedRefusal: ILLEGAL_ACCESS_POINT: they have addresses and no scheme, or are too large for the route.
         """
         if not given.addresses:
             own = self._address
@@ -110,6 +113,9 @@ class Routes:
             )
         if given.scheme == mq.ADDRESS_SCHEME_UNSPECIFIED:
             raise CodedRefusal(mq.ILLEGAL_ACCESS_POINT, "endpoints: expected a scheme, found none")
+        if given.ByteSize() * count > ENDPOINTS_BYTES_MAX:
+            text = f"endpoints: expected at most {ENDPOINTS_BYTES_MAX} bytes in all {count} queues, found more"
+            raise CodedRefusal(mq.ILLEGAL_ACCESS_POINT, text)
         return given
 
 

@@ -32,8 +32,10 @@ from cluster.grpc_v2.telemetry import Telemetry
 from cluster.grpc_v2.topics import KnownTopics
 from cluster.rocketmq_v2 import messaging_pb2 as mq
 from cluster.rocketmq_v2 import messaging_pb2_grpc
+from dledger.networks import client_of_address
 from dledger.service.grpc_server import Served
 from dledger.service.guarded_method import Guard
+from dledger.service.limits.client_addresses import address_of_peer
 from store.maintenance.background import monotonic_ms
 
 if TYPE_CHECKING:
@@ -209,7 +211,8 @@ class MessagingService(messaging_pb2_grpc.MessagingServiceServicer):
         """Stream messages of a topic."""
         try:
             await self._admit(context)
-            async for response in self._receives.receive(request, _consumer(context), _limit_s(context)):
+            holder = client_of_address(address_of_peer(context.peer()))
+            async for response in self._receives.receive(request, _consumer(context), holder, _limit_s(context)):
                 yield response
         except FAILURES as error:
             yield mq.ReceiveMessageResponse(status=status_of(error))

@@ -50,6 +50,8 @@ REPEAT_S: Final = 0.75
 _COMMANDS_MAX: Final = 256
 # Of a group without a maximum; clients know no number for it.
 _ATTEMPTS_MAX: Final = 1 << 30
+# The same in bytes: a question has a whole message. One may exceed it.
+COMMANDS_BYTES_MAX: Final = 4 << 20
 _PRODUCER_ATTEMPTS: Final = 3
 _LONG_POLL_S: Final = 20
 _MS_PER_S: Final = 1_000
@@ -72,17 +74,32 @@ class ClientStream:
         self.member: MemberKey | None = None
         self.client = current_client()
         self._commands: deque[mq.TelemetryCommand] = deque()
+        self._size_bytes = 0
+        # The last answer to settings, which is all that counts of them, and whether it is to be sent.
+        self._answer = mq.TelemetryCommand()
+        self._has_answer = False
         self._changed = asyncio.Event()
         self._is_ended = False
         self._error: StoreError | DLedgerError | None = None
 
     def push(self, command: mq.TelemetryCommand) -> bool:
         """Send a command; return False if too many wait for the client."""
-        if len(self._commands) >= _COMMANDS_MAX:
+        if len(self._commands) >= _COMMANDS_MAX or self._size_bytes >= COMMANDS_BYTES_MAX:
             return False
         self._commands.append(command)
+        self._size_bytes += command.ByteSize()
         self._changed.set()
         return True
+
+    def answer(self, command: mq.TelemetryCommand) -> None:
+        """Send the answer to settings, instead of one that waits: a client may send many and read none."""
+        self._answer = command
+        self.repeat_answer()
+
+    def repeat_answer(self) -> None:
+        """Send the last answer to settings, once more if it was sent."""
+        self._has_answer = True
+        self._changed.set()
 
     def end(self, error: StoreError | DLedgerError | None) -> None:
         """End the stream after what waits; None: the client has ended it."""
@@ -97,8 +114,14 @@ class ClientStream:
         """
         while True:
             self._changed.clear()
-            while self._commands:
-                yield self._commands.popleft()
+            while self._has_answer or self._commands:
+                if self._has_answer:
+                    self._has_answer = False
+                    yield self._answer
+                    continue
+                command = self._commands.popleft()
+                self._size_bytes -= command.ByteSize()
+                yield command
             if self._error is not None:
                 raise self._error
             if self._is_ended:
@@ -157,10 +180,9 @@ class Telemetry:
                 answer = mq.TelemetryCommand(status=ok(), settings=self._answer(command.settings))
                 self._checks.join(session, _published(command.settings))
                 self._note_subscriptions(client_id, command.settings, session)
-                # One that does not read has enough of them.
-                session.push(answer)
+                session.answer(answer)
                 if repeating is None:
-                    repeating = asyncio.create_task(_repeat(session, answer))
+                    repeating = asyncio.create_task(_repeat(session))
         except (StoreError, DLedgerError) as error:
             refusal = error
         finally:
@@ -219,9 +241,9 @@ class Telemetry:
         return answer
 
 
-async def _repeat(session: ClientStream, answer: mq.TelemetryCommand) -> None:
+async def _repeat(session: ClientStream) -> None:
     await asyncio.sleep(REPEAT_S)
-    session.push(answer)
+    session.repeat_answer()
 
 
 def _published(settings: mq.Settings) -> frozenset[str]:

@@ -62,6 +62,11 @@ class KnownTopics:
             raise
         return topic_config(response.topics[0])
 
+    def takes_transactions(self, name: str) -> bool:
+        """Return whether this node knows a topic, and it takes messages of transactions."""
+        found = self._state.topics.get(name)
+        return found is not None and mq.TRANSACTION in accepted_types(found)
+
     def is_orderly(self, group: str) -> bool:
         """Return whether a group gets the messages of a queue in order; a group that is not known does not."""
         return self.group(group).is_orderly

@@ -75,6 +75,7 @@ async def serve_remoting(
         Front(handlers, callers, core.options.cluster),
         security=security.clients,
         is_permissive=port.is_permissive,
+        count_limited=core.metrics.count_limited,
     )
     await server.start()
     stack.push_async_callback(server.stop, _GRACE_S)

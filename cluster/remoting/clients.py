@@ -14,12 +14,12 @@ Times are milliseconds of a monotonic clock. Source: RocketMQ `ConsumerManager`,
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cluster.remoting.command import Language, Rejected, RemotingCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from cluster.remoting.front import RemotingClient
 
@@ -28,6 +28,9 @@ SILENCE_MS_MAX: Final = 120_000
 MEMBERS_MAX: Final = 50_000
 # Subscriptions of all members.
 SUBSCRIPTIONS_MAX: Final = 200_000
+# Of one group; each change of one member may look at all of them.
+GROUP_MEMBERS_MAX: Final = 5_000
+GROUP_SUBSCRIPTIONS_MAX: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +123,13 @@ class ConsumerGroup:
         data: of the heartbeat that came last; its subscriptions are those of one member only.
         members: by client id.
         subscriptions: the newest of all members, by topic.
+        subscribed: number of subscriptions of all members.
     """
 
     data: ConsumerData
     members: dict[str, RegisteredMember] = field(default_factory=dict)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
+    subscribed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +145,14 @@ class Beat:
     is_full_wanted: bool
 
 
+class _Place(NamedTuple):
+    """Where a member is: in a group of producers, or of consumers."""
+
+    is_consumer: bool
+    group: str
+    client_id: str
+
+
 class ClientTable:
     """All registered clients of this node."""
 
@@ -149,6 +162,8 @@ class ClientTable:
         self._consumers: dict[str, ConsumerGroup] = {}
         # The newest connection of each client, and the number of its memberships.
         self._connections: dict[str, RemotingClient] = {}
+        # The members of each connection, so that its end costs nothing for all others.
+        self._places: dict[RemotingClient, set[_Place]] = {}
         self._memberships: dict[str, int] = {}
         self._count_all = 0
         self._subscriptions = 0
@@ -190,7 +205,7 @@ class ClientTable:
         member = RegisteredMember(client_id, connection, language, version, now_ms, fingerprint=heartbeat.fingerprint)
         for group in heartbeat.producers:
             members = self._producers.setdefault(group, {})
-            self._count(client_id, is_new=client_id not in members)
+            self._count(_Place(is_consumer=False, group=group, client_id=client_id), connection, members.get(client_id))
             members[client_id] = member
         changed, is_full_wanted = [], False
         for sent in heartbeat.consumers:
@@ -208,35 +223,62 @@ class ClientTable:
             self._connections[client_id] = connection
         return Beat(tuple(changed), is_full_wanted)
 
-    def unregister(self, client_id: str, *, producer_group: str = "", consumer_group: str = "") -> list[str]:
-        """Remove a client from a group of producers, and from one of consumers; return the changed consumer groups."""
-        if client_id in self._producers.get(producer_group, {}):
-            self._remove_producer(producer_group, client_id)
-        if self._member(consumer_group, client_id) is None:
-            return []
-        self._remove_consumer(consumer_group, client_id)
-        return [consumer_group]
+    def unregister(
+        self, client_id: str, connection: RemotingClient, *, producer_group: str = "", consumer_group: str = ""
+    ) -> list[str]:
+        """Remove a client from a group of producers, and from one of consumers; return the changed consumer groups.
+
+        A client can be removed by its newest connection only, as in RocketMQ: ids of clients are no secrets.
+        """
+        named = (
+            _Place(is_consumer=False, group=producer_group, client_id=client_id),
+            _Place(is_consumer=True, group=consumer_group, client_id=client_id),
+        )
+        return self._remove(place for place in named if place in self._places.get(connection, ()))
 
     def closed(self, connection: RemotingClient) -> list[str]:
         """Remove the clients of a closed connection that have no newer one; return the changed consumer groups."""
-        return self._remove_where(lambda member: member.connection is connection)
+        return self._remove(sorted(self._places.get(connection, ())))
 
     def expire(self, now_ms: int) -> list[str]:
         """Remove the clients without a heartbeat for 120 s; return the changed consumer groups."""
-        return self._remove_where(lambda member: now_ms - member.last_ms >= SILENCE_MS_MAX)
+        return self._remove(
+            place
+            for places in list(self._places.values())
+            for place in list(places)
+            if now_ms - self._at(place).last_ms >= SILENCE_MS_MAX
+        )
 
-    def _remove_where(self, is_gone: Callable[[RegisteredMember], bool]) -> list[str]:
-        for group, members in list(self._producers.items()):
-            for member in [each for each in members.values() if is_gone(each)]:
-                self._remove_producer(group, member.client_id)
-        changed = []
-        for group, kept in list(self._consumers.items()):
-            gone = [each for each in kept.members.values() if is_gone(each)]
-            for member in gone:
-                self._remove_consumer(group, member.client_id)
-            if gone:
-                changed.append(group)
-        return changed
+    def _at(self, place: _Place) -> RegisteredMember:
+        is_consumer, group, client_id = place
+        return (self._consumers[group].members if is_consumer else self._producers[group])[client_id]
+
+    def _remove(self, places: Iterable[_Place]) -> list[str]:
+        """Remove members; return the changed consumer groups, in order."""
+        gone: dict[str, list[RegisteredMember]] = {}
+        for place in places:
+            member = self._at(place)
+            self._uncount(place, member.connection)
+            if place.is_consumer:
+                gone.setdefault(place.group, []).append(self._consumers[place.group].members.pop(place.client_id))
+                continue
+            del self._producers[place.group][place.client_id]
+            if not self._producers[place.group]:
+                del self._producers[place.group]
+        for name, members in gone.items():
+            self._forget(name, members)
+        return sorted(gone)
+
+    def _forget(self, name: str, gone: Sequence[RegisteredMember]) -> None:
+        """Drop the subscriptions of members that have left a consumer group."""
+        group = self._consumers[name]
+        lost = sum(map(_subscribed, gone))
+        self._subscriptions -= lost
+        group.subscribed -= lost
+        if not group.members:
+            del self._consumers[name]
+        elif any(_counts(each, group) for member in gone for each in _subscriptions_of(member)):
+            _merge(group)
 
     def _member(self, group: str, client_id: str) -> RegisteredMember | None:
         kept = self._consumers.get(group)
@@ -248,40 +290,41 @@ class ClientTable:
         if kept is None:
             kept = self._consumers[data.group] = ConsumerGroup(data)
         known = kept.members.get(member.client_id)
-        self._count(member.client_id, is_new=known is None)
+        self._count(_Place(is_consumer=True, group=data.group, client_id=member.client_id), member.connection, known)
         kept.members[member.client_id] = member
         kept.data = data
         if known is not None and known.data == data:
+            # The same objects, by which the subscriptions of a group are found.
+            member.data = known.data
             return False
-        self._subscriptions += len(data.subscriptions) - _subscribed(known)
-        return _merge(kept) or known is None
+        added = len(data.subscriptions) - _subscribed(known)
+        self._subscriptions += added
+        kept.subscribed += added
+        return _change(kept, known, data) or known is None
 
-    def _remove_producer(self, group: str, client_id: str) -> None:
-        members = self._producers[group]
-        del members[client_id]
-        if not members:
-            del self._producers[group]
-        self._uncount(client_id)
-
-    def _remove_consumer(self, group: str, client_id: str) -> None:
-        kept = self._consumers[group]
-        self._subscriptions -= _subscribed(kept.members.pop(client_id))
-        _merge(kept)
-        if not kept.members:
-            del self._consumers[group]
-        self._uncount(client_id)
-
-    def _count(self, client_id: str, *, is_new: bool) -> None:
-        if is_new:
-            self._memberships[client_id] = self._memberships.get(client_id, 0) + 1
+    def _count(self, place: _Place, connection: RemotingClient, known: RegisteredMember | None) -> None:
+        """Note that a member is new, or has another connection."""
+        if known is None:
+            self._memberships[place.client_id] = self._memberships.get(place.client_id, 0) + 1
             self._count_all += 1
+        elif known.connection is not connection:
+            self._leave(place, known.connection)
+        self._places.setdefault(connection, set()).add(place)
 
-    def _uncount(self, client_id: str) -> None:
+    def _uncount(self, place: _Place, connection: RemotingClient) -> None:
+        self._leave(place, connection)
+        client_id = place.client_id
         self._memberships[client_id] -= 1
         self._count_all -= 1
         if not self._memberships[client_id]:
             del self._memberships[client_id]
             self._connections.pop(client_id, None)
+
+    def _leave(self, place: _Place, connection: RemotingClient) -> None:
+        places = self._places[connection]
+        places.discard(place)
+        if not places:
+            del self._places[connection]
 
     def _check_space(self, heartbeat: ClientHeartbeat) -> None:
         """Raise if a heartbeat would need more space than there is."""
@@ -291,7 +334,9 @@ class ClientTable:
         for data in heartbeat.consumers:
             known = self._member(data.group, client_id)
             new += known is None
-            subscribed += max(len(data.subscriptions) - _subscribed(known), 0)
+            added = max(len(data.subscriptions) - _subscribed(known), 0)
+            subscribed += added
+            _check_group(self._consumers.get(data.group), data.group, added, is_new=known is None)
         if len(self) + new > MEMBERS_MAX:
             raise Rejected(RemotingCode.FLOW_CONTROL, f"this node has {len(self)} clients in groups, near its limit")
         if self._subscriptions + subscribed > SUBSCRIPTIONS_MAX:
@@ -308,19 +353,51 @@ def _subscribed(member: RegisteredMember | None) -> int:
     return 0 if member is None or member.data is None else len(member.data.subscriptions)
 
 
+def _check_group(group: ConsumerGroup | None, name: str, added: int, *, is_new: bool) -> None:
+    """Raise if a consumer group would have too many members or subscriptions."""
+    members, subscribed = (0, 0) if group is None else (len(group.members), group.subscribed)
+    if members + is_new > GROUP_MEMBERS_MAX or subscribed + added > GROUP_SUBSCRIPTIONS_MAX:
+        text = f"group {name!r} has {members} members with {subscribed} subscriptions here, near its limit"
+        raise Rejected(RemotingCode.FLOW_CONTROL, text)
+
+
+def _change(group: ConsumerGroup, known: RegisteredMember | None, data: ConsumerData) -> bool:
+    """Set the subscriptions of a group after a member has changed its own; return whether its topics have changed."""
+    for each in () if known is None else _subscriptions_of(known):
+        new = data.subscriptions.get(each.topic)
+        if _counts(each, group) and (new is None or new.version < each.version):
+            # Another member's may count now.
+            return _merge(group)
+    is_changed = False
+    for topic, each in data.subscriptions.items():
+        counted = group.subscriptions.get(topic)
+        is_changed = is_changed or counted is None
+        if counted is None or each.version > counted.version or counted is _of(known, topic):
+            group.subscriptions[topic] = each
+    return is_changed
+
+
 def _merge(group: ConsumerGroup) -> bool:
     """Set the subscriptions of a group to the newest of its members; return whether its topics have changed."""
     newest: dict[str, Subscription] = {}
-    for each in _all_subscriptions(group.members.values()):
-        known = newest.get(each.topic)
-        if known is None or each.version > known.version:
-            newest[each.topic] = each
+    for member in group.members.values():
+        for each in _subscriptions_of(member):
+            known = newest.get(each.topic)
+            if known is None or each.version > known.version:
+                newest[each.topic] = each
     is_changed = newest.keys() != group.subscriptions.keys()
     group.subscriptions = newest
     return is_changed
 
 
-def _all_subscriptions(members: Iterable[RegisteredMember]) -> Iterable[Subscription]:
-    for member in members:
-        if member.data is not None:
-            yield from member.data.subscriptions.values()
+def _subscriptions_of(member: RegisteredMember) -> Iterable[Subscription]:
+    return () if member.data is None else member.data.subscriptions.values()
+
+
+def _of(member: RegisteredMember | None, topic: str) -> Subscription | None:
+    return None if member is None or member.data is None else member.data.subscriptions.get(topic)
+
+
+def _counts(subscription: Subscription, group: ConsumerGroup) -> bool:
+    """Return whether a subscription of a member is the one of its group."""
+    return group.subscriptions.get(subscription.topic) is subscription

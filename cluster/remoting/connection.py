@@ -47,8 +47,6 @@ class ConnectionPort(Protocol):
 
     limits: RemotingLimits
     turns: FairTurns
-    calls: int
-    call_bytes: int
 
     async def answer(self, request: Request, client: RemotingClient) -> Response | None:
         """Return the response to a request; None: there is none."""
@@ -56,10 +54,13 @@ class ConnectionPort(Protocol):
     def on_spoken(self, connection: RemotingConnection) -> None:
         """The first frame has arrived."""
 
-    def on_begun(self, size_bytes: int) -> None:
+    def has_place(self, client: str) -> bool:
+        """Return whether a client may have another request in flight."""
+
+    def on_begun(self, client: str, size_bytes: int) -> None:
         """A request of this size is in flight."""
 
-    def on_ended(self, size_bytes: int) -> None:
+    def on_ended(self, client: str, size_bytes: int) -> None:
         """It is no longer."""
 
     def on_partial(self, connection: RemotingConnection, size_bytes: int) -> None:
@@ -275,6 +276,9 @@ class RemotingConnection(asyncio.Protocol):
             if now_s - self._made_s > self._limits.greeting_s:
                 self._end(Closed.GREETING, "no frame in time")
             return
+        if not self._is_reading:
+            # Places may be free that other connections had.
+            self._release()
         unsent = self._transport.get_write_buffer_size() if self._transport is not None else 0
         is_partial = self._splitter.size_bytes > 0 and self._is_reading
         seen = Seen(self._begun, self._frames, unsent, is_partial=is_partial, is_idle=not self._calls)
@@ -304,7 +308,7 @@ class RemotingConnection(asyncio.Protocol):
         self._begun += 1
         size_bytes = len(frame)
         self._call_bytes += size_bytes
-        self._owner.on_begun(size_bytes)
+        self._owner.on_begun(self.client, size_bytes)
         task = self._loop.create_task(self._run(found))
         self._calls[task] = size_bytes
         # Also when the task is cancelled before its first step.
@@ -333,7 +337,7 @@ class RemotingConnection(asyncio.Protocol):
     def _ended(self, task: asyncio.Task[None]) -> None:
         size_bytes = self._calls.pop(task)
         self._call_bytes -= size_bytes
-        self._owner.on_ended(size_bytes)
+        self._owner.on_ended(self.client, size_bytes)
         if not self._is_reading:
             self._release()
 
@@ -367,11 +371,10 @@ class RemotingConnection(asyncio.Protocol):
 
     def _is_held(self) -> bool:
         """Return whether the next frame must wait."""
-        limits, owner = self._limits, self._owner
+        limits = self._limits
         if len(self._calls) >= limits.calls_max or self._call_bytes >= limits.call_bytes_max or self._is_unread:
             return True
-        is_full = owner.call_bytes >= limits.all_call_bytes_max or owner.calls >= limits.all_calls_max
-        return bool(self._calls) and is_full
+        return bool(self._calls) and not self._owner.has_place(self.client)
 
     def _hold(self) -> None:
         if self._is_reading and self._transport is not None and not self._transport.is_closing():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from cluster.remoting.command import Rejected, RemotingCode
@@ -10,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _SHOWN_LENGTH_MAX = 80
+# As Java reads numbers; the longest one of 64 bits has 20 characters.
+_NUMBER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 
 
 def text_of(fields: Mapping[str, str], name: str, length_max: int) -> str:
@@ -33,15 +36,8 @@ def int_of(fields: Mapping[str, str], name: str, low: int, high: int, default: i
     value = fields.get(name, "")
     if not value and default is not None:
         return default
-    # The longest number of 64 bits has 20 characters.
-    if len(value) <= 20:
-        try:
-            number = int(value)
-        except ValueError:
-            pass
-        else:
-            if low <= number <= high:
-                return number
+    if _NUMBER.fullmatch(value) and low <= int(value) <= high:
+        return int(value)
     raise _wrong(name, f"a number from {low} to {high}", value)
 
 
@@ -49,6 +45,15 @@ def bool_of(fields: Mapping[str, str], name: str, *, default: bool = False) -> b
     """Return whether a field is "true", in any case; `default` if it is absent."""
     value = fields.get(name)
     return default if value is None else value.lower() == "true"
+
+
+def is_unicode(text: str) -> bool:
+    """Return whether a text of JSON can be written: half of a pair of surrogates cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _wrong(name: str, expected: str, found: str) -> Rejected:

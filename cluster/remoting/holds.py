@@ -8,6 +8,7 @@ instead.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -41,6 +42,13 @@ class Holds:
     def stop(self) -> None:
         """End all waits now, and begin no more."""
         self._stopping.set()
+
+    async def stops_within(self, limit_s: float) -> bool:
+        """Wait for some seconds, or until this node stops; return whether it does."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await self._stopping.wait()
+        return self.is_stopping
 
     async def call(
         self, method: Method[ResponseT], request: pb.GetRequest | pb.ReceiveRequest, wait_s: float

@@ -14,7 +14,8 @@ class RemotingLimits(FrameLimits):
     Attributes:
         calls_max: requests in flight on one connection. A consumer waits for messages with a request for each of its
             queues, so they are many.
-        all_calls_max: the same of all connections; each may have one beyond it.
+        all_calls_max: the same of all connections, in fair shares of addresses; each connection may have one beyond it.
+            The bytes of requests are shared in the same way.
         asks_max: requests of the server in flight on one connection.
         idle_s: without a request. RocketMQ's own clients send something each 30 s.
     """

@@ -31,6 +31,8 @@ _CODES: Final[dict[Reason, RemotingCode]] = {
     Reason.ACCESS_DENIED: RemotingCode.NO_PERMISSION,
     Reason.OVER_QUOTA: RemotingCode.FLOW_CONTROL,
     Reason.TOO_MANY_WAITERS: RemotingCode.FLOW_CONTROL,
+    Reason.OVERLOADED: RemotingCode.SYSTEM_BUSY,
+    Reason.LEADER_PENDING_FULL: RemotingCode.SYSTEM_BUSY,
     Reason.NOT_LEADER: RemotingCode.SERVICE_NOT_AVAILABLE,
     Reason.LEADER_NOT_READY: RemotingCode.SERVICE_NOT_AVAILABLE,
     Reason.LEADER_TRANSFERRING: RemotingCode.SERVICE_NOT_AVAILABLE,

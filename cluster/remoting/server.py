@@ -36,7 +36,7 @@ from dledger.sockets import accept_all, first_byte, open_listeners
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from cluster.remoting.command import Request, Response
     from cluster.remoting.front import Front, RemotingClient
@@ -78,6 +78,7 @@ class RemotingServer:
         limits: of connections.
         security: of the port: plain, or TLS with the certificates of the moment.
         is_permissive: a port with TLS takes plain connections, too.
+        count_limited: gets the name of the bound by which a connection has ended, for metrics.
 
     Attributes:
         limits: as given.
@@ -93,7 +94,9 @@ class RemotingServer:
         *,
         security: PortSecurity = PLAIN,
         is_permissive: bool = False,
+        count_limited: Callable[[str], None] = lambda _: None,
     ) -> None:
+        self._count_limited = count_limited
         self.limits = limits or RemotingLimits()
         self.turns = FairTurns(asyncio.get_running_loop().time)
         self.calls = self.call_bytes = 0
@@ -108,6 +111,8 @@ class RemotingServer:
         # All connections, from accept to end, oldest first, and what each client has of them.
         self._connections: dict[RemotingConnection, None] = {}
         self._shares = FairShares(self.limits.connections_max)
+        # Requests in flight, and their bytes, of each client that has some.
+        self._of_clients: dict[str, tuple[int, int]] = {}
         self._all_closed = asyncio.Event()
         self._all_closed.set()
         self._opening: set[asyncio.Task[None]] = set()
@@ -186,6 +191,7 @@ class RemotingServer:
     def _accept(self, accepted: socket.socket, host: str) -> None:
         client = network_of_host(host)
         if not self._shares.take(client, 1):
+            self._count_limited(f"remoting_{Closed.CROWDED}")
             accepted.close()
             return
         connection = RemotingConnection(self, client)
@@ -270,15 +276,28 @@ class RemotingServer:
         """A connection has sent its first frame."""
         self._arrivals.discard(connection)
 
-    def on_begun(self, size_bytes: int) -> None:
-        """Count a request, and its bytes."""
-        self.calls += 1
-        self.call_bytes += size_bytes
+    def has_place(self, client: str) -> bool:
+        """Return whether a client may have another request in flight: it has less than what is free for all."""
+        calls, size_bytes = self._of_clients.get(client, (0, 0))
+        free = self.limits.all_calls_max - self.calls
+        return calls < free and size_bytes < self.limits.all_call_bytes_max - self.call_bytes
 
-    def on_ended(self, size_bytes: int) -> None:
+    def on_begun(self, client: str, size_bytes: int) -> None:
+        """Count a request, and its bytes."""
+        self._count(client, 1, size_bytes)
+
+    def on_ended(self, client: str, size_bytes: int) -> None:
         """Count it no longer."""
-        self.calls -= 1
-        self.call_bytes -= size_bytes
+        self._count(client, -1, -size_bytes)
+
+    def _count(self, client: str, calls: int, size_bytes: int) -> None:
+        self.calls += calls
+        self.call_bytes += size_bytes
+        had_calls, had_bytes = self._of_clients.get(client, (0, 0))
+        if had_calls + calls:
+            self._of_clients[client] = (had_calls + calls, had_bytes + size_bytes)
+        else:
+            del self._of_clients[client]
 
     def on_partial(self, connection: RemotingConnection, size_bytes: int) -> None:
         """Bound the bytes of incomplete frames; may end this connection, or another one."""
@@ -300,6 +319,7 @@ class RemotingServer:
         self._partial.set(connection, 0)
         self._arrivals.discard(connection)
         if reason not in (None, Closed.IDLE, Closed.STOPPED):
-            logger.info("remoting_connection_ended client=%s reason=%s", connection.address, reason)
+            self._count_limited(f"remoting_{reason}")
+            logger.debug("remoting_connection_ended client=%s reason=%s", connection.address, reason)
         if not self._connections:
             self._all_closed.set()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from typing import Any, NamedTuple
 
 # A string, which is skipped; or an integer, which is a member's name if a colon follows.
@@ -74,8 +75,9 @@ class _BadMember(Exception):
 def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        # In one pass: a stranger may send hundreds of thousands of names.
+        counts = Counter(name for name, _ in pairs)
+        twice = next(name for name, _ in pairs if counts[name] > 1)
         raise _BadMember(twice, f"the name {twice!r} once in its object")
     return found
 

@@ -59,7 +59,7 @@ def table_steps(head: dict[str, Any], name: str, rows: Iterable[tuple[str, Any] 
     """Return a response whose body is `head` and a map under `name`, in steps of one row.
 
     Args:
-        head: not empty.
+        head: what comes before the map.
         name: of the map.
         rows: names and values; None: a step without a row.
 
@@ -73,7 +73,8 @@ def table_steps(head: dict[str, Any], name: str, rows: Iterable[tuple[str, Any] 
             parts.append(f"{compact(row[0])}:{compact(row[1])}".encode())
             size += len(parts[-1]) + 1
             check_size(size)
-    body = b"%s,%s:{%s}}" % (compact(head)[:-1].encode(), compact(name).encode(), b",".join(parts))
+    before = compact(head)[:-1] + ("," if head else "")
+    body = b"%s%s:{%s}}" % (before.encode(), compact(name).encode(), b",".join(parts))
     check_size(len(body))
     return Response(body=body)
 

@@ -88,11 +88,11 @@ class AdminGroups:
         }
 
     async def _set_group(self, request: Request, client: RemotingClient) -> Response:
-        await self._set(group_of_object(json_object(request.body)))
+        await self._set(group_of_object(await json_object(request.body)))
         return Response()
 
     async def _set_groups(self, request: Request, client: RemotingClient) -> Response:
-        for group in [group_of_object(each) for each in objects_of(json_object(request.body), "groupConfigList")]:
+        for group in [group_of_object(each) for each in objects_of(await json_object(request.body), "groupConfigList")]:
             await self._set(group)
         return Response()
 

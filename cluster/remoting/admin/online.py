@@ -15,7 +15,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from cluster.remoting.admin.answers import NAME_LENGTH_MAX, answer, broker_name, subscription_fields
+from cluster.process.cooperative import run_cooperatively
+from cluster.remoting.admin.answers import NAME_LENGTH_MAX, answer, broker_name, subscription_fields, table_steps
 from cluster.remoting.command import Rejected, RemotingCode, Request
 from cluster.remoting.fields import text_of
 from cluster.remoting.records import committed_record
@@ -23,6 +24,8 @@ from store.errors import IllegalMessage
 from store.model.message_id import decode_message_id
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from cluster.broker.core import BrokerCore
     from cluster.remoting.clients import ClientTable, ConsumerGroup, RegisteredMember
     from cluster.remoting.command import Response
@@ -88,20 +91,12 @@ class OnlineClients:
     async def _all_producers(self, request: Request, client: RemotingClient) -> Response:
         monotonic_ms = int(time.monotonic() * _MS_PER_S)
         began_ms = self._core.clock_ms() - monotonic_ms
-        data = {
-            group: [
-                {
-                    "clientId": each.client_id,
-                    "language": each.language.name,
-                    "lastUpdateTimestamp": began_ms + each.last_ms,
-                    "remoteIP": f"/{each.connection.address}",
-                    "version": each.version,
-                }
-                for each in self._clients.producers_of(group)
-            ]
-            for group in self._clients.producer_groups()
-        }
-        return answer({"data": data})
+
+        def rows() -> Iterator[tuple[str, Any]]:
+            for group in self._clients.producer_groups():
+                yield group, [_producer(each, began_ms) for each in self._clients.producers_of(group)]
+
+        return await run_cooperatively(table_steps({}, "data", rows()))
 
     async def _subscription(self, request: Request, client: RemotingClient) -> Response:
         name = text_of(request.fields, "group", NAME_LENGTH_MAX)
@@ -129,6 +124,16 @@ def _physical_offset(message_id: str) -> int:
         return decode_message_id(message_id).physical_offset
     except IllegalMessage as error:
         raise Rejected(RemotingCode.INVALID_PARAMETER, f"msgId: {error}") from error
+
+
+def _producer(member: RegisteredMember, began_ms: int) -> dict[str, Any]:
+    return {
+        "clientId": member.client_id,
+        "language": member.language.name,
+        "lastUpdateTimestamp": began_ms + member.last_ms,
+        "remoteIP": f"/{member.connection.address}",
+        "version": member.version,
+    }
 
 
 def _connection(member: RegisteredMember) -> dict[str, Any]:

@@ -12,6 +12,7 @@ Source: RocketMQ `BrokerStatsManager`, `StatsItem`.
 # ruff: noqa: ARG002  (every handler gets the request and the client)
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Final
@@ -82,6 +83,7 @@ class AdminStatistics:
         self._kept: tuple[float, int] | None = None
         # The day, and the numbers of messages when yesterday and it began.
         self._mornings: tuple[int, tuple[int, int]] | None = None
+        self._counting = asyncio.Lock()
         self.rates = GrowthRates()
         self._given = GrowthRates()
 
@@ -91,13 +93,15 @@ class AdminStatistics:
 
     async def messages(self) -> int:
         """Return the number of messages that clients have put, at most some seconds ago."""
-        now_s = self._monotonic_s()
-        if self._kept is None or now_s - self._kept[0] >= _KEPT_S:
-            number = await run_cooperatively(self._count_steps())
-            self._kept = now_s, number
-            self.rates.add(now_s, number)
-            self._given.add(now_s, self._core.metrics.counts.get_messages)
-        return self._kept[1]
+        # Those who ask at the same time wait for one count.
+        async with self._counting:
+            now_s = self._monotonic_s()
+            if self._kept is None or now_s - self._kept[0] >= _KEPT_S:
+                number = await run_cooperatively(self._count_steps())
+                self._kept = now_s, number
+                self.rates.add(now_s, number)
+                self._given.add(now_s, self._core.metrics.counts.get_messages)
+            return self._kept[1]
 
     async def mornings(self) -> tuple[int, int]:
         """Return the numbers of messages when yesterday and today began (UTC), by their times in the log."""

@@ -83,7 +83,7 @@ class AdminTopics:
 
     async def _set_topics(self, request: Request, client: RemotingClient) -> Response:
         topics = []
-        for each in objects_of(json_object(request.body), "topicConfigList"):
+        for each in objects_of(await json_object(request.body), "topicConfigList"):
             known = self._core.replica.state.topics.get(str(each.get("topicName")))
             topics.append(topic_of_object(each, {} if known is None else dict(known.attributes)))
         for topic in topics:

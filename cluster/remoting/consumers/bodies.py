@@ -10,17 +10,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cluster.remoting.clients import ClientHeartbeat, ConsumerData, Subscription
 from cluster.remoting.command import Rejected, RemotingCode
+from cluster.remoting.fields import is_unicode
 from store.errors import IllegalMessage
 from store.model.topics import RETRY_TOPIC_LENGTH_MAX, check_group
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# Of one client: a heartbeat with more is refused, not cut.
+# Of one client, in all of its groups: a heartbeat with more is refused, not cut.
 BODY_SIZE_BYTES_MAX: Final = 1 << 20
 GROUPS_MAX: Final = 1_000
 SUBSCRIPTIONS_MAX: Final = 4_096
 EXPRESSION_LENGTH_MAX: Final = 16_384
+# Commas and brackets of a body: each value of JSON takes some of the loop's time, however short it is.
+VALUES_MAX: Final = 1 << 16
 CLIENT_ID_LENGTH_MAX: Final = 255
 _SHOWN_LENGTH_MAX: Final = 80
 _NAME_LENGTH_MAX: Final = 127
@@ -35,6 +38,12 @@ def heartbeat_of(body: bytes) -> ClientHeartbeat:
     """
     given = object_of(body)
     producers, consumers = _list(given, "producerDataSet", GROUPS_MAX), _list(given, "consumerDataSet", GROUPS_MAX)
+    # Before any of them is read.
+    subscribed = sum(
+        len(_list(_mapping(each, "a consumer"), "subscriptionDataSet", SUBSCRIPTIONS_MAX)) for each in consumers
+    )
+    if subscribed > SUBSCRIPTIONS_MAX:
+        raise _wrong("subscriptionDataSet", f"at most {SUBSCRIPTIONS_MAX} in all groups", subscribed)
     return ClientHeartbeat(
         client_id=text(given, "clientID", CLIENT_ID_LENGTH_MAX),
         producers=tuple(group_of(each, "groupName") for each in producers),
@@ -60,16 +69,20 @@ def subscription_of(given: object) -> Subscription:
 
 
 def queues_of(given: dict[str, Any], count_max: int) -> Sequence[dict[str, Any]]:
-    """Return the message queues of a request for locks: objects with checked `topic` and `queueId`.
+    """Return the message queues of a request for locks: `topic`, `queueId`, and `brokerName` if it is given.
 
     Raises:
         Rejected: INVALID_PARAMETER.
     """
-    found = [_mapping(each, "a queue") for each in _list(given, "mqSet", count_max)]
-    for each in found:
-        text(each, "topic", RETRY_TOPIC_LENGTH_MAX)
-        if not 0 <= _number(each, "queueId", -1) < 2**31:
-            raise _wrong("queueId", "0 to 2^31 - 1", each.get("queueId"))
+    found = []
+    for each in (_mapping(item, "a queue") for item in _list(given, "mqSet", count_max)):
+        queue_id = _number(each, "queueId", -1)
+        if not 0 <= queue_id < 2**31:
+            raise _wrong("queueId", "0 to 2^31 - 1", queue_id)
+        # Nothing else of what a client has sent is in the answer.
+        queue = {"topic": text(each, "topic", RETRY_TOPIC_LENGTH_MAX), "queueId": queue_id}
+        broker = _optional_text(each, "brokerName", CLIENT_ID_LENGTH_MAX)
+        found.append({"brokerName": broker, **queue} if broker else queue)
     return found
 
 
@@ -81,6 +94,8 @@ def object_of(body: bytes) -> dict[str, Any]:
     """
     if len(body) > BODY_SIZE_BYTES_MAX:
         raise Rejected(RemotingCode.INVALID_PARAMETER, f"body: at most {BODY_SIZE_BYTES_MAX} bytes, found {len(body)}")
+    if sum(map(body.count, (b",", b"{", b"["))) > VALUES_MAX:
+        raise Rejected(RemotingCode.INVALID_PARAMETER, f"body: at most {VALUES_MAX} commas and brackets, found more")
     try:
         return _mapping(json.loads(body), "the body")
     except (ValueError, RecursionError) as error:
@@ -149,7 +164,7 @@ def _optional_text(given: dict[str, Any], name: str, length_max: int) -> str:
     found = given.get(name)
     if found is None:
         return ""
-    if not isinstance(found, str) or len(found) > length_max:
+    if not isinstance(found, str) or len(found) > length_max or not is_unicode(found):
         raise _wrong(name, f"at most {length_max} characters", found)
     return found
 
@@ -162,5 +177,5 @@ def _number(given: dict[str, Any], name: str, default: int = 0) -> int:
 
 
 def _wrong(name: str, expected: str, found: object) -> Rejected:
-    shown = str(found)[:_SHOWN_LENGTH_MAX] if isinstance(found, str | int) else type(found).__name__
+    shown = ascii(found)[:_SHOWN_LENGTH_MAX] if isinstance(found, str | int) else type(found).__name__
     return Rejected(RemotingCode.INVALID_PARAMETER, f"{name}: expected {expected}, found {shown}")

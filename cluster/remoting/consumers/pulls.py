@@ -15,8 +15,10 @@ Source: RocketMQ `PullMessageProcessor`, `PullRequestHoldService`, `MQClientAPII
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import TYPE_CHECKING, Final
+from weakref import WeakValueDictionary
 
 from cluster.protocol.wire.filters import filter_fields
 from cluster.remoting.clients import Subscription
@@ -26,16 +28,24 @@ from cluster.remoting.consumers.filters import checked_filter
 from cluster.remoting.fields import int_of, text_of
 from cluster.remoting.holds import HOLD_S_MAX, PIECE_S, Holds
 from cluster.v1 import broker_pb2 as pb
+from dledger.networks import network_of_host
+from dledger.service.limits.fair_shares import FairShares
 from store.model.topics import RETRY_TOPIC_LENGTH_MAX
 
 if TYPE_CHECKING:
+    from cluster.broker.core import BrokerCore
     from cluster.fronts.leader_link import LeaderLink
     from cluster.remoting.clients import ClientTable
     from cluster.remoting.consumers.offsets import Offsets
     from cluster.remoting.consumers.resets import OffsetResets
     from cluster.remoting.front import RemotingClient
 
-HELD_MAX: Final = 20_000
+# Holds at the leader, in fair shares of addresses: there they take places of this node's calls, sends included.
+HELD_MAX: Final = 200
+# Others are held here, and look at this node's queue each second.
+LOOK_S: Final = 1.0
+# Reads at the leader that do not wait, of one address at the same time.
+READS_MAX: Final = 32
 _COUNT_MAX: Final = 1_024
 _SIZE_BYTES_MAX: Final = 4 << 20
 _COMMIT, _SUSPEND, _HAS_SUBSCRIPTION = 1, 2, 4
@@ -57,24 +67,30 @@ class Pulls:
     """The pulls of consumers.
 
     Args:
+        core: of this node.
         link: to the leader.
         clients: of this node.
         offsets: takes offsets that come with pulls.
         resets: of offsets, which clients follow by their pulls.
     """
 
-    def __init__(self, link: LeaderLink, clients: ClientTable, offsets: Offsets, resets: OffsetResets) -> None:
+    def __init__(
+        self, core: BrokerCore, link: LeaderLink, clients: ClientTable, offsets: Offsets, resets: OffsetResets
+    ) -> None:
+        self._core = core
         self._holds = Holds(link)
         self._clients = clients
         self._offsets = offsets
         self._resets = resets
-        self._held = 0
+        self._held = FairShares(HELD_MAX)
+        # By address; each is kept by the pulls that use it.
+        self._rooms: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     def stop(self) -> None:
         """Answer all held pulls now, and hold no more."""
         self._holds.stop()
 
-    async def pull(self, request: Request, _: RemotingClient) -> Response:
+    async def pull(self, request: Request, client: RemotingClient) -> Response:
         """Return messages of a queue.
 
         Raises:
@@ -103,7 +119,8 @@ class Pulls:
         if flags & _SUSPEND:
             hold_s = min(int_of(fields, "suspendTimeoutMillis", 0, _LONG_MAX, 0) / 1_000, HOLD_S_MAX)
         moved = self._resets.next_offset(group, read.topic, read.queue_id)
-        found = await self._read(read, hold_s if moved is None else 0.0)
+        holder = network_of_host(client.address.rpartition(":")[0])
+        found = await self._read(read, hold_s if moved is None else 0.0, holder)
         if moved is None:
             # Of a reset during the hold.
             moved = self._resets.next_offset(group, read.topic, read.queue_id)
@@ -133,28 +150,48 @@ class Pulls:
             raise Rejected(RemotingCode.SUBSCRIPTION_NOT_LATEST, f"topic {topic!r}: the subscription is older here")
         return known
 
-    async def _read(self, read: pb.GetRequest, hold_s: float) -> pb.GetResponse:
+    async def _read(self, read: pb.GetRequest, hold_s: float, holder: str) -> pb.GetResponse:
         """Read until there is a result, or the hold is over.
 
         Raises:
             RequestFailed: no leader has answered.
         """
         deadline = time.monotonic() + hold_s
-        is_held = hold_s > 0 and self._held < HELD_MAX
-        self._held += is_held
+        room = self._rooms.setdefault(holder, asyncio.Semaphore(READS_MAX))
+        is_at_leader = hold_s > 0 and self._held.take(holder, 1)
         try:
             while True:
-                left_s = deadline - time.monotonic() if is_held else 0.0
-                wait_s = 0.0 if self._holds.is_stopping else max(min(left_s, PIECE_S), 0.0)
-                found = await self._holds.call(lambda stub: stub.Get, read, wait_s)
+                left_s = max(deadline - time.monotonic(), 0.0)
+                wait_s = 0.0 if self._holds.is_stopping or not is_at_leader else min(left_s, PIECE_S)
+                found = await self._get(read, wait_s, room)
                 if found.status not in _EMPTY or found.next_offset > read.offset:
                     return found
                 if self._resets.is_behind(read.group, read.topic, read.queue_id):
                     return found
-                if wait_s == 0 or self._holds.is_stopping or deadline <= time.monotonic():
+                if self._holds.is_stopping or time.monotonic() >= deadline:
                     return found
+                if not is_at_leader:
+                    await self._look(read, deadline)
         finally:
-            self._held -= is_held
+            if is_at_leader:
+                self._held.give_back(holder, 1)
+
+    async def _get(self, read: pb.GetRequest, wait_s: float, room: asyncio.Semaphore) -> pb.GetResponse:
+        """Read once at the leader."""
+        if wait_s:
+            return await self._holds.call(lambda stub: stub.Get, read, wait_s)
+        async with room:
+            return await self._holds.call(lambda stub: stub.Get, read, 0.0)
+
+    async def _look(self, read: pb.GetRequest, deadline: float) -> None:
+        """Wait until this node has a message for a pull, or stops, the deadline has passed, or the group was reset."""
+        store = self._core.replica.store
+        while store.max_offset(read.topic, read.queue_id) <= read.offset:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0 or self._resets.is_behind(read.group, read.topic, read.queue_id):
+                return
+            if await self._holds.stops_within(min(left_s, LOOK_S)):
+                return
 
 
 def _answer(offset: int, found: pb.GetResponse) -> Response:

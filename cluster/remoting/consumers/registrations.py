@@ -8,6 +8,7 @@ Source: RocketMQ `ClientManageProcessor`, `ConsumerManageProcessor`, `DefaultCon
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Final
 
 from cluster.protocol.errors import Reason, RequestFailed
@@ -61,10 +62,10 @@ class Registrations:
         Raises:
             Rejected, RequestFailed: it is not registered; it repeats its heartbeat.
         """
-        heartbeat = heartbeat_of(request.body)
+        heartbeat, deadline = heartbeat_of(request.body), time.monotonic() + _LIMIT_S
         self._refuse_other_user(heartbeat.client_id, client)
         for each in heartbeat.consumers:
-            await self._create(each.group)
+            await self._create(each.group, deadline)
         self._watch(client)
         beat = self._clients.beat(heartbeat, client, request.language, request.version, self._clock_ms())
         self._notify(beat.changed_groups)
@@ -72,7 +73,7 @@ class Registrations:
         return Response(fields=fields)
 
     async def unregister(self, request: Request, client: RemotingClient) -> Response:
-        """Remove a client from its groups.
+        """Remove a client from its groups, if this is its connection.
 
         Raises:
             Rejected: it stays registered.
@@ -82,6 +83,7 @@ class Registrations:
         self._refuse_other_user(client_id, client)
         changed = self._clients.unregister(
             client_id,
+            client,
             producer_group=fields.get("producerGroup", ""),
             consumer_group=fields.get("consumerGroup", ""),
         )
@@ -126,8 +128,8 @@ class Registrations:
         if len(users) > 1:
             raise Rejected(RemotingCode.NO_PERMISSION, f"client id {client_id!r} is that of a client of another user")
 
-    async def _create(self, group: str) -> None:
-        """Create a group, if it may be, and its retry topic.
+    async def _create(self, group: str, deadline: float) -> None:
+        """Create a group, if it may be, and its retry topic; those of a heartbeat together have until the deadline.
 
         Raises:
             Rejected: SUBSCRIPTION_GROUP_NOT_EXIST.
@@ -139,7 +141,7 @@ class Registrations:
                 raise Rejected(RemotingCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"there is no group {group!r}")
             created = pb.SetGroupRequest(group=new_group(group), is_new=True)
             await self._unless_there(
-                self._link.call(lambda stub: stub.SetGroup, created, _LIMIT_S), Reason.GROUP_EXISTS
+                self._link.call(lambda stub: stub.SetGroup, created, _left_s(deadline)), Reason.GROUP_EXISTS
             )
         if RETRY_PREFIX + group not in state.topics:
             known = state.groups.get(group)
@@ -151,7 +153,7 @@ class Registrations:
                 new = pb.SetTopicRequest(topic=topic, is_new=True)
                 # Consumers seldom may create topics; then the first returned message creates this one.
                 await self._unless_there(
-                    self._link.call(lambda stub: stub.SetTopic, new, _LIMIT_S),
+                    self._link.call(lambda stub: stub.SetTopic, new, _left_s(deadline)),
                     Reason.TOPIC_EXISTS,
                     Reason.ACCESS_DENIED,
                 )
@@ -179,8 +181,9 @@ class Registrations:
             if group is None or group.data.is_broadcasting:
                 continue
             request = Request(_NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": name}, is_oneway=True)
-            for member in group.members.values():
-                member.connection.push(request)
+            # Once to each connection, however many ids of clients it has.
+            for connection in dict.fromkeys(member.connection for member in group.members.values()):
+                connection.push(request)
 
 
 def new_group(name: str) -> pb.Group:
@@ -194,3 +197,7 @@ def new_group(name: str) -> pb.Group:
         retry_max_times=16,
         consume_timeout_minutes=15,
     )
+
+
+def _left_s(deadline: float) -> float:
+    return max(deadline - time.monotonic(), 0.0)

@@ -36,7 +36,7 @@ class Consumers:
         self._registrations = Registrations(core, link, clients, callers, monotonic_ms)
         resets = OffsetResets(core)
         self._offsets = Offsets(core, link, resets)
-        self._pulls = Pulls(link, clients, self._offsets, resets)
+        self._pulls = Pulls(core, link, clients, self._offsets, resets)
         self._queues = QueueCalls(core, link)
 
     def handlers(self) -> dict[int, Handler]:

@@ -150,7 +150,8 @@ class NameServerRole:
 
     async def _get_value(self, request: Request, _client: RemotingClient) -> Response:
         namespace, key = request.fields.get("namespace", ""), request.fields.get("key", "")
-        value = self._ordered().get(key) if namespace == ORDER_NAMESPACE else None
+        topic = self._replica.state.topics.get(key) if namespace == ORDER_NAMESPACE else None
+        value = order_value(self._options.broker, topic) if topic is not None and topic.is_ordered else None
         if value is None:
             shown = f"Namespace: {namespace[:_NAME_LENGTH_MAX]} Key: {key[:_NAME_LENGTH_MAX]}"
             raise Rejected(RemotingCode.QUERY_NOT_FOUND, f"No config item, {shown}")

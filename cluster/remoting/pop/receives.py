@@ -32,6 +32,8 @@ from cluster.remoting.pop.answers import pop_answer
 from cluster.state.pop.ops import INVISIBLE_MS_MAX
 from cluster.state.pop.state import PopKey
 from cluster.v1 import broker_pb2 as pb
+from dledger.networks import network_of_host
+from dledger.service.limits.fair_shares import FairShares
 from store.errors import StoreError
 from store.model.topics import RETRY_TOPIC_LENGTH_MAX
 
@@ -43,9 +45,9 @@ if TYPE_CHECKING:
 
 COUNT_MAX: Final = 32
 INVISIBLE_MS_MIN: Final = 1_000
-# Requests that wait at this node: of one group and topic, and of all.
-HELD_MAX: Final = 1_024
-ALL_HELD_MAX: Final = 20_000
+# Requests that wait at the leader: of one group and topic, and of all, in fair shares of addresses.
+HELD_MAX: Final = 100
+ALL_HELD_MAX: Final = 200
 # Queues that are looked at for the start of a group, and for the rest of an answer.
 _QUEUES_MAX: Final = 256
 _LIMIT_S: Final = 2.5
@@ -71,9 +73,9 @@ class Receives:
         self._holds = holds
         # Requests that wait, by group and topic.
         self._held: dict[tuple[str, str], int] = {}
-        self._held_all = 0
+        self._held_all = FairShares(ALL_HELD_MAX)
 
-    async def pop(self, request: Request, _: RemotingClient) -> Response:
+    async def pop(self, request: Request, client: RemotingClient) -> Response:
         """Give messages to a consumer.
 
         Raises:
@@ -92,7 +94,7 @@ class Receives:
             self._check_ordered(wanted.group)
         try:
             wanted.is_from_end = is_from_end and await self._is_old(wanted.group, wanted.topic)
-            found = await self._received(wanted, _poll_s(request))
+            found = await self._received(wanted, _poll_s(request), _holder(client))
         except RequestFailed as failure:
             if failure.reason in _FULL:
                 raise Rejected(RemotingCode.POLLING_FULL, failure.message, self._no_message(wanted)) from failure
@@ -120,7 +122,7 @@ class Receives:
             return Response(RemotingCode.PULL_NOT_FOUND, fields, remark="no new message")
         return Response(fields=fields, body=found.records)
 
-    async def notify(self, request: Request, _: RemotingClient) -> Response:
+    async def notify(self, request: Request, client: RemotingClient) -> Response:
         """Answer once a group has a message to take, or the poll time has passed.
 
         Raises:
@@ -131,7 +133,7 @@ class Receives:
         is_full = False
         has_message = False
         try:
-            has_message = bool((await self._received(wanted, _poll_s(request))).records)
+            has_message = bool((await self._received(wanted, _poll_s(request), _holder(client))).records)
         except Rejected as error:
             if error.code != RemotingCode.POLLING_FULL:
                 raise
@@ -153,7 +155,7 @@ class Receives:
 
     # ------------------------------------------------------------------------------------------------------- internal
 
-    async def _received(self, wanted: pb.ReceiveRequest, hold_s: float) -> pb.ReceiveResponse:
+    async def _received(self, wanted: pb.ReceiveRequest, hold_s: float, holder: str) -> pb.ReceiveResponse:
         """Receive until there is a message, or the hold is over.
 
         Raises:
@@ -162,14 +164,13 @@ class Receives:
         """
         place = (wanted.group, wanted.topic)
         held = self._held.get(place, 0)
-        if hold_s <= 0 or held >= HELD_MAX or self._held_all >= ALL_HELD_MAX:
+        if hold_s <= 0 or held >= HELD_MAX or not self._held_all.take(holder, 1):
             found = await self._holds.call(lambda stub: stub.Receive, wanted, 0.0)
             if hold_s > 0 and not found.records:
                 text = f"{held} requests of group {wanted.group!r} wait here for topic {wanted.topic!r}"
                 raise Rejected(RemotingCode.POLLING_FULL, text, self._no_message(wanted))
             return found
         self._held[place] = held + 1
-        self._held_all += 1
         deadline = time.monotonic() + hold_s
         try:
             while True:
@@ -178,7 +179,7 @@ class Receives:
                 if found.records or wait_s == 0 or self._holds.is_stopping:
                     return found
         finally:
-            self._held_all -= 1
+            self._held_all.give_back(holder, 1)
             self._held[place] -= 1
             if not self._held[place]:
                 del self._held[place]
@@ -226,6 +227,10 @@ class Receives:
             low, high = store.min_offset(wanted.topic, queue_id), store.max_offset(wanted.topic, queue_id)
             rest += max(high - max(cursor, low), 0)
         return rest
+
+
+def _holder(client: RemotingClient) -> str:
+    return network_of_host(client.address.rpartition(":")[0])
 
 
 def _wanted(request: Request) -> pb.ReceiveRequest:

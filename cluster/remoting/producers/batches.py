@@ -21,6 +21,8 @@ from cluster.remoting.command import Rejected, RemotingCode
 _HEAD: Final = struct.Struct(">i8xii")
 _LENGTH: Final = struct.Struct(">h")
 _SIZE_MIN: Final = _HEAD.size + _LENGTH.size
+# Of one batch. 4 MiB may have 190,000 empty messages, which take 100 MiB and seconds.
+MESSAGES_MAX: Final = 16_384
 
 
 class BatchedMessage(NamedTuple):
@@ -38,13 +40,16 @@ class BatchedMessage(NamedTuple):
 
 
 def decode_batch(body: bytes) -> list[BatchedMessage]:
-    """Return the messages of a batch, at least one.
+    """Return the messages of a batch, 1 to `MESSAGES_MAX`.
 
     Raises:
-        Rejected: MESSAGE_ILLEGAL: a size does not fit, or there is no message.
+        Rejected: MESSAGE_ILLEGAL: a size does not fit, there is no message, or there are too many.
     """
-    messages, position = [], 0
+    messages: list[BatchedMessage] = []
+    position = 0
     while position < len(body):
+        if len(messages) >= MESSAGES_MAX:
+            raise Rejected(RemotingCode.MESSAGE_ILLEGAL, f"batch: expected at most {MESSAGES_MAX} messages, found more")
         if len(body) - position < _SIZE_MIN:
             raise _damaged(position)
         size, flag, body_size = _HEAD.unpack_from(body, position)

@@ -9,9 +9,11 @@ Source: RocketMQ `SendMessageProcessor`, `RecallMessageProcessor`.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from cluster.process.cooperative import Pace
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.recall_handle import decode_recall_handle
 from cluster.protocol.topic_config import GroupConfig
@@ -43,6 +45,9 @@ LIMIT_S: Final = 2.5
 BODY_BYTES_MAX: Final = 4 << 20
 # Of one put; a batch with more becomes several, one after the other.
 PUT_MESSAGES_MAX: Final = 4_096
+# Batches that are decoded at the same time.
+BATCHES_MAX: Final = 16
+_HALF_EXPECTED: Final = f"properties: expected {TRANSACTION}=true with the sysFlag of a transaction, and one message"
 _VERSION_1: Final = frozenset({10, 324})
 _KEPT_BITS: Final = COMPRESSED | MULTI_TAGS | COMPRESSION_MASK
 _HANDLE_LENGTH_MAX: Final = 1_024
@@ -79,6 +84,7 @@ class MessageSends:
         self._link = link
         self._rule = rule
         self._turn = 0
+        self._batches = asyncio.Semaphore(BATCHES_MAX)
 
     async def send(self, request: Request, _: RemotingClient) -> Response:
         """Store a message, or a batch.
@@ -106,14 +112,38 @@ class MessageSends:
             header, target = await self._retried(header, deadline)
         else:
             target = _Target(header.topic, await self._queue(header, deadline))
-        messages = decode_batch(body) if header.is_batch else [BatchedMessage(header.flag, body, header.properties)]
-        properties = [self._rule.stored(each.properties) for each in messages]
-        is_half = not header.is_batch and _is_half(properties[0].raw)
+        if header.is_batch:
+            return await self._send_batch(header, target, body, deadline)
+        messages = [BatchedMessage(header.flag, body, header.properties)]
+        properties = [self._rule.stored(header.properties)]
+        is_half = _is_half(properties[0].raw)
         if header.sys_flag & TRANSACTION_PREPARED_TYPE and not is_half:
-            expected = f"{TRANSACTION}=true with the sysFlag of a transaction, and one message"
-            raise Rejected(RemotingCode.MESSAGE_ILLEGAL, f"properties: expected {expected}")
+            raise Rejected(RemotingCode.MESSAGE_ILLEGAL, _HALF_EXPECTED)
         stored = await self._put(header, target, messages, properties, deadline)
         return _response(header, stored, properties[0].unique_key, is_half=is_half)
+
+    async def _send_batch(self, header: SendHeader, target: _Target, body: bytes, deadline: float) -> Response:
+        """Store a batch; of all clients, only some at a time, because messages take more memory than their bytes.
+
+        Raises:
+            Rejected, RequestFailed: as `send`.
+        """
+        if header.sys_flag & TRANSACTION_PREPARED_TYPE:
+            raise Rejected(RemotingCode.MESSAGE_ILLEGAL, _HALF_EXPECTED)
+        try:
+            async with asyncio.timeout(_left_s(deadline)):
+                await self._batches.acquire()
+        except TimeoutError:
+            raise Rejected(RemotingCode.SYSTEM_BUSY, "too many batches are being stored; nothing was done") from None
+        try:
+            messages, properties, pace = decode_batch(body), [], Pace()
+            for each in messages:
+                properties.append(self._rule.stored(each.properties))
+                await pace.yield_if_due()
+            stored = await self._put(header, target, messages, properties, deadline)
+        finally:
+            self._batches.release()
+        return _response(header, stored, properties[0].unique_key, is_half=False)
 
     async def _put(
         self,

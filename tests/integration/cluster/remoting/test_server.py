@@ -99,6 +99,11 @@ class Served:
         self.peers.append(peer)
         return peer
 
+    async def connect_from(self, host: str) -> Peer:
+        peer = Peer(*await asyncio.open_connection("127.0.0.1", self.port, local_addr=(host, 0)))
+        self.peers.append(peer)
+        return peer
+
 
 @asynccontextmanager
 async def served(limits: RemotingLimits | None = None) -> AsyncIterator[Served]:
@@ -206,6 +211,27 @@ async def test_of_a_flood_only_the_bounded_number_is_in_flight() -> None:
         assert sorted([await peer.opaque() for _ in range(100)]) == list(range(100))
         assert port.handlers.held_max == 4
         assert port.server.calls == port.server.call_bytes == 0
+
+
+@in_loop
+async def test_one_address_has_half_of_all_requests_in_flight_and_another_one_still_has_places() -> None:
+    async with served(RemotingLimits(all_calls_max=8)) as port:
+        greedy = [await port.connect() for _ in range(2)]
+        for peer in greedy:
+            for opaque in range(100):
+                peer.send(2, opaque)
+        # One more for a connection that would have none.
+        await until(lambda: port.handlers.held in (4, 5))
+        other = await port.connect_from("127.0.0.2")
+        for opaque in range(3):
+            other.send(2, opaque)
+        await until(lambda: port.handlers.held in (6, 7, 8))
+        other.send(1, 9)
+        port.handlers.gate.set()
+        assert sorted([await other.opaque() for _ in range(4)]) == [0, 1, 2, 9]
+        for peer in greedy:
+            assert sorted([await peer.opaque() for _ in range(100)]) == list(range(100))
+        assert port.server._of_clients == {}
 
 
 @in_loop

@@ -13,6 +13,7 @@ from cluster.remoting.admin.messages import whole_records
 from cluster.remoting.admin.statistics import GrowthRates
 from cluster.remoting.command import Rejected, RemotingCode
 from store.steps import at_once
+from tests.support.waiting import run
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -45,7 +46,7 @@ def test_the_body_of_mqadmin_becomes_the_group_that_it_means():
         "retryQueueNums": 2,
         "whichBrokerWhenConsumeSlowly": 1,
     }
-    group = configs.group_of_object(configs.json_object(json.dumps(body).encode()))
+    group = configs.group_of_object(run(configs.json_object(json.dumps(body).encode())))
     assert (group.name, group.retry_max_times, group.retry_queues) == ("G", 3, 2)
     assert (group.is_orderly, group.is_from_min_enabled, group.is_broadcast_enabled) == (True, False, True)
     assert dict(group.attributes) == {}
@@ -71,7 +72,7 @@ def test_a_change_of_attributes_in_another_form_is_refused(change):
 @pytest.mark.parametrize("body", [b"", b"[]", b"\xff", b"{", b"[" * 100_000, b"null"])
 def test_a_body_that_is_no_json_object_is_refused(body):
     with pytest.raises(Rejected) as refused:
-        configs.json_object(body)
+        run(configs.json_object(body))
     assert refused.value.code == RemotingCode.INVALID_PARAMETER
 
 
@@ -120,3 +121,25 @@ def test_a_rate_is_the_growth_in_its_span_also_if_it_is_looked_at_less_often():
     rates.add(105, 350)
     assert rates.per_second(10) == 2
     assert rates.per_second(600) == pytest.approx(250 / 105)
+
+
+@pytest.mark.parametrize("name", ["topicName", "groupName"])
+def test_half_of_a_pair_of_surrogates_is_no_name(name):
+    read = configs.group_of_object if name == "groupName" else lambda found: configs.topic_of_object(found, {})
+    with pytest.raises(Rejected):
+        read({name: "\ud800"})
+    with pytest.raises(Rejected):
+        read({name: "a", "attributes": {"+\udfff": "x"}})
+
+
+def test_a_large_body_with_a_name_twice_is_refused_after_one_look_at_its_names():
+    """80 KB took six seconds of the loop, and a megabyte would have taken a quarter of an hour."""
+    names = ",".join(f'"a{number}":0' for number in range(70_000))
+    body = f'{{{names},"z":0,"z":0}}'.encode()
+    with pytest.raises(Rejected, match="once in its object"):
+        run(configs.json_object(body))
+
+
+def test_a_body_beyond_its_bound_is_refused_before_it_is_parsed():
+    with pytest.raises(Rejected, match="at most"):
+        run(configs.json_object(b"[" * ((1 << 20) + 1)))

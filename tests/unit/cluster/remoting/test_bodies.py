@@ -14,6 +14,8 @@ CAPTURED = (
     b'["tagA"],"topic":"T"}],"unitMode":false}],"heartbeatFingerprint":0,"producerDataSet":[{"groupName":"PG"},'
     b'{"groupName":"CLIENT_INNER_PRODUCER"}],"withoutSub":false}'
 )
+# In each group few, in all of them too many.
+MANY = [{"groupName": f"G{group}", "subscriptionDataSet": [{"topic": "T"}] * 2_100} for group in range(2)]
 
 
 def test_a_captured_heartbeat_is_read():
@@ -46,8 +48,11 @@ def test_a_captured_heartbeat_is_read():
         json.dumps({"clientID": "c", "producerDataSet": [{"groupName": "p"}] * 1_001}).encode(),
         json.dumps({"clientID": "c", "heartbeatFingerprint": 2**63}).encode(),
         json.dumps({"clientID": "c", "heartbeatFingerprint": 1.5}).encode(),
+        b'{"clientID":"\\ud800"}',
+        b'{"clientID":"c","consumerDataSet":[' + b"[]," * 40_000 + b"[]]}",
+        json.dumps({"clientID": "c", "consumerDataSet": MANY}).encode(),
     ],
-    ids=range(14),
+    ids=range(17),
 )
 def test_a_wrong_heartbeat_is_refused(body):
     with pytest.raises(Rejected) as caught:
@@ -61,3 +66,9 @@ def test_a_wrong_heartbeat_is_refused(body):
 def test_wrong_queues_to_lock_are_refused(queue):
     with pytest.raises(Rejected):
         queues_of(object_of(json.dumps({"mqSet": [queue]}).encode()), 10)
+
+
+def test_queues_to_lock_are_answered_without_what_else_a_client_has_sent():
+    hostile = b'{"mqSet":[{"topic":"t","queueId":1,"brokerName":"b","x":' + b"[" * 900 + b"]" * 900 + b',"y":NaN}]}'
+    found = queues_of(object_of(hostile), 10)
+    assert found == [{"brokerName": "b", "topic": "t", "queueId": 1}]

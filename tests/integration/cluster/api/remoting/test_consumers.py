@@ -80,7 +80,7 @@ def test_a_heartbeat_makes_the_group_and_its_retry_topic_and_changes_of_the_memb
             assert json.loads(members.body) == {"consumerIdList": ["c1", "c2"]}
             second.close()
             assert len(first.pushed) == 3
-            await side.ask(35, {"clientID": "c1", "consumerGroup": "g"})
+            await side.ask(35, {"clientID": "c1", "consumerGroup": "g"}, client=first)
             assert (await side.ask(38, {"consumerGroup": "g"})).code == 1
 
     run(scenario)

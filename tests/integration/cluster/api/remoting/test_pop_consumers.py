@@ -270,7 +270,7 @@ def test_a_notification_and_a_peek_take_nothing(shop):
             assert (await side.ask(PEEK, pop_fields())).code == 19
             assert (await side.ask(NOTIFY, pop_fields())).fields == {"hasMsg": "false", "pollingFull": "false"}
             waiting = [asyncio.ensure_future(side.ask(NOTIFY, pop_fields(pollTime=15_000))) for _ in range(2)]
-            await until(lambda: side.pops._receives._held_all == 2)
+            await until(lambda: side.pops._receives._held_all.used == 2)
             await shop.put(b"1", b"2")
             assert [each.fields["hasMsg"] for each in await asyncio.gather(*waiting)] == ["true", "true"]
             for _ in range(2):

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from cluster.protocol.topic_config import GroupConfig
 from cluster.remoting.command import Rejected, RemotingCode
+from cluster.remoting.fields import int_of
 from cluster.remoting.producers.batches import decode_batch
 from cluster.remoting.producers.headers import send_header
 from cluster.remoting.producers.retried import is_dead, retried_properties
@@ -162,3 +163,16 @@ def test_a_dead_letter_has_no_delay_and_names_its_origin():
     assert dead == {**kept, "DLQ_ORIGIN_TOPIC": "T", "DLQ_ORIGIN_MESSAGE_ID": "id"}
     retried = decode_properties(retried_properties(encode_properties(given), is_dead_letter=False))
     assert retried == {**kept, "DELAY": "3"}
+
+
+def test_a_batch_of_many_empty_messages_is_refused():
+    with pytest.raises(Rejected, match="at most 16384 messages"):
+        decode_batch(encoded(0, b"", b"") * 16_385)
+    assert len(decode_batch(encoded(0, b"", b"") * 16_384)) == 16_384
+
+
+@pytest.mark.parametrize("text", ["1_0", " 1", "1 ", "\u0661", "+", "", "0x1", "1" * 21])
+def test_a_number_is_what_java_reads(text):
+    with pytest.raises(Rejected):
+        int_of({"n": text}, "n", 0, 1 << 62)
+    assert int_of({"n": "+7"}, "n", 0, 9) == 7
