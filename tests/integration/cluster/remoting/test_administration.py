@@ -11,6 +11,7 @@ from cluster.remoting.admin.refusals import REFUSALS
 from cluster.remoting.clients import ClientHeartbeat, ClientTable, ConsumerData, Subscription
 from cluster.remoting.command import Language, Rejected, RemotingCode, Request, Response
 from cluster.remoting.consumers.offsets import Offsets
+from cluster.remoting.consumers.resets import OffsetResets
 from cluster.remoting.front import Front
 from cluster.v1 import broker_pb2 as pb
 from dledger.security.settings import PLAIN
@@ -341,7 +342,7 @@ def test_an_offset_of_a_group_that_does_not_exist_is_refused_unless_it_has_no_an
         async with administration(shop) as admin:
             await shop.put(b"a", b"b")
             link = LeaderLink(lambda: str(shop.address), PLAIN)
-            offsets = Offsets(shop.broker.core, link)
+            offsets = Offsets(shop.broker.core, link, OffsetResets(shop.broker.core))
             fields = {"consumerGroup": "G", "topic": TOPIC, "queueId": "0", "commitOffset": "1"}
             with pytest.raises(Rejected, match="does not exist") as refused:
                 await offsets.update(Request(15, fields), Consumer())
