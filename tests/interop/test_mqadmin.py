@@ -63,8 +63,9 @@ async def session(folder):
     lib = os.environ["DLEDGER_MQADMIN_LIB"]
     options = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-Djava.security.manager=allow", f"-Duser.home={folder}")
     command = ("java", *options, "-cp", f"{lib}/*", str(PROGRAM))
-    pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.DEVNULL)
+    pipe, none = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+    # Some commands write files where they run.
+    process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=none, cwd=folder)
     try:
         yield Session(process)
     finally:
