@@ -1,4 +1,4 @@
-"""How members of a group read a topic: they pull shares of its queues, or pop all of them, as an operator has set it."""
+"""How members of a group read a topic: they pull shares of its queues, or pop all of them, as it is set."""
 
 import json
 
