@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class CallRefused(DLedgerError):
+class CallerRefused(DLedgerError):
     """A call is not that of an access key of an enabled user; nothing was done. Sign it with a valid access key."""
 
 
@@ -104,7 +104,7 @@ class Callers:
             signed: returns the signature of the call; None: it has none; raises SignatureRefused: it is not valid.
 
         Raises:
-            CallRefused: the call is not signed by a valid access key, or too many were not.
+            CallerRefused: the call is not signed by a valid access key, or too many were not.
         """
         _CALLER.set(None)
         if not self._access().rules.is_enforced:
@@ -114,7 +114,7 @@ class Callers:
         if not self._failures.may_try(counted, self._clock_s()):
             text = "too many failed calls from your address: wait a second"
             self._audit.login("", peer, text)
-            raise CallRefused(text)
+            raise CallerRefused(text)
         try:
             access_key = self._verified(signed)
         except SignatureRefused as refused:
@@ -126,7 +126,7 @@ class Callers:
         """Return the access key, if this node did not know it before; else record the refusal.
 
         Raises:
-            CallRefused: always otherwise.
+            CallerRefused: always otherwise.
         """
         if not self._is_current():
             try:
@@ -135,7 +135,7 @@ class Callers:
                 refused = again
         logger.warning("call_refused address=%s cause=%r", client_of_address(address_of_peer(peer)), refused.cause)
         self._audit.login("", peer, refused.cause)
-        raise CallRefused(str(refused)) from refused
+        raise CallerRefused(str(refused)) from refused
 
     def _verified(self, signed: Callable[[], Signed | None]) -> str:
         found = signed()

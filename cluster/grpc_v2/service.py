@@ -106,7 +106,7 @@ class MessagingService(messaging_pb2_grpc.MessagingServiceServicer):
 
         Raises:
             CodedRefusal: it has no id.
-            CallRefused: the broker has users, and the call is not signed by an access key.
+            CallerRefused: the broker has users, and the call is not signed by an access key.
         """
         metadata = [(str(name), value) for name, value in context.invocation_metadata() or ()]
         now_s = self._core.clock_ms() // 1_000

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cluster.fronts.callers import CallRefused, RightLacking
+from cluster.fronts.callers import CallerRefused, RightLacking
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.rocketmq_v2 import messaging_pb2 as mq
 from dledger.errors import DLedgerError
@@ -61,9 +61,9 @@ class CodedRefusal(DLedgerError):
         self.text = text
 
 
-Failure = CodedRefusal | CallRefused | RightLacking | RequestFailed
+Failure = CodedRefusal | CallerRefused | RightLacking | RequestFailed
 # For `except`, which takes no union.
-FAILURES: Final = (CodedRefusal, CallRefused, RightLacking, RequestFailed)
+FAILURES: Final = (CodedRefusal, CallerRefused, RightLacking, RequestFailed)
 
 
 def ok() -> mq.Status:
@@ -73,7 +73,7 @@ def ok() -> mq.Status:
 
 def status_of(error: Failure) -> mq.Status:
     """Return the status of a failed request."""
-    if isinstance(error, CallRefused):
+    if isinstance(error, CallerRefused):
         return mq.Status(code=mq.UNAUTHORIZED, message=str(error))
     if isinstance(error, RightLacking):
         return mq.Status(code=mq.FORBIDDEN, message=str(error))

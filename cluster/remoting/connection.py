@@ -83,7 +83,7 @@ class RemotingConnection(asyncio.Protocol):
         client: as given.
         holder: the same: clients of one address take turns.
         peer: the other end, as gRPC names it.
-        caller: who has signed the last request; None: the broker has no users.
+        caller: the client that has signed the last request; None: the broker has no users.
     """
 
     def __init__(self, owner: ConnectionPort, client: str) -> None:

@@ -35,7 +35,7 @@ class RemotingClient(Protocol):
         """The same, as gRPC names it."""
 
     caller: FrontClient | None
-    """Who has signed the last request; None: the broker has no users."""
+    """The client that has signed the last request; None: the broker has no users."""
 
     def push(self, request: Request) -> None:
         """Send a request that has no response; dropped if the connection is closed, or its buffer is full."""

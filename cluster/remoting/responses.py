@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cluster.fronts.callers import CallRefused, RightLacking
+from cluster.fronts.callers import CallerRefused, RightLacking
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.remoting.command import Rejected, RemotingCode, Response
 
@@ -40,12 +40,12 @@ _CODES: Final[dict[Reason, RemotingCode]] = {
 
 
 # For `except`, which takes no union.
-FAILURES: Final = (Rejected, CallRefused, RightLacking, RequestFailed)
+FAILURES: Final = (Rejected, CallerRefused, RightLacking, RequestFailed)
 
 
-def response_of(error: Rejected | CallRefused | RightLacking | RequestFailed) -> Response:
+def response_of(error: Rejected | CallerRefused | RightLacking | RequestFailed) -> Response:
     """Return the response to a request that failed."""
-    if isinstance(error, (CallRefused, RightLacking)):
+    if isinstance(error, (CallerRefused, RightLacking)):
         return Response(RemotingCode.NO_PERMISSION, remark=str(error)[:_REMARK_LENGTH_MAX])
     if isinstance(error, Rejected):
         return Response(error.code, error.fields, remark=error.remark[:_REMARK_LENGTH_MAX])

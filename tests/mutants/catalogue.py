@@ -15,7 +15,17 @@ from tests.mutants.bugs.raft import (
     starts,
     transfer,
 )
-from tests.mutants.bugs.security import access, audit, certificates, floods, flow, modes, name_servers, peers
+from tests.mutants.bugs.security import (
+    access,
+    audit,
+    certificates,
+    floods,
+    flow,
+    modes,
+    name_servers,
+    peers,
+    remoting_access,
+)
 from tests.mutants.bugs.shell import directories, general, snapshots
 from tests.mutants.bugs.store import (
     broker_journal,
@@ -29,7 +39,6 @@ from tests.mutants.bugs.store import (
     ordered_pop,
     pending_units,
     pop,
-    remoting_access,
     remoting_consumers,
     remoting_producers,
     replicated,

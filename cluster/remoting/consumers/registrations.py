@@ -116,7 +116,7 @@ class Registrations:
         self._notify(self._clients.expire(self._clock_ms()))
 
     def _refuse_other_user(self, client_id: str, client: RemotingClient) -> None:
-        """Refuse the id of a client of another user, who would lose the replies and questions for it.
+        """Refuse the id of another user's client, which would lose the replies and questions for it.
 
         Raises:
             Rejected: NO_PERMISSION.

@@ -205,7 +205,7 @@ def test_each_node_forwards_what_a_client_of_the_remoting_protocol_signs_in_the_
     wait_until(lambda: ("bob", "access key", "Remoting/310", "lacks Pub on Topic:T") in refusals(), "a refusal")
 
 
-def test_a_change_by_the_remoting_protocol_is_recorded_with_the_user_who_signed_it(broker):
+def test_a_change_by_the_remoting_protocol_is_recorded_with_the_user_of_its_access_key(broker):
     async def scenario():
         for number, admin in enumerate(remoting(broker, "AK0")):
             async with admin:

@@ -11,7 +11,7 @@ from cluster.access.model import Action, Policy, ResourceType, resource_of
 from cluster.access.users import UserSettings
 from cluster.api.rights import Need
 from cluster.fronts import callers as module
-from cluster.fronts.callers import Callers, CallRefused, FrontAudit, RightLacking, act_for, current_client
+from cluster.fronts.callers import CallerRefused, Callers, FrontAudit, RightLacking, act_for, current_client
 from cluster.grpc_v2.signatures import DATE_WINDOW_S, check_date, signed_call
 from cluster.state.access_commands import AddAccessKey, DeleteAccessKey, SetTokenKey, SetUser
 from cluster.state.broker_state import BrokerState
@@ -60,7 +60,7 @@ class Front:
         await self.callers.admit(peer, lambda: signed_call(metadata, NOW_S))
 
     async def refused(self, metadata):
-        with pytest.raises(CallRefused):
+        with pytest.raises(CallerRefused):
             await self.admit(metadata)
         assert current_client() is None
         return self.records[-1][2]

@@ -1,4 +1,4 @@
-"""Planted bugs of access keys and rights at the port of the remoting protocol: each lets in who must stay out."""
+"""Planted bugs of access keys and rights at the port of the remoting protocol: what must stay out gets in."""
 
 from cluster.fronts import callers
 from cluster.remoting import signatures
@@ -96,7 +96,7 @@ MUTANTS = [
     ),
     Mutant(
         half_message_is_shown_to_every_producer_of_its_group,
-        "a question about a transaction goes to those who may send to its topic",
+        "a question about a transaction goes to producers that may send to its topic",
         Tests(PORT + "test_questions_about_transactions_go_only_to_producers_that_may_send_to_the_topic"),
     ),
 ]
