@@ -1,10 +1,10 @@
 """Members of a group follow an offset that an operator has set: their next pull is answered with it.
 
 A reset raises the reset count of the offset, in the state of every node. A client knows nothing of that count; so this
-node notes the one that was valid when a queue was pulled for the first time, and once it differs the client is behind:
-its pull is answered with 21 PULL_OFFSET_MOVED and the offset, and until then the offsets that it commits are those of
-before the reset, and are dropped. A queue that is pulled at another node first, or after a start, has no note yet: then
-a client continues with its own offsets, as without a reset.
+node notes the one that was valid when a queue was pulled for the first time. Once it differs the client has missed a
+reset: its pull is answered with 21 PULL_OFFSET_MOVED and the offset, and until then the offsets that it commits are
+those of before the reset, and are dropped. A queue that is pulled at another node first, or after a start, has no note
+yet: then a client continues with its own offsets, as without a reset.
 
 Source: RocketMQ `AdminBrokerProcessor.resetOffsetInner`, `ConsumerOffsetManager.hasOffsetReset`.
 """

@@ -89,5 +89,5 @@ def offset_fields(handles: Iterable[Handle]) -> dict[str, str]:
 
 
 def _lease(handle: Handle) -> Handle:
-    """Return what a handle says of its lease."""
+    """Return the part of a handle that is the same for all messages of a lease."""
     return handle._replace(offset=0)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from cluster.remoting.holds import Holds
 from cluster.remoting.pop.acks import Acks
 from cluster.remoting.pop.assignments import Assignments
-from cluster.remoting.pop.receives import Receives
+from cluster.remoting.pop.receives import PopMessages
 
 if TYPE_CHECKING:
     from cluster.broker.core import BrokerCore
@@ -27,7 +27,7 @@ class PopConsumers:
 
     def __init__(self, core: BrokerCore, link: LeaderLink, clients: ClientTable) -> None:
         self._holds = Holds(link)
-        self._receives = Receives(core, link, self._holds)
+        self._receives = PopMessages(core, link, self._holds)
         self._acks = Acks(link)
         self._assignments = Assignments(core, link, clients)
 

@@ -58,7 +58,7 @@ _LONG_MAX: Final = (1 << 63) - 1
 _FULL: Final = frozenset({Reason.TOO_MANY_WAITERS, Reason.OVERLOADED})
 
 
-class Receives:
+class PopMessages:
     """The calls that give messages, or look at them.
 
     Args:
@@ -108,7 +108,7 @@ class Receives:
         return Response(fields={**answer.fields, "restNum": str(self._rest(wanted))}, body=answer.body)
 
     async def peek(self, request: Request, _: RemotingClient) -> Response:
-        """Return messages that a pop would give now; nobody else misses them.
+        """Return messages that a pop would give now, and take none.
 
         Raises:
             Rejected, RequestFailed: there is no answer.

@@ -201,7 +201,7 @@ def test_a_retry_topic_in_a_request_means_the_topic_of_the_group():
 
 
 @given(st.integers(0, 40), st.integers(1, 12))
-def test_members_share_all_queues_and_nobody_has_two_more_than_another(queues, count):
+def test_members_share_all_queues_and_none_has_two_more_than_another(queues, count):
     members = [f"m{number:02}" for number in range(count)]
     for share in (in_runs, in_turns):
         parts = [list(share(range(queues), members, each)) for each in members]
