@@ -93,7 +93,7 @@ class AdminStatistics:
 
     async def messages(self) -> int:
         """Return the number of messages that clients have put, at most some seconds ago."""
-        # Those who ask at the same time wait for one count.
+        # Requests at the same time wait for one count.
         async with self._counting:
             now_s = self._monotonic_s()
             if self._kept is None or now_s - self._kept[0] >= _KEPT_S:

@@ -104,7 +104,7 @@ _ANSWERS = {
 
 
 def fuzzed_core() -> SimpleNamespace:
-    """Return what the fronts read of a node."""
+    """Return the parts of a node that the fronts read."""
     group, topic = GroupConfig("G"), TopicConfig("T", 2, 2)
     state = SimpleNamespace(
         topics={"T": topic},

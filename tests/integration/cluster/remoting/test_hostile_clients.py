@@ -118,7 +118,7 @@ async def ended(reader):
                 pass
 
 
-def test_requests_that_would_cost_seconds_or_megabytes_are_refused_and_the_connection_goes_on(port):
+def test_requests_that_would_cost_seconds_or_megabytes_are_refused_and_the_connection_stays(port):
     async def scenario():
         async with port.open(), RemotingPeer(port.endpoint) as peer:
             codes, topics = {}, sorted(port.shop.replica.state.topics)

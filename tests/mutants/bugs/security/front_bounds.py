@@ -63,7 +63,7 @@ MUTANTS = [
     Mutant(
         clients_are_unregistered_by_anyone,
         "a client is unregistered by its own connection only",
-        Tests(REMOTING + "test_clients.py::test_a_stranger_who_knows_the_id_of_a_client_cannot_unregister_it"),
+        Tests(REMOTING + "test_clients.py::test_a_stranger_with_the_id_of_a_client_cannot_unregister_it"),
     ),
     Mutant(
         one_group_may_fill_the_table,

@@ -107,7 +107,7 @@ def test_the_table_is_bounded_and_a_refused_heartbeat_changes_nothing(monkeypatc
     assert len(table) == 1
 
 
-def test_a_stranger_who_knows_the_id_of_a_client_cannot_unregister_it():
+def test_a_stranger_with_the_id_of_a_client_cannot_unregister_it():
     table = ClientTable()
     beat(table, consumer("a"), Connection())
     assert table.unregister("a", Connection(), consumer_group="g") == []
