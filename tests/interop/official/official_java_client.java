@@ -176,7 +176,7 @@ class OfficialJavaClient {
     return object("simple", attempts, "push", push, "fifo", fifo);
   }
 
-  /* Fail to process a message for ever, with push consumers of both kinds; receive the dead letters. */
+  /* Fail to process a message each time, with push consumers of both kinds; receive the dead letters. */
   static Map<String, Object> dead() throws Exception {
     Producer producer = producer("NORMAL", "FIFO");
     Map<String, Object> found = new LinkedHashMap<>();
