@@ -18,7 +18,7 @@ import grpc.aio
 from cluster.fronts.leader_link import LeaderLink
 from cluster.grpc_v2.bounds import BOUNDS
 from cluster.grpc_v2.callers import Callers, current_client
-from cluster.grpc_v2.memberships import MemberKey, FrontMembers
+from cluster.grpc_v2.memberships import FrontMembers, MemberKey
 from cluster.grpc_v2.names import check_client_id, client_id, consumer_needs, group_name, group_needs, route_needs
 from cluster.grpc_v2.orphan_checks import OrphanChecks
 from cluster.grpc_v2.receives import Receives

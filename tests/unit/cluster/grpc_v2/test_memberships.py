@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from cluster.grpc_v2 import memberships as module
-from cluster.grpc_v2.memberships import MemberKey, FrontMembers
+from cluster.grpc_v2.memberships import FrontMembers, MemberKey
 from cluster.grpc_v2.renewal_table import SILENCE_MS_MAX, FrontConsumer
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.wire.filters import TAGS_OF_SQL
