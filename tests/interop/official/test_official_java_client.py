@@ -126,7 +126,6 @@ def test_what_is_refused_is_an_error_with_its_reason(group, run):
     assert "40011" in found["invisible"]
 
 
-@pytest.mark.parametrize("version", [OLDEST_PLAIN, NEWEST])
-def test_nothing_acknowledged_is_lost_and_order_holds_when_the_leader_of_the_client_is_killed(group, run, version):
-    found = check_load_while_the_leader_is_killed(group, run(version, endpoints(group, leader_first=True), "load"))
+def test_nothing_acknowledged_is_lost_and_order_holds_when_the_leader_of_the_client_is_killed(group, run):
+    found = check_load_while_the_leader_is_killed(group, run(NEWEST, endpoints(group, leader_first=True), "load"))
     assert found["failed"] == 0
