@@ -34,7 +34,7 @@ _COPY_JARS = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-depend
 JAVA_CLIENTS = ROOT / "build" / "interop" / "rocketmq-java"
 # The oldest and the newest; 5.0.5 is the first one that can do without TLS.
 _JAVA_VERSIONS = ("5.0.0", "5.0.5", "5.2.0")
-GO_SOURCE = ROOT / "tests" / "interop" / "go"
+GO_SOURCE = ROOT / "tests" / "interop" / "official" / "go"
 GO_PROGRAM = ROOT / "build" / "interop" / "official_go_client"
 
 
@@ -140,7 +140,7 @@ def _go_client() -> dict[str, str]:
     missing = ""
     sources = [file for file in GO_SOURCE.iterdir() if file.is_file()]
     if shutil.which("go") is None:
-        missing = "needs go on the PATH (on Debian and Ubuntu: golang)"
+        missing = "needs the program `go` (on Debian and Ubuntu: golang)"
     elif not GO_PROGRAM.exists() or GO_PROGRAM.stat().st_mtime < max(file.stat().st_mtime for file in sources):
         print("building the Go program (the first time Go downloads the client, some minutes)", file=sys.stderr)
         build = ["go", "build", "-buildvcs=false", "-o", str(GO_PROGRAM), "."]

@@ -4,7 +4,7 @@ A consumer is a member from its first heartbeat until it says that it ends, or i
 JoinGroup stream in its name keeps it there, at each next leader again, as for our own consumers. A group with members
 cannot be deleted.
 
-Members say nothing about who gets a message: each receive takes messages of all queues.
+The delivery of messages does not depend on members: each receive takes messages of all queues.
 
 Times are milliseconds of a monotonic clock. Source: RocketMQ `ClientActivity.heartbeat`, `ConsumerManager`.
 """
@@ -51,7 +51,7 @@ class _Member:
     staying: asyncio.Task[None]
 
 
-class Memberships:
+class FrontMembers:
     """The consumers of one front; further ones than `MEMBERS_MAX` are served, and not shown.
 
     Args:
@@ -115,7 +115,7 @@ class Memberships:
                 del self._members[key]
 
     def _request(self, key: MemberKey) -> pb.JoinGroupRequest | None:
-        """Return what keeps a consumer in its group; None: it is silent, and leaves."""
+        """Return the next heartbeat of a member; None: it is silent, and leaves."""
         if not self._is_alive(key):
             return None
         client_id = key.consumer.id

@@ -9,8 +9,8 @@
 | orphaned_transaction_recovery_duration | CHECK_IMMUNITY_TIME_IN_SECONDS |
 | trace_context | TRACE_CONTEXT |
 
-A compressed body is stored uncompressed: GZIP is none of the formats of RocketMQ's own stores. A body that has no room
-in a record with its properties is stored compressed with zlib, as 4.x clients would send it: clients are permitted
+A compressed body is stored uncompressed: GZIP is none of the formats of RocketMQ's own stores. A body that does not fit
+into a record with its properties is stored compressed with zlib, as 4.x clients would send it: clients are permitted
 bodies of 4 MiB, and that is also the limit of a whole record.
 
 Source: RocketMQ `SendMessageActivity`, `GrpcValidator`; limits and codes as RocketMQ 5.3.3 was seen to have them.
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from google.protobuf.timestamp_pb2 import Timestamp
 
 BODY_SIZE_MAX: Final = 4 << 20
-# A record of at most 4 MiB has room for it, beside the other fields and the largest properties.
+# It fits into a record of at most 4 MiB, beside the other fields and the largest properties.
 STORED_SIZE_MAX: Final = BODY_SIZE_MAX - (24 << 10)
 # It is rare, and the content seldom worth more time.
 _COMPRESSION_LEVEL: Final = 1
@@ -190,7 +190,7 @@ def _stored(body: bytes) -> tuple[bytes, int]:
     """Return a body as it is stored, and its flag.
 
     Raises:
-        CodedRefusal: MESSAGE_BODY_TOO_LARGE: no record has room for it.
+        CodedRefusal: MESSAGE_BODY_TOO_LARGE: it fits into no record.
     """
     if len(body) <= STORED_SIZE_MAX:
         return body, 0

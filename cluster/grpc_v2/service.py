@@ -18,7 +18,7 @@ import grpc.aio
 from cluster.fronts.callers import Callers, current_client
 from cluster.fronts.leader_link import LeaderLink
 from cluster.grpc_v2.bounds import BOUNDS
-from cluster.grpc_v2.memberships import MemberKey, Memberships
+from cluster.grpc_v2.memberships import FrontMembers, MemberKey
 from cluster.grpc_v2.names import check_client_id, client_id, consumer_needs, group_name, group_needs, route_needs
 from cluster.grpc_v2.orphan_checks import OrphanChecks
 from cluster.grpc_v2.receives import Receives
@@ -98,7 +98,7 @@ class MessagingService(messaging_pb2_grpc.MessagingServiceServicer):
         self._renewing = Renewing(self._link, monotonic_ms)
         self._receives = Receives(self._link, self._renewing, clock_ms)
         self._checks = OrphanChecks(self._link, topics, self._callers)
-        self._memberships = Memberships(self._link, monotonic_ms)
+        self._memberships = FrontMembers(self._link, monotonic_ms)
         self._telemetry = Telemetry(topics, self._checks, self._callers, self._memberships)
 
     def served(self) -> Served:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from cluster.api.rights import Need
     from cluster.fronts.callers import Callers
-    from cluster.grpc_v2.memberships import Memberships
+    from cluster.grpc_v2.memberships import FrontMembers
     from cluster.grpc_v2.orphan_checks import OrphanChecks
     from cluster.grpc_v2.topics import KnownTopics
 
@@ -139,7 +139,7 @@ class Telemetry:
         memberships: of consumers.
     """
 
-    def __init__(self, topics: KnownTopics, checks: OrphanChecks, callers: Callers, memberships: Memberships) -> None:
+    def __init__(self, topics: KnownTopics, checks: OrphanChecks, callers: Callers, memberships: FrontMembers) -> None:
         self._memberships = memberships
         self._callers = callers
         self._topics = topics

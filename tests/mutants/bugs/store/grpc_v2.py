@@ -108,29 +108,29 @@ def silent_consumer_stays_a_member(patch):
 
 
 def consumer_that_ends_stays_a_member(patch):
-    patch.setattr(memberships.Memberships, "ended", lambda _self, _consumer: None)
+    patch.setattr(memberships.FrontMembers, "ended", lambda _self, _consumer: None)
 
 
 def members_of_a_front_have_no_bound(patch):
-    seen = memberships.Memberships.seen
+    seen = memberships.FrontMembers.seen
 
     def unbounded(self, key):
         patch.setattr(memberships, "MEMBERS_MAX", 1 << 30)
         seen(self, key)
 
-    patch.setattr(memberships.Memberships, "seen", unbounded)
+    patch.setattr(memberships.FrontMembers, "seen", unbounded)
 
 
 MUTANTS = [
     Mutant(
         body_that_fills_a_record_is_put_as_it_is,
         "bodies of 4 MiB are accepted, as clients are permitted to send them",
-        Tests(TRANSLATION + "test_a_body_that_has_no_room_in_a_record_is_put_compressed_or_refused"),
+        Tests(TRANSLATION + "test_a_body_that_does_not_fit_into_a_record_is_put_compressed_or_refused"),
     ),
     Mutant(
         compressed_body_is_not_marked,
         "clients get what was sent",
-        Tests(TRANSLATION + "test_a_body_that_has_no_room_in_a_record_is_put_compressed_or_refused"),
+        Tests(TRANSLATION + "test_a_body_that_does_not_fit_into_a_record_is_put_compressed_or_refused"),
     ),
     Mutant(
         silent_consumer_stays_a_member,

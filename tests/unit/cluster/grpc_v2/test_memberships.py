@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from cluster.grpc_v2 import memberships as module
-from cluster.grpc_v2.memberships import MemberKey, Memberships
+from cluster.grpc_v2.memberships import FrontMembers, MemberKey
 from cluster.grpc_v2.renewal_table import SILENCE_MS_MAX, FrontConsumer
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.wire.filters import TAGS_OF_SQL
@@ -63,7 +63,7 @@ def time_ms(monkeypatch):
 @in_a_loop
 async def test_a_consumer_is_a_member_with_its_subscriptions_until_it_ends(time_ms):
     leaders = Leaders()
-    members = Memberships(leaders, lambda: time_ms[0])
+    members = FrontMembers(leaders, lambda: time_ms[0])
     members.subscribed(ONE, {"T": "A || B", "S": Sql92("a > 1")})
     members.seen(ONE)
     members.seen(OTHER)
@@ -81,7 +81,7 @@ async def test_a_consumer_is_a_member_with_its_subscriptions_until_it_ends(time_
 @in_a_loop
 async def test_a_consumer_that_is_silent_leaves_and_one_with_heartbeats_stays(time_ms):
     leaders = Leaders()
-    members = Memberships(leaders, lambda: time_ms[0])
+    members = FrontMembers(leaders, lambda: time_ms[0])
     members.seen(ONE)
     members.seen(OTHER)
     await until(lambda: sorted(leaders.beats) == ["client-1", "client-2"])
@@ -97,7 +97,7 @@ async def test_a_consumer_that_is_silent_leaves_and_one_with_heartbeats_stays(ti
 @in_a_loop
 async def test_a_member_joins_again_at_the_next_leader_but_not_after_a_refusal_until_its_next_heartbeat(time_ms):
     leaders = Leaders()
-    members = Memberships(leaders, lambda: time_ms[0])
+    members = FrontMembers(leaders, lambda: time_ms[0])
     members.seen(ONE)
     await until(lambda: leaders.stays == 1)
     leaders.fail(RequestFailed(Reason.NOT_LEADER, "another one leads"))
@@ -113,7 +113,7 @@ async def test_a_member_joins_again_at_the_next_leader_but_not_after_a_refusal_u
 @in_a_loop
 async def test_further_consumers_than_there_are_places_are_no_members(time_ms, monkeypatch):
     monkeypatch.setattr(module, "MEMBERS_MAX", 1)
-    members = Memberships(Leaders(), lambda: time_ms[0])
+    members = FrontMembers(Leaders(), lambda: time_ms[0])
     members.seen(ONE)
     members.seen(OTHER)
     assert len(members) == 1

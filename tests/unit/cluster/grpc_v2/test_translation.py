@@ -81,7 +81,7 @@ def test_a_body_in_gzip_is_put_uncompressed_and_at_most_4_mib_of_it():
     assert caught.value.code == mq.MESSAGE_CORRUPTED
 
 
-def test_a_body_that_has_no_room_in_a_record_is_put_compressed_or_refused():
+def test_a_body_that_does_not_fit_into_a_record_is_put_compressed_or_refused():
     body = b"x" * (4 << 20)
     found = put(message("T", "m", body))
     assert found.sys_flag == COMPRESSED

@@ -61,7 +61,9 @@ class OfficialJavaClient {
   }
 
   static Map<String, Object> run(String[] arguments) throws Exception {
-    ClientConfigurationBuilder builder = ClientConfiguration.newBuilder().setEndpoints(arguments[0]);
+    // By default 3 s, which a busy machine needs to load the classes for the first call.
+    ClientConfigurationBuilder builder =
+        ClientConfiguration.newBuilder().setEndpoints(arguments[0]).setRequestTimeout(Duration.ofSeconds(20));
     if (arguments[2].equals("plain")) {
       // From 5.0.5 on; earlier ones always use TLS.
       ClientConfigurationBuilder.class.getMethod("enableSsl", boolean.class).invoke(builder, false);
@@ -176,7 +178,7 @@ class OfficialJavaClient {
     return object("simple", attempts, "push", push, "fifo", fifo);
   }
 
-  /* Fail to process a message for ever, with push consumers of both kinds; receive the dead letters. */
+  /* Fail to process a message each time, with push consumers of both kinds; receive the dead letters. */
   static Map<String, Object> dead() throws Exception {
     Producer producer = producer("NORMAL", "FIFO");
     Map<String, Object> found = new LinkedHashMap<>();

@@ -1,4 +1,4 @@
-"""TLS before a plain port, with HTTP/2 and a certificate that nobody has signed: for clients that always use TLS."""
+"""TLS before a plain port, with HTTP/2 and a certificate without an authority: for clients that always use TLS."""
 
 import asyncio
 import ssl

@@ -9,7 +9,7 @@ from cluster.v1 import broker_pb2 as pb
 from tests.support.brokers.group import BrokerGroup
 from tests.support.waiting import PATIENCE_S, SCENARIO_LIMIT_S
 
-# Producers are soon asked about their transactions; files have room for bodies of 4 MiB.
+# Producers are soon asked about their transactions; files are large enough for bodies of 4 MiB.
 _SETTINGS = {
     "transaction_timeout_ms": 1_000,
     "transaction_check_interval_ms": 1_000,
@@ -44,7 +44,7 @@ def prepare(group):
 
 
 def endpoints(group, *, leader_first=False):
-    """Return where a client calls: a follower; or all nodes, the leader first."""
+    """Return the address for a client: of a follower; or of all nodes, the leader first."""
     leader, _ = group.leader()
     names = sorted(group.ids, key=lambda name: (name != leader) is leader_first)
     found = [group.cluster.rocketmq_endpoint_of(name) for name in names]

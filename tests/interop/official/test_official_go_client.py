@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tests.interop.official_clients import (
+from tests.interop.official.brokers_and_programs import (
     check_load_while_the_leader_is_killed,
     endpoints,
     observed,
