@@ -221,7 +221,7 @@ kill-waiting: $(READY) ## Real processes: kill -9 of leaders while 100,000 delay
 	@DLEDGER_WAITING=100000 DLEDGER_WAITING_KILLS=10 $(BIN)/python -m pytest -q -s tests/chaos/test_kills_while_all_waits.py
 
 interop: $(READY) ## RocketMQ's program and ours on each other's stores, its clients with our broker (what is missing is skipped)
-	@$(BIN)/python scripts/interop.py
+	@$(BIN)/python scripts/interop/interop.py
 
 bench: $(READY) ## Measure three nodes, the message store, and a broker: speed, failover, memory; tables, and JSON in bench/
 	@$(BIN)/dledger bench

@@ -30,7 +30,7 @@ _COUNT = 1000
 _LIMIT_S = 180.0
 _HERE = Path(__file__).resolve().parent
 _PROGRAM = _HERE / "official_client.py"
-_INSTALLER = _HERE.parent / "official_clients.py"
+_INSTALLER = _HERE.parent / "interop" / "official_clients.py"
 
 
 def official_act(folder: Path, console: Console) -> bool | None:

@@ -1,6 +1,6 @@
 """Official clients of RocketMQ, installed below build/interop: for `make interop`, and for a part of `make demo`.
 
-    python scripts/official_clients.py
+    python scripts/interop/official_clients.py
 
 installs the Python client unless it is there, and prints the path of the interpreter that has it. Exit code 1: it could
 not be installed.
@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 # Of its own, because its packages are not those of this project, and its stubs have the same names as ours.
 _PYTHON_ENVIRONMENT = ROOT / "build" / "interop" / "rocketmq-python"
 PYTHON_CLIENT = "rocketmq-python-client==5.1.2"

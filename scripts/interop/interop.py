@@ -16,7 +16,7 @@ from pathlib import Path
 import compare_stores
 from official_clients import ClientMissing, python_with_client
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 POM = ROOT / "tests" / "interop" / "java" / "pom.xml"
 JAR = ROOT / "build" / "interop" / "interop.jar"
 _JAVA_VERSION = 17
