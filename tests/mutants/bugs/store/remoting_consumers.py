@@ -165,8 +165,8 @@ MUTANTS = [
     ),
     Mutant(
         retry_topic_is_taken_for_a_topic_of_its_own,
-        "a message of the retry topic of pop consumption is acknowledged",
-        Tests(POPS + "test_a_message_of_the_retry_topic_is_acknowledged_by_the_topic_that_the_client_names"),
+        "the leader decides about the topic of a group, whatever the client calls it",
+        Tests(FORMS + "test_a_batch_has_a_handle_for_each_bit_once"),
     ),
     Mutant(
         stale_acknowledgement_succeeds,
