@@ -51,8 +51,9 @@ def test_a_captured_heartbeat_is_read():
         b'{"clientID":"\\ud800"}',
         b'{"clientID":"c","consumerDataSet":[' + b"[]," * 40_000 + b"[]]}",
         json.dumps({"clientID": "c", "consumerDataSet": MANY}).encode(),
+        b'{"clientID":"c","unread":[' + b"0," * 70_000 + b"0]}",
     ],
-    ids=range(17),
+    ids=range(18),
 )
 def test_a_wrong_heartbeat_is_refused(body):
     with pytest.raises(Rejected) as caught:
