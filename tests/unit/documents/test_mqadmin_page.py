@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from cluster.remoting.admin.refusals import REFUSALS as REFUSED_CODES
-from tests.interop.mqadmin_commands import COMMANDS, REFUSALS
+from tests.interop.official.mqadmin_commands import COMMANDS, REFUSALS
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "mqadmin.md"
 

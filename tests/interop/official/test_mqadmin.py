@@ -20,12 +20,12 @@ from cluster.replica.standalone import StandaloneReplica
 from dledger.config import Address
 from store.model.message import Host
 from tests.integration.cluster.api.conftest import TOPIC, Shop, run
-from tests.interop.mqadmin_commands import COMMANDS
+from tests.interop.official.mqadmin_commands import COMMANDS
 from tests.support.brokers.front_callers import UNRECORDED
 
 pytestmark = pytest.mark.slow
 
-PROGRAM = Path(__file__).parent / "java" / "mqadmin" / "MqadminSession.java"
+PROGRAM = Path(__file__).parents[1] / "java" / "mqadmin" / "MqadminSession.java"
 # What a command prints whose time was too short; a trace of a message is sent some time after it.
 BUSY = ("RemotingTimeoutException", "RemotingSendRequestException", "RemotingConnectException")
 ATTEMPTS = 3

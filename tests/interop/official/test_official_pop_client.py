@@ -11,7 +11,7 @@ from cluster.v1 import broker_pb2 as pb
 from tests.support.brokers.group import BrokerGroup
 from tests.support.waiting import PATIENCE_S, SCENARIO_LIMIT_S
 
-PROGRAM = Path(__file__).parent / "java" / "pop" / "PopClient.java"
+PROGRAM = Path(__file__).parents[1] / "java" / "pop" / "PopClient.java"
 TOPIC, GROUP = "Popped", "pop-group"
 
 
