@@ -99,7 +99,7 @@ def _run(corpus: Corpus, folder: Path, *, is_secured: bool) -> int:
         return 1
     console.print("[bold green]Delays, retry, dead letter and transactions survived the kill of the leader.[/]")
     console.rule("[bold]4. An official client of RocketMQ talks to a group whose leader is killed")
-    is_received = official_act(folder, console)
+    is_received = official_act(folder, console, is_secured=is_secured)
     if is_received is False:
         console.print("[bold red]An acknowledged message was not received: see the table above.[/]")
         return 1

@@ -2,6 +2,7 @@
 
     python official_client.py ENDPOINTS COUNT
 
+With a secret in the variable DEMO_SECRET it connects with TLS, and signs its calls with the access key `shop-key`.
 Prints the number of each acknowledged message as it is acknowledged, and at the end one line of JSON:
 
     failed: sends that raised an error. longest_s: longest time between two acknowledged sends, in seconds.
@@ -19,6 +20,8 @@ from collections import Counter
 from rocketmq import ClientConfiguration, Credentials, FilterExpression, Message, Producer, SimpleConsumer
 
 TOPIC = "orders"
+ACCESS_KEY = "shop-key"
+SECRET = os.environ.get("DEMO_SECRET", "")
 LIMIT_S = 60.0
 QUIET_S = 2.0
 
@@ -26,8 +29,8 @@ QUIET_S = 2.0
 def main() -> None:
     """Send COUNT messages, receive and acknowledge them."""
     endpoints, count = sys.argv[1], int(sys.argv[2])
-    configuration = ClientConfiguration(endpoints, Credentials())
-    producer = Producer(configuration, (TOPIC,))
+    configuration = ClientConfiguration(endpoints, Credentials(ACCESS_KEY, SECRET) if SECRET else Credentials())
+    producer = Producer(configuration, (TOPIC,), tls_enable=bool(SECRET))
     producer.startup()
     acknowledged, failed, longest_s = sent(producer, count)
     found = received(configuration, acknowledged)
@@ -67,7 +70,8 @@ def sent(producer: Producer, count: int) -> tuple[set[bytes], int, float]:
 
 def received(configuration: ClientConfiguration, expected: set[bytes]) -> Counter[bytes]:
     """Return how often each body came, until all have come and for two more seconds."""
-    consumer = SimpleConsumer(configuration, "billing", {TOPIC: FilterExpression()}, await_duration=2)
+    subscriptions = {TOPIC: FilterExpression()}
+    consumer = SimpleConsumer(configuration, "billing", subscriptions, await_duration=2, tls_enable=bool(SECRET))
     consumer.startup()
     found: Counter[bytes] = Counter()
     end, is_complete = time.monotonic() + LIMIT_S, False
