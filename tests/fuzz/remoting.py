@@ -18,6 +18,7 @@ from cluster.remoting.command import Request, Response
 from cluster.remoting.consumers.service import Consumers
 from cluster.remoting.front import Front
 from cluster.remoting.names.part import NameServerRole
+from cluster.remoting.pop.part import PopConsumers
 from cluster.remoting.producers.part import Producers
 from tests.fuzz.target import Target
 from tests.support.brokers.front_callers import callers_of
@@ -123,6 +124,7 @@ def front() -> tuple[Front, Producers, ClientTable]:
             NameServerRole(core, link, {"n0": "127.0.0.1:1"}),
             producers,
             Consumers(core, link, clients, callers),
+            PopConsumers(core, link, clients),
             Administration(core, link, clients, "/", 1),
         )
         handlers = {code: each for part in parts for code, each in part.handlers().items()}

@@ -11,6 +11,7 @@ from cluster.grpc_v2.bounds import BOUNDS
 from cluster.grpc_v2.service import MessagingService
 from cluster.rocketmq_v2 import messaging_pb2 as mq
 from dledger.config import Address
+from dledger.security.settings import PLAIN
 from dledger.service.limits.field_bounds import RequestShape
 from tests.fuzz.target import Target
 from tests.support.brokers.front_callers import UNRECORDED
@@ -49,7 +50,8 @@ def front() -> tuple[MessagingService, list[tuple[RequestShape, type[Message]]]]
 
     async def made() -> MessagingService:
         with patch.object(service, "LeaderLink", lambda *_: FuzzedLeader()):
-            return MessagingService(fuzzed_core(), Address("127.0.0.1", 1), "127.0.0.1:2", UNRECORDED)
+            address = Address("127.0.0.1", 1)
+            return MessagingService(fuzzed_core(), address, "127.0.0.1:2", UNRECORDED, lambda: PLAIN)
 
     kinds = [(RequestShape(each.input_type, BOUNDS), GetMessageClass(each.input_type)) for each in METHODS]
     return LOOP.run_until_complete(made()), kinds

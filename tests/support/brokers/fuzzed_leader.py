@@ -35,11 +35,7 @@ class FuzzedLeader:
         name = method(_Names())
         assert limit_s >= 0
         assert wait_s >= 0
-        request.SerializeToString()
-        shape = _SHAPES.setdefault(type(request), RequestShape(request.DESCRIPTOR, BROKER_BOUNDS))
-        fault = shape.fault_of(request)
-        if fault is not None:
-            raise RequestFailed(Reason.ILLEGAL_REQUEST, str(fault))
+        _check(request)
         topic = getattr(request, "topic", "")
         if isinstance(topic, str) and topic not in ("T", ""):
             raise RequestFailed(Reason.UNKNOWN_TOPIC, "unknown topic")
@@ -50,8 +46,24 @@ class FuzzedLeader:
         for each in ():
             yield each
 
+    async def stay(self, beat) -> None:
+        """Refuse a member, after a look at its request."""
+        request = beat()
+        if request is not None:
+            _check(request)
+        raise RequestFailed(Reason.ILLEGAL_REQUEST, "no members")
+
     async def close(self) -> None:
         """Nothing is open."""
+
+
+def _check(request) -> None:
+    """Raise unless gRPC can send a request, and the leader accepts its size."""
+    request.SerializeToString()
+    shape = _SHAPES.setdefault(type(request), RequestShape(request.DESCRIPTOR, BROKER_BOUNDS))
+    fault = shape.fault_of(request)
+    if fault is not None:
+        raise RequestFailed(Reason.ILLEGAL_REQUEST, str(fault))
 
 
 class _Names:
@@ -127,7 +139,12 @@ def fuzzed_core() -> SimpleNamespace:
     )
     status = SimpleNamespace(is_leading=True, leader_address="", leader_id="n0", role="leader", term=1)
     replica = SimpleNamespace(
-        state=state, store=store, status=lambda: status, store_host=LOOPBACK, disk_used_ratio=lambda: 0.5
+        state=state,
+        store=store,
+        status=lambda: status,
+        store_host=LOOPBACK,
+        disk_used_ratio=lambda: 0.5,
+        is_reachable=lambda _: True,
     )
     counts = SimpleNamespace(put_bytes=0, put_messages=0, get_messages=0)
     return SimpleNamespace(

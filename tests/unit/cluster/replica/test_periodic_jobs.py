@@ -70,6 +70,7 @@ def test_table_names_all_jobs_of_a_replicated_and_of_a_plain_store(tmp_path, mon
         "compaction of topics",
         "export of spans of OpenTelemetry",
         "looking for open transactions of the connected producers of the remoting protocol",
+        "heartbeats of the official clients' consumers to their groups at the leader",
         "renewal of push consumers' messages, for official clients",
     }
     assert names | others == set(rows())
