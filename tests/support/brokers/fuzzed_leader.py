@@ -95,6 +95,7 @@ _ANSWERS = {
     "Offsets": _offsets,
     "FetchOffset": _fetched,
     "ListTopics": lambda _: pb.ListTopicsResponse(topics=[_TOPIC]),
+    "ListGroups": lambda _: pb.ListGroupsResponse(groups=[pb.GroupState(group=pb.Group(name="G"))]),
     "Get": lambda request: pb.GetResponse(
         status=pb.GET_STATUS_FOUND, next_offset=min(request.offset, 1 << 40) + 1, records=RECORD
     ),
@@ -123,7 +124,7 @@ def fuzzed_core() -> SimpleNamespace:
         groups={"G": group},
         topics_version=7,
         delay_offsets={1: 0},
-        transactions=SimpleNamespace(find=lambda _: None),
+        transactions=SimpleNamespace(find=lambda _: None, open_from=lambda *_: []),
         access=AccessState(),
         offset=lambda *_: None,
         offsets=lambda _: (SimpleNamespace(topic="T", queue_id=0, offset=0),),
