@@ -84,8 +84,10 @@ class Offsets:
         if request.is_oneway:
             await self.commit_soon(group, topic, queue_id, offset)
             return Response()
-        # The leader would create it; tools that copy offsets to a mistyped group must see that.
-        await check_group(self._core, self._link, group, _LIMIT_S)
+        # The leader would create it; tools that copy offsets to a mistyped group must see that. A client that pulls may
+        # be faster than its first heartbeat, which creates its group.
+        if not self._resets.is_pulled(group, topic, queue_id):
+            await check_group(self._core, self._link, group, _LIMIT_S)
         fetch = pb.FetchOffsetRequest(group=group, topic=topic, queue_ids=[queue_id])
         found = await self._link.call(lambda stub: stub.FetchOffset, fetch, _LIMIT_S)
         if offset < found.offsets[0]:

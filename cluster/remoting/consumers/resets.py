@@ -42,6 +42,10 @@ class OffsetResets:
         is_moved = noted is not None and noted != count
         return known.offset if is_moved and known is not None else None
 
+    def is_pulled(self, group: str, topic: str, queue_id: int) -> bool:
+        """Return whether a client has pulled a queue from this node."""
+        return (group, topic, queue_id) in self._notes
+
     def is_behind(self, group: str, topic: str, queue_id: int) -> bool:
         """Return whether what a client says of a queue is of before a reset."""
         known = self._core.replica.state.offset(group, topic, queue_id)

@@ -337,12 +337,13 @@ def test_the_messages_of_a_day_are_those_since_midnight_whenever_they_are_first_
     run(scenario)
 
 
-def test_an_offset_of_a_group_that_does_not_exist_is_refused_unless_it_has_no_answer(shop):
+def test_an_offset_of_a_group_that_does_not_exist_is_refused_unless_it_has_pulled(shop):
     async def scenario():
         async with administration(shop) as admin:
             await shop.put(b"a", b"b")
             link = LeaderLink(lambda: str(shop.address), PLAIN)
-            offsets = Offsets(shop.broker.core, link, OffsetResets(shop.broker.core))
+            resets = OffsetResets(shop.broker.core)
+            offsets = Offsets(shop.broker.core, link, resets)
             fields = {"consumerGroup": "G", "topic": TOPIC, "queueId": "0", "commitOffset": "1"}
             with pytest.raises(Rejected, match="does not exist") as refused:
                 await offsets.update(Request(15, fields), Consumer())
@@ -351,6 +352,10 @@ def test_an_offset_of_a_group_that_does_not_exist_is_refused_unless_it_has_no_an
             await admin.ask(200, b'{"groupName":"G"}')
             await offsets.update(Request(15, fields), Consumer())
             assert shop.replica.state.offset("G", TOPIC, 0).offset == 1
+            # A pull consumer commits before its first heartbeat.
+            resets.next_offset("P", TOPIC, 0)
+            await offsets.update(Request(15, fields | {"consumerGroup": "P"}), Consumer())
+            assert shop.replica.state.offset("P", TOPIC, 0).offset == 1
             await link.close()
 
     run(scenario)

@@ -51,7 +51,7 @@ MUTANTS = [
     Mutant(
         offsets_are_copied_to_a_group_that_does_not_exist,
         "a mistyped group is not created by a tool",
-        Tests(ADMIN + "test_an_offset_of_a_group_that_does_not_exist_is_refused_unless_it_has_no_answer"),
+        Tests(ADMIN + "test_an_offset_of_a_group_that_does_not_exist_is_refused_unless_it_has_pulled"),
     ),
     Mutant(
         value_of_an_ordered_topic_is_taken_without_a_look_at_it,
