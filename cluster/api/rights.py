@@ -120,13 +120,13 @@ class MethodRights:
 
 # --------------------------------------------------------------------------------------------- from requests to needs
 
-_PUB: Final = int(Action.PUB)
-_SUB: Final = int(Action.SUB)
-_CREATE: Final = int(Action.CREATE)
-_UPDATE: Final = int(Action.UPDATE)
-_DELETE: Final = int(Action.DELETE)
-_GET: Final = int(Action.GET)
-_LIST: Final = int(Action.LIST)
+PUB: Final = int(Action.PUB)
+SUB: Final = int(Action.SUB)
+CREATE: Final = int(Action.CREATE)
+UPDATE: Final = int(Action.UPDATE)
+DELETE: Final = int(Action.DELETE)
+GET: Final = int(Action.GET)
+LIST: Final = int(Action.LIST)
 
 
 def topic_need(name: str, actions: int) -> Need:
@@ -134,7 +134,7 @@ def topic_need(name: str, actions: int) -> Need:
     if not name.startswith(RETRY_PREFIX):
         return Need(ResourceType.TOPIC, name, actions)
     # Consumers put messages that they failed to process, and read them again.
-    of_consumers = actions & ~_PUB | _SUB if actions & _PUB else actions
+    of_consumers = actions & ~PUB | SUB if actions & PUB else actions
     return Need(ResourceType.GROUP, name.removeprefix(RETRY_PREFIX), of_consumers)
 
 
@@ -151,39 +151,39 @@ def _on_topic(actions: int) -> MethodRights:
 
 
 def _put(request: Any, _: Scope) -> list[Need]:
-    return [topic_need(request.topic, _PUB)]
+    return [topic_need(request.topic, PUB)]
 
 
 def _transaction_checks(request: Any, _: Scope) -> list[Need] | None:
     # The questions have the half messages of these topics.
-    return [topic_need(topic, _PUB) for topic in request.topics] or None
+    return [topic_need(topic, PUB) for topic in request.topics] or None
 
 
 def _read(request: Any, _: Scope) -> Iterator[Need]:
-    yield topic_need(request.topic, _SUB)
+    yield topic_need(request.topic, SUB)
     # A reader with a group counts as its consumer in statistics and lag.
     if request.group:
-        yield _group(request.group, _SUB)
+        yield _group(request.group, SUB)
 
 
 def _query_by_id(request: Any, _: Scope) -> list[Need] | None:
     # An id is an address in the log: by it a user would read any topic.
-    return [topic_need(request.topic, _SUB | _GET)] if request.WhichOneof("id") == "unique_key" else None
+    return [topic_need(request.topic, SUB | GET)] if request.WhichOneof("id") == "unique_key" else None
 
 
 def _describe_log(request: Any, scope: Scope) -> Iterator[Need]:
     # The answer has the names of all topics.
-    yield Need(ResourceType.CLUSTER, scope.cluster, _LIST)
+    yield Need(ResourceType.CLUSTER, scope.cluster, LIST)
     for topic in request.topics:
-        yield topic_need(topic, _SUB | _GET)
+        yield topic_need(topic, SUB | GET)
 
 
 def _plan_log(request: Any, _: Scope) -> Iterator[Need]:
-    return (topic_need(span.topic, _SUB) for span in request.spans)
+    return (topic_need(span.topic, SUB) for span in request.spans)
 
 
 def _read_log(request: Any, _: Scope) -> list[Need] | None:
-    return [topic_need(request.topic, _SUB)] if request.topic else None
+    return [topic_need(request.topic, SUB)] if request.topic else None
 
 
 def _offset_of_group(actions: int) -> MethodRights:
@@ -196,50 +196,50 @@ def _offset_of_group(actions: int) -> MethodRights:
 
 
 def _reset_offset(request: Any, _: Scope) -> list[Need]:
-    return [_group(request.group, _UPDATE), topic_need(request.topic, _SUB | _GET | _UPDATE)]
+    return [_group(request.group, UPDATE), topic_need(request.topic, SUB | GET | UPDATE)]
 
 
 def _join_group(request: Any, _: Scope) -> Iterator[Need]:
-    yield _group(request.group, _SUB)
+    yield _group(request.group, SUB)
     for subscription in request.subscriptions:
-        yield topic_need(subscription.topic, _SUB)
+        yield topic_need(subscription.topic, SUB)
 
 
 def _lock_queues(request: Any, _: Scope) -> Iterator[Need]:
-    yield _group(request.group, _SUB)
+    yield _group(request.group, SUB)
     for queue in request.queues:
-        yield topic_need(queue.topic, _SUB)
+        yield topic_need(queue.topic, SUB)
 
 
 def _return_message(request: Any, _: Scope) -> list[Need]:
     # The topic, too: the copy is readable for consumers of the group.
-    return [_group(request.group, _SUB), topic_need(request.topic, _SUB)]
+    return [_group(request.group, SUB), topic_need(request.topic, SUB)]
 
 
 def _set_topic(request: Any, scope: Scope) -> list[Need]:
     name = request.topic.name
-    return [topic_need(name, _UPDATE if scope.has_topic(name) and not request.is_new else _CREATE)]
+    return [topic_need(name, UPDATE if scope.has_topic(name) and not request.is_new else CREATE)]
 
 
 def _set_group(request: Any, scope: Scope) -> list[Need]:
     name = request.group.name
-    return [_group(name, _UPDATE if scope.has_group(name) and not request.is_new else _CREATE)]
+    return [_group(name, UPDATE if scope.has_group(name) and not request.is_new else CREATE)]
 
 
 def _list_topics(request: Any, scope: Scope) -> list[Need]:
     if request.topic:
-        return [topic_need(request.topic, _PUB | _SUB | _GET | _LIST)]
-    return [Need(ResourceType.CLUSTER, scope.cluster, _LIST)]
+        return [topic_need(request.topic, PUB | SUB | GET | LIST)]
+    return [Need(ResourceType.CLUSTER, scope.cluster, LIST)]
 
 
 def _list_groups(request: Any, scope: Scope) -> list[Need]:
     if request.group:
-        return [_group(request.group, _SUB | _GET | _LIST)]
-    return [Need(ResourceType.CLUSTER, scope.cluster, _LIST)]
+        return [_group(request.group, SUB | GET | LIST)]
+    return [Need(ResourceType.CLUSTER, scope.cluster, LIST)]
 
 
 def _route(request: Any, _: Scope) -> Iterator[Need]:
-    return (topic_need(topic, _PUB | _SUB | _GET) for topic in request.topics)
+    return (topic_need(topic, PUB | SUB | GET) for topic in request.topics)
 
 
 # --------------------------------------------------------------------------------------------------------------- table
@@ -259,55 +259,55 @@ _BROKER: Final = {
     "PutStream": _rights(_put),
     "Get": _rights(_read),
     "Subscribe": _rights(_read),
-    "QueryByKey": _on_topic(_SUB | _GET),
+    "QueryByKey": _on_topic(SUB | GET),
     "QueryById": _rights(_query_by_id),
-    "QueryByTime": _on_topic(_SUB | _GET),
-    "Offsets": _on_topic(_SUB | _GET),
+    "QueryByTime": _on_topic(SUB | GET),
+    "Offsets": _on_topic(SUB | GET),
     "DescribeLog": _rights(_describe_log),
     "PlanLog": _rights(_plan_log),
     "ReadLog": _rights(_read_log),
-    "CommitOffset": _offset_of_group(_SUB),
-    "FetchOffset": _offset_of_group(_SUB | _GET),
+    "CommitOffset": _offset_of_group(SUB),
+    "FetchOffset": _offset_of_group(SUB | GET),
     "ResetOffset": _rights(_reset_offset),
     "JoinGroup": _rights(_join_group),
     "LockQueues": _rights(_lock_queues),
     "UnlockQueues": _rights(_lock_queues),
     "ReturnMessage": _rights(_return_message),
-    "Receive": _offset_of_group(_SUB),
-    "Acknowledge": _offset_of_group(_SUB),
-    "ChangeInvisible": _offset_of_group(_SUB),
+    "Receive": _offset_of_group(SUB),
+    "Acknowledge": _offset_of_group(SUB),
+    "ChangeInvisible": _offset_of_group(SUB),
     "SetTopic": _rights(_set_topic),
-    "DeleteTopic": _on_topic(_DELETE),
+    "DeleteTopic": _on_topic(DELETE),
     "ListTopics": _rights(_list_topics),
     "SetGroup": _rights(_set_group),
-    "DeleteGroup": _rights(lambda request, _: [_group(request.group, _DELETE)]),
+    "DeleteGroup": _rights(lambda request, _: [_group(request.group, DELETE)]),
     "ListGroups": _rights(_list_groups),
     "Route": _rights(_route),
-    "Status": _on_cluster(_GET),
-    "DelayLevels": _on_cluster(_GET),
-    "SetDelayLevels": _on_cluster(_UPDATE),
-    "RecallMessage": _on_topic(_PUB),
+    "Status": _on_cluster(GET),
+    "DelayLevels": _on_cluster(GET),
+    "SetDelayLevels": _on_cluster(UPDATE),
+    "RecallMessage": _on_topic(PUB),
     "EndTransaction": _rights(_put),
     "EndTransactions": _rights(_put),
     "TransactionChecks": _rights(_transaction_checks),
-    "ListTransactions": _on_cluster(_GET),
+    "ListTransactions": _on_cluster(GET),
 }
 _NAME_SERVER: Final = {
     "Register": _NODE,
     "Heartbeat": _NODE,
     "Unregister": _NODE,
     "Route": _rights(_route),
-    "ListTopics": _on_cluster(_LIST),
-    "ListBrokers": _on_cluster(_GET),
-    "SetWritable": _on_cluster(_UPDATE),
+    "ListTopics": _on_cluster(LIST),
+    "ListBrokers": _on_cluster(GET),
+    "SetWritable": _on_cluster(UPDATE),
 }
-_LOG: Final = {"Append": _SUPER, "AppendStream": _SUPER, "Read": _SUPER, "Status": _on_cluster(_GET)}
+_LOG: Final = {"Append": _SUPER, "AppendStream": _SUPER, "Read": _SUPER, "Status": _on_cluster(GET)}
 _ADMIN: Final = {
-    "ListMembers": _on_cluster(_GET),
+    "ListMembers": _on_cluster(GET),
     "AddMember": _SUPER,
-    "PromoteMember": _on_cluster(_UPDATE),
-    "RemoveMember": _on_cluster(_UPDATE),
-    "TransferLeadership": _on_cluster(_UPDATE),
+    "PromoteMember": _on_cluster(UPDATE),
+    "RemoveMember": _on_cluster(UPDATE),
+    "TransferLeadership": _on_cluster(UPDATE),
 }
 _ACCESS: Final = {
     "StartLogin": _PUBLIC,
@@ -345,7 +345,7 @@ RIGHTS: Final[dict[str, MethodRights]] = {
 
 # Of a log of raw entries, which has no commands of access control in it: readers and writers need no more than the log.
 RIGHTS_OF_ENTRIES: Final[dict[str, MethodRights]] = RIGHTS | {
-    "/dledger.v1.LogService/Append": _on_cluster(_PUB),
-    "/dledger.v1.LogService/AppendStream": _on_cluster(_PUB),
-    "/dledger.v1.LogService/Read": _on_cluster(_SUB),
+    "/dledger.v1.LogService/Append": _on_cluster(PUB),
+    "/dledger.v1.LogService/AppendStream": _on_cluster(PUB),
+    "/dledger.v1.LogService/Read": _on_cluster(SUB),
 }

@@ -11,9 +11,12 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from dledger.networks import network_of_host
+
 if TYPE_CHECKING:
     from cluster.client.routing.broker_nodes import Method, ResponseT
     from cluster.fronts.leader_link import LeaderLink
+    from cluster.remoting.front import RemotingClient
     from cluster.v1 import broker_pb2 as pb
 
 # Clients wait 30 s for the answer.
@@ -77,3 +80,8 @@ class Holds:
             stopping.cancel()
         request.wait_ms = 0
         return await self._link.call(method, request, _LIMIT_S)
+
+
+def holder_of(client: RemotingClient) -> str:
+    """Return the network to which a request counts: clients of one address have one share."""
+    return network_of_host(client.address.rpartition(":")[0])

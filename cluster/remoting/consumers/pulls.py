@@ -26,9 +26,8 @@ from cluster.remoting.command import Rejected, RemotingCode, Request, Response
 from cluster.remoting.consumers.bodies import EXPRESSION_LENGTH_MAX
 from cluster.remoting.consumers.filters import checked_filter
 from cluster.remoting.fields import int_of, text_of
-from cluster.remoting.holds import HOLD_S_MAX, PIECE_S, Holds
+from cluster.remoting.holds import HOLD_S_MAX, PIECE_S, Holds, holder_of
 from cluster.v1 import broker_pb2 as pb
-from dledger.networks import network_of_host
 from dledger.service.limits.fair_shares import FairShares
 from store.model.topics import RETRY_TOPIC_LENGTH_MAX
 
@@ -119,8 +118,7 @@ class Pulls:
         if flags & _SUSPEND:
             hold_s = min(int_of(fields, "suspendTimeoutMillis", 0, _LONG_MAX, 0) / 1_000, HOLD_S_MAX)
         moved = self._resets.next_offset(group, read.topic, read.queue_id)
-        holder = network_of_host(client.address.rpartition(":")[0])
-        found = await self._read(read, hold_s if moved is None else 0.0, holder)
+        found = await self._read(read, hold_s if moved is None else 0.0, holder_of(client))
         if moved is None:
             # Of a reset during the hold.
             moved = self._resets.next_offset(group, read.topic, read.queue_id)

@@ -11,7 +11,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
+from cluster.api.topic_calls import group_message
 from cluster.protocol.errors import Reason, RequestFailed
+from cluster.protocol.topic_config import GroupConfig
 from cluster.remoting.command import Rejected, RemotingCode, Request, Response
 from cluster.remoting.consumers.bodies import CLIENT_ID_LENGTH_MAX, heartbeat_of, json_of, object_of, subscription_of
 from cluster.remoting.consumers.filters import checked_filter
@@ -139,7 +141,7 @@ class Registrations:
         if group not in state.groups:
             if not self._core.options.auto_create_subscription_group:
                 raise Rejected(RemotingCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"there is no group {group!r}")
-            created = pb.SetGroupRequest(group=new_group(group), is_new=True)
+            created = pb.SetGroupRequest(group=group_message(GroupConfig(group)), is_new=True)
             await self._unless_there(
                 self._link.call(lambda stub: stub.SetGroup, created, _left_s(deadline)), Reason.GROUP_EXISTS
             )
@@ -184,19 +186,6 @@ class Registrations:
             # Once to each connection, however many ids of clients it has.
             for connection in dict.fromkeys(member.connection for member in group.members.values()):
                 connection.push(request)
-
-
-def new_group(name: str) -> pb.Group:
-    """Return the settings of a group that is made for a client."""
-    return pb.Group(
-        name=name,
-        is_consume_enabled=True,
-        is_broadcast_enabled=True,
-        is_from_min_enabled=True,
-        retry_queues=1,
-        retry_max_times=16,
-        consume_timeout_minutes=15,
-    )
 
 
 def _left_s(deadline: float) -> float:

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from cluster.api.topic_calls import group_message
 from cluster.protocol.errors import Reason, RequestFailed
+from cluster.protocol.topic_config import GroupConfig
 from cluster.remoting.command import Rejected, RemotingCode, Request, Response
 from cluster.remoting.consumers.bodies import CLIENT_ID_LENGTH_MAX, group_of, json_of, object_of, text
-from cluster.remoting.consumers.registrations import new_group
 from cluster.remoting.pop.request_modes import is_popped, set_popped, set_pulled
 from cluster.remoting.pop.shares import in_runs, in_turns
 from cluster.v1 import broker_pb2 as pb
@@ -131,5 +132,5 @@ class Assignments:
             if not self._core.options.auto_create_subscription_group:
                 text_of_it = f"there is no group {name!r}"
                 raise Rejected(RemotingCode.SUBSCRIPTION_GROUP_NOT_EXIST, text_of_it) from failure
-            found = new_group(name)
+            found = group_message(GroupConfig(name))
         return found, dict(found.attributes)

@@ -27,12 +27,11 @@ from cluster.remoting.consumers.bodies import EXPRESSION_LENGTH_MAX
 from cluster.remoting.consumers.filters import checked_filter
 from cluster.remoting.consumers.offsets import YOUNG_MS
 from cluster.remoting.fields import bool_of, int_of, text_of
-from cluster.remoting.holds import HOLD_S_MAX, PIECE_S
+from cluster.remoting.holds import HOLD_S_MAX, PIECE_S, holder_of
 from cluster.remoting.pop.answers import pop_answer
 from cluster.state.pop.ops import INVISIBLE_MS_MAX
 from cluster.state.pop.state import PopKey
 from cluster.v1 import broker_pb2 as pb
-from dledger.networks import network_of_host
 from dledger.service.limits.fair_shares import FairShares
 from store.errors import StoreError
 from store.model.topics import RETRY_TOPIC_LENGTH_MAX
@@ -94,7 +93,7 @@ class PopMessages:
             self._check_ordered(wanted.group)
         try:
             wanted.is_from_end = is_from_end and await self._is_old(wanted.group, wanted.topic)
-            found = await self._received(wanted, _poll_s(request), _holder(client))
+            found = await self._received(wanted, _poll_s(request), holder_of(client))
         except RequestFailed as failure:
             if failure.reason in _FULL:
                 raise Rejected(RemotingCode.POLLING_FULL, failure.message, self._no_message(wanted)) from failure
@@ -133,7 +132,7 @@ class PopMessages:
         is_full = False
         has_message = False
         try:
-            has_message = bool((await self._received(wanted, _poll_s(request), _holder(client))).records)
+            has_message = bool((await self._received(wanted, _poll_s(request), holder_of(client))).records)
         except Rejected as error:
             if error.code != RemotingCode.POLLING_FULL:
                 raise
@@ -227,10 +226,6 @@ class PopMessages:
             low, high = store.min_offset(wanted.topic, queue_id), store.max_offset(wanted.topic, queue_id)
             rest += max(high - max(cursor, low), 0)
         return rest
-
-
-def _holder(client: RemotingClient) -> str:
-    return network_of_host(client.address.rpartition(":")[0])
 
 
 def _wanted(request: Request) -> pb.ReceiveRequest:
