@@ -11,6 +11,7 @@ from cluster.fronts.leader_link import LeaderLink
 from cluster.process.tasks import end_tasks
 from cluster.remoting.admin.assembly import Administration
 from cluster.remoting.clients import ClientTable
+from cluster.remoting.consumers.commits import PendingCommits
 from cluster.remoting.consumers.service import Consumers
 from cluster.remoting.front import Front
 from cluster.remoting.names.part import NameServerRole
@@ -59,7 +60,9 @@ async def serve_remoting(
     callers = Callers(lambda: core.replica.state.access, core.clock_ms, core.is_current, audit)
     link, clients = LeaderLink(leader_address, security.leader, callers.token), ClientTable()
     stack.push_async_callback(link.close)
-    producers, consumers = Producers(core, link, clients, callers), Consumers(core, link, clients, callers)
+    commits = PendingCommits(link)
+    stack.push_async_callback(commits.stop)
+    producers, consumers = Producers(core, link, clients, callers), Consumers(core, link, clients, callers, commits)
     pop_consumers = PopConsumers(core, link, clients)
     stack.push_async_callback(producers.stop)
     stack.push_async_callback(end_tasks, [asyncio.create_task(consumers.run())])
@@ -68,7 +71,7 @@ async def serve_remoting(
         **producers.handlers(),
         **consumers.handlers(),
         **pop_consumers.handlers(),
-        **Administration(core, link, clients, port.store_path, port.address.port).handlers(),
+        **Administration(core, link, clients, commits, port.store_path, port.address.port).handlers(),
     }
     server = RemotingServer(
         port.listened,

@@ -15,6 +15,7 @@ from cluster.remoting.codec import (
     encode_response,
 )
 from cluster.remoting.command import Request, Response
+from cluster.remoting.consumers.commits import PendingCommits
 from cluster.remoting.consumers.service import Consumers
 from cluster.remoting.front import Front
 from cluster.remoting.names.part import NameServerRole
@@ -119,13 +120,13 @@ def front() -> tuple[Front, Producers, ClientTable]:
     async def made() -> tuple[Front, Producers, ClientTable]:
         core, link, clients = fuzzed_core(), FuzzedLeader(), ClientTable()
         callers = callers_of(core)
-        producers = Producers(core, link, clients, callers)
+        commits, producers = PendingCommits(link), Producers(core, link, clients, callers)
         parts = (
             NameServerRole(core, link, {"n0": "127.0.0.1:1"}),
             producers,
-            Consumers(core, link, clients, callers),
+            Consumers(core, link, clients, callers, commits),
             PopConsumers(core, link, clients),
-            Administration(core, link, clients, "/", 1),
+            Administration(core, link, clients, commits, "/", 1),
         )
         handlers = {code: each for part in parts for code, each in part.handlers().items()}
         return Front(handlers, callers, core.options.cluster), producers, clients

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from cluster.broker.core import BrokerCore
     from cluster.fronts.leader_link import LeaderLink
     from cluster.remoting.clients import ClientTable
+    from cluster.remoting.consumers.commits import PendingCommits
     from cluster.remoting.front import Handler
 
 
@@ -26,17 +27,24 @@ class Administration:
         core: of this node.
         link: to the leader.
         clients: that are registered at this node.
+        commits: of this node that are on their way.
         store_path: the directory of the node's log.
         listen_port: of the remoting protocol.
     """
 
     def __init__(
-        self, core: BrokerCore, link: LeaderLink, clients: ClientTable, store_path: str, listen_port: int
+        self,
+        core: BrokerCore,
+        link: LeaderLink,
+        clients: ClientTable,
+        commits: PendingCommits,
+        store_path: str,
+        listen_port: int,
     ) -> None:
         statistics = AdminStatistics(core)
         self._parts = (
             AdminTopics(core, link),
-            AdminGroups(core, link),
+            AdminGroups(core, link, commits),
             OnlineClients(core, clients),
             AdminMessages(core, link, clients),
             statistics,

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from cluster.broker.core import BrokerCore
     from cluster.fronts.leader_link import LeaderLink
     from cluster.remoting.command import Request
+    from cluster.remoting.consumers.commits import PendingCommits
     from cluster.remoting.front import Handler, RemotingClient
     from store.steps import Steps
 
@@ -68,11 +69,13 @@ class AdminGroups:
     Args:
         core: of this node.
         link: to the leader.
+        commits: of this node that are on their way.
     """
 
-    def __init__(self, core: BrokerCore, link: LeaderLink) -> None:
+    def __init__(self, core: BrokerCore, link: LeaderLink, commits: PendingCommits) -> None:
         self._core = core
         self._link = link
+        self._commits = commits
 
     def handlers(self) -> dict[int, Handler]:
         """Return the handlers by request codes."""
@@ -147,6 +150,7 @@ class AdminGroups:
 
     async def _fetched(self, group: str, topic: str) -> dict[tuple[str, int], int]:
         """Return the offsets of a group by topic and queue; of one topic, unless that is empty."""
+        await self._commits.settle(group, topic)
         asked = pb.FetchOffsetRequest(group=group, topic=topic)
         found = await self._link.call(lambda stub: stub.FetchOffset, asked, LIMIT_S)
         topics = list(found.topics) or [topic] * len(found.queue_ids)

@@ -22,11 +22,10 @@ from store.model.topics import RETRY_TOPIC_LENGTH_MAX
 if TYPE_CHECKING:
     from cluster.broker.core import BrokerCore
     from cluster.fronts.leader_link import LeaderLink
+    from cluster.remoting.consumers.commits import PendingCommits
     from cluster.remoting.consumers.resets import OffsetResets
     from cluster.remoting.front import RemotingClient
 
-# Offsets on their way to the leader; above it they are dropped, because the clients repeat them.
-PENDING_MAX: Final = 1_000
 # A queue whose first message is not older is read from its beginning by a new group: it was there before the queue.
 YOUNG_MS: Final = 3_600_000
 _LIMIT_S: Final = 2.5
@@ -42,16 +41,17 @@ class Offsets:
         core: of this node.
         link: to the leader.
         resets: of offsets, which clients do not know of.
+        commits: of this node that are on their way.
     """
 
-    def __init__(self, core: BrokerCore, link: LeaderLink, resets: OffsetResets) -> None:
+    def __init__(self, core: BrokerCore, link: LeaderLink, resets: OffsetResets, commits: PendingCommits) -> None:
         self._core = core
         self._link = link
         self._resets = resets
-        self._pending = 0
+        self._commits = commits
 
     async def query(self, request: Request, _: RemotingClient) -> Response:
-        """Return the offset of a group in a queue.
+        """Return the offset of a group in a queue, with what was committed at this node before.
 
         Raises:
             Rejected: QUERY_NOT_FOUND: it has certainly none, and the client begins where it is set to;
@@ -59,6 +59,7 @@ class Offsets:
             RequestFailed: other refusals of the leader.
         """
         group, topic, queue_id = _place(request)
+        await self._commits.settle(group, topic, queue_id)
         fetch = pb.FetchOffsetRequest(group=group, topic=topic, queue_ids=[queue_id])
         try:
             found = await self._link.call(lambda stub: stub.FetchOffset, fetch, _LIMIT_S)
@@ -88,13 +89,17 @@ class Offsets:
         # be faster than its first heartbeat, which creates its group.
         if not self._resets.is_pulled(group, topic, queue_id):
             await check_group(self._core, self._link, group, _LIMIT_S)
+        await self._commits.settle(group, topic, queue_id)
         fetch = pb.FetchOffsetRequest(group=group, topic=topic, queue_ids=[queue_id])
         found = await self._link.call(lambda stub: stub.FetchOffset, fetch, _LIMIT_S)
         if offset < found.offsets[0]:
             reset = pb.ResetOffsetRequest(group=group, topic=topic, queue_ids=[queue_id], offsets=[offset])
             await self._link.call(lambda stub: stub.ResetOffset, reset, _LIMIT_S)
             return Response()
-        await self._commit(group, topic, queue_id, offset, found.reset_counts[0])
+        committed = pb.CommitOffsetRequest(
+            group=group, topic=topic, queue_ids=[queue_id], offsets=[offset], reset_counts=found.reset_counts[:1]
+        )
+        await self._link.call(lambda stub: stub.CommitOffset, committed, _LIMIT_S)
         return Response()
 
     async def commit_soon(self, group: str, topic: str, queue_id: int, offset: int) -> None:
@@ -102,15 +107,9 @@ class Offsets:
         if self._resets.is_behind(group, topic, queue_id):
             return
         kept = self._core.replica.state.offset(group, topic, queue_id)
-        if (kept is not None and kept.offset >= offset) or self._pending >= PENDING_MAX:
-            return
-        self._pending += 1
-        try:
-            await self._commit(group, topic, queue_id, offset, 0 if kept is None else kept.reset_count)
-        except RequestFailed:
-            return
-        finally:
-            self._pending -= 1
+        if kept is None or kept.offset < offset:
+            reset_count = 0 if kept is None else kept.reset_count
+            await self._commits.store(group, topic, queue_id, offset, reset_count)
 
     async def max_offset(self, request: Request, _: RemotingClient) -> Response:
         """Return the offset after the last message of a queue.
@@ -169,12 +168,6 @@ class Offsets:
         if found.min_offsets[0] > 0:
             return False
         return found.max_offsets[0] == 0 or self._core.clock_ms() - found.earliest_timestamps[0] <= YOUNG_MS
-
-    async def _commit(self, group: str, topic: str, queue_id: int, offset: int, reset_count: int) -> None:
-        committed = pb.CommitOffsetRequest(
-            group=group, topic=topic, queue_ids=[queue_id], offsets=[offset], reset_counts=[reset_count]
-        )
-        await self._link.call(lambda stub: stub.CommitOffset, committed, _LIMIT_S)
 
 
 def _offset(offset: int) -> Response:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from cluster.fronts.callers import Callers
     from cluster.fronts.leader_link import LeaderLink
     from cluster.remoting.clients import ClientTable
+    from cluster.remoting.consumers.commits import PendingCommits
     from cluster.remoting.front import RemotingClient
 
 _NOTIFY_CONSUMER_IDS_CHANGED: Final = 40
@@ -44,16 +45,24 @@ class Registrations:
         link: to the leader.
         clients: of this node.
         callers: of the front.
+        commits: of this node that are on their way.
         clock_ms: a monotonic clock, milliseconds.
     """
 
     def __init__(
-        self, core: BrokerCore, link: LeaderLink, clients: ClientTable, callers: Callers, clock_ms: Callable[[], int]
+        self,
+        core: BrokerCore,
+        link: LeaderLink,
+        clients: ClientTable,
+        callers: Callers,
+        commits: PendingCommits,
+        clock_ms: Callable[[], int],
     ) -> None:
         self._core = core
         self._link = link
         self._clients = clients
         self._callers = callers
+        self._commits = commits
         self._clock_ms = clock_ms
         # Connections with a callback: one each.
         self._watched: set[RemotingClient] = set()
@@ -75,7 +84,9 @@ class Registrations:
         return Response(fields=fields)
 
     async def unregister(self, request: Request, client: RemotingClient) -> Response:
-        """Remove a client from its groups, if this is its connection.
+        """Remove a client from its groups, if this is its connection, after what it has committed is stored.
+
+        The others learn of its end after that, so that the next reader of a queue begins there, whatever node it asks.
 
         Raises:
             Rejected: it stays registered.
@@ -83,11 +94,11 @@ class Registrations:
         fields = request.fields
         client_id = text_of(fields, "clientID", CLIENT_ID_LENGTH_MAX)
         self._refuse_other_user(client_id, client)
+        consumer_group = fields.get("consumerGroup", "")
+        if consumer_group:
+            await self._commits.settle(consumer_group)
         changed = self._clients.unregister(
-            client_id,
-            client,
-            producer_group=fields.get("producerGroup", ""),
-            consumer_group=fields.get("consumerGroup", ""),
+            client_id, client, producer_group=fields.get("producerGroup", ""), consumer_group=consumer_group
         )
         self._notify(changed)
         return Response()

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cluster.fronts.callers import Callers
     from cluster.fronts.leader_link import LeaderLink
     from cluster.remoting.clients import ClientTable
+    from cluster.remoting.consumers.commits import PendingCommits
     from cluster.remoting.front import Handler
 
 _EXPIRE_S: Final = 10.0
@@ -30,12 +31,15 @@ class Consumers:
         link: to the leader.
         clients: registered at this node; other parts read the table.
         callers: of the front.
+        commits: of this node that are on their way; other parts wait for them.
     """
 
-    def __init__(self, core: BrokerCore, link: LeaderLink, clients: ClientTable, callers: Callers) -> None:
-        self._registrations = Registrations(core, link, clients, callers, monotonic_ms)
+    def __init__(
+        self, core: BrokerCore, link: LeaderLink, clients: ClientTable, callers: Callers, commits: PendingCommits
+    ) -> None:
+        self._registrations = Registrations(core, link, clients, callers, commits, monotonic_ms)
         resets = OffsetResets(core)
-        self._offsets = Offsets(core, link, resets)
+        self._offsets = Offsets(core, link, resets, commits)
         self._pulls = Pulls(core, link, clients, self._offsets, resets)
         self._queues = QueueCalls(core, link)
 

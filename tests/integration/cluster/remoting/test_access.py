@@ -20,6 +20,7 @@ from cluster.remoting.admin.refusals import REFUSALS
 from cluster.remoting.assembly import serve_remoting
 from cluster.remoting.clients import ClientTable
 from cluster.remoting.command import RemotingCode
+from cluster.remoting.consumers.commits import PendingCommits
 from cluster.remoting.consumers.service import Consumers
 from cluster.remoting.names.part import NameServerRole
 from cluster.remoting.pop.part import PopConsumers
@@ -58,12 +59,13 @@ class Parts(NamedTuple):
     def codes(self, port):
         """Return the codes of all requests."""
         core, link, table, producers = self
+        commits = PendingCommits(link)
         return {
             *NameServerRole(core, link, {"n0": port.endpoint}).handlers(),
             *producers.handlers(),
-            *Consumers(core, link, table, callers_of(core)).handlers(),
+            *Consumers(core, link, table, callers_of(core), commits).handlers(),
             *PopConsumers(core, link, table).handlers(),
-            *Administration(core, link, table, str(port.shop.path), 1).handlers(),
+            *Administration(core, link, table, commits, str(port.shop.path), 1).handlers(),
         }
 
 

@@ -10,6 +10,7 @@ from cluster.remoting.admin.assembly import Administration
 from cluster.remoting.admin.refusals import REFUSALS
 from cluster.remoting.clients import ClientHeartbeat, ClientTable, ConsumerData, Subscription
 from cluster.remoting.command import Language, Rejected, RemotingCode, Request, Response
+from cluster.remoting.consumers.commits import PendingCommits
 from cluster.remoting.consumers.offsets import Offsets
 from cluster.remoting.consumers.resets import OffsetResets
 from cluster.remoting.front import Front
@@ -61,7 +62,7 @@ async def administration(shop):
     async with shop.open():
         link, clients = LeaderLink(lambda: str(shop.address), PLAIN), ClientTable()
         try:
-            part = Administration(shop.broker.core, link, clients, str(shop.path), 10911)
+            part = Administration(shop.broker.core, link, clients, PendingCommits(link), str(shop.path), 10911)
             callers = callers_of(shop.broker.core)
             yield Admin(Front(part.handlers(), callers, "DefaultCluster"), clients)
         finally:
@@ -343,7 +344,7 @@ def test_an_offset_of_a_group_that_does_not_exist_is_refused_unless_it_has_pulle
             await shop.put(b"a", b"b")
             link = LeaderLink(lambda: str(shop.address), PLAIN)
             resets = OffsetResets(shop.broker.core)
-            offsets = Offsets(shop.broker.core, link, resets)
+            offsets = Offsets(shop.broker.core, link, resets, PendingCommits(link))
             fields = {"consumerGroup": "G", "topic": TOPIC, "queueId": "0", "commitOffset": "1"}
             with pytest.raises(Rejected, match="does not exist") as refused:
                 await offsets.update(Request(15, fields), Consumer())

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from cluster.remoting import clients
 from cluster.remoting.command import RemotingCode
-from cluster.remoting.consumers import pulls, queue_calls
+from cluster.remoting.consumers import commits, pulls, queue_calls
+from cluster.remoting.consumers.commits import PendingCommits
 from cluster.remoting.consumers.offsets import Offsets
 from cluster.remoting.consumers.resets import OffsetResets
 from cluster.remoting.names import part
@@ -15,6 +16,7 @@ TABLE = "tests/unit/cluster/remoting/test_clients.py::"
 ROUTES = "tests/unit/cluster/remoting/test_routes.py::"
 NODE = "tests/integration/cluster/api/remoting/test_consumers.py::"
 FORMS = "tests/unit/cluster/remoting/pop/test_pop_forms.py::"
+COMMITS = "tests/unit/cluster/remoting/test_commits.py::"
 POPS = "tests/integration/cluster/api/remoting/test_pop_consumers.py::"
 
 
@@ -107,7 +109,28 @@ def commit_of_before_a_reset_is_stored(patch):
     patch.setattr(OffsetResets, "is_behind", lambda self, group, topic, queue_id: False)
 
 
+def offset_is_read_at_once(patch):
+    async def at_once(self, group, topic="", queue_id=None):
+        return
+
+    patch.setattr(PendingCommits, "settle", at_once)
+
+
+def commit_ends_with_its_connection(patch):
+    patch.setattr(commits.asyncio, "shield", lambda task: task)
+
+
 MUTANTS = [
+    Mutant(
+        offset_is_read_at_once,
+        "the next reader of a queue gets no message that was processed and committed",
+        Tests(COMMITS + "test_a_question_for_an_offset_does_not_overtake_a_commit_even_if_its_connection_has_ended"),
+    ),
+    Mutant(
+        commit_ends_with_its_connection,
+        "the last commits of a consumer are stored, though it ends at once",
+        Tests(COMMITS + "test_a_question_for_an_offset_does_not_overtake_a_commit_even_if_its_connection_has_ended"),
+    ),
     Mutant(
         route_names_the_leader,
         "the end of a leader costs clients no new route",

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from cluster.fronts.leader_link import LeaderLink
 from cluster.remoting.clients import ClientTable
 from cluster.remoting.command import Request, Response
+from cluster.remoting.consumers.commits import PendingCommits
 from cluster.remoting.consumers.service import Consumers
 from cluster.remoting.front import Front
 from cluster.remoting.pop.part import PopConsumers
@@ -76,7 +77,9 @@ async def opened(shop, **options):
         link, clients = LeaderLink(lambda: str(shop.address), PLAIN), ClientTable()
         core = shop.broker.core
         try:
-            callers = callers_of(core)
-            yield Side(Consumers(core, link, clients, callers), PopConsumers(core, link, clients), callers)
+            callers, commits = callers_of(core), PendingCommits(link)
+            consumers = Consumers(core, link, clients, callers, commits)
+            yield Side(consumers, PopConsumers(core, link, clients), callers)
+            await commits.stop()
         finally:
             await link.close()
