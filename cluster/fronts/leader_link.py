@@ -23,6 +23,7 @@ import grpc.aio
 
 from cluster.client.routing.broker_nodes import BrokerNodes, Method, ResponseT
 from cluster.fronts.front_security import with_token
+from cluster.fronts.joined_puts import JoinedPuts
 from cluster.process.tasks import end_tasks
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.wire.answers import check_answer, failure_of_call
@@ -73,9 +74,11 @@ class LeaderLink:
         self._current = self._opened()
         # Those with earlier certificates, which calls still use.
         self._earlier: set[_Connections] = set()
+        self._puts = JoinedPuts(lambda request, limit_s: self.call(lambda stub: stub.Put, request, limit_s))
 
     async def close(self) -> None:
         """Close all connections; pending calls fail."""
+        await self._puts.close()
         for connections in (self._current, *self._earlier):
             await connections.nodes.close()
 
@@ -134,6 +137,10 @@ class LeaderLink:
                 if time.monotonic() + pause_s >= deadline:
                     raise
             await asyncio.sleep(pause_s)
+
+    async def put(self, request: pb.PutRequest, limit_s: float) -> pb.PutResponse:
+        """Put messages, single ones in calls with others of the same client; see `JoinedPuts.put`."""
+        return await self._puts.put(request, limit_s)
 
     async def _attempt(
         self, address: str, method: Method[ResponseT], request: Any, deadline: float, wait_s: float

@@ -129,7 +129,7 @@ class Sends:
             sys_flags=[message.sys_flag for message in messages],
         )
         try:
-            stored = await self._link.call(lambda stub: stub.Put, put, limit_s)
+            stored = await self._link.put(put, limit_s)
         except RequestFailed as failure:
             if failure.reason is Reason.UNKNOWN_TOPIC:
                 raise unknown_topic(name) from failure

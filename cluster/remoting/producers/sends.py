@@ -167,7 +167,7 @@ class MessageSends:
                 born_timestamps=[header.born_ms],
                 reconsume_times=[header.reconsume_times] * len(part) if header.reconsume_times else (),
             )
-            stored = await self._link.call(lambda stub: stub.Put, put, _left_s(deadline))
+            stored = await self._link.put(put, _left_s(deadline))
             first = stored if not begin else first
             ids += _message_ids(stored)
         queue_id = first.queue_ids[0] if first.queue_ids else target.queue_id

@@ -55,6 +55,20 @@ class Broker:
             assert self.has_added(calls, "admin", "AK0")
             assert self.has_added(calls, "bob", "AK2")
             assert self.has_added(calls, "alice", "AK3")
+        for node_id in self.cluster.node_ids:
+            # Followers learn of users and keys a moment later: of the newest key last.
+            with self.connected(node_id, "AK3") as stub:
+                ask = mq.QueryRouteRequest(topic=resource("T"))
+                wait_until(lambda stub=stub, ask=ask: stub.call("QueryRoute", ask).status.code == mq.OK)
+
+    def connected(self, node_id, access_key="", secret=None, date=None):
+        """Return a connection to the front of a node, whose calls are signed with an access key."""
+        stub = RocketMQStub(self.cluster.rocketmq_endpoint_of(node_id))
+        text = (date or datetime.now(UTC)).strftime("%Y%m%dT%H%M%SZ")
+        signature = signature_of(SECRETS.get(access_key, "") if secret is None else secret, text.encode()).hex()
+        value = f"MQv2-HMAC-SHA1 Credential={access_key}, SignedHeaders=x-mq-date-time, Signature={signature}"
+        stub.metadata += [("authorization", value), ("x-mq-date-time", text)]
+        return stub
 
     def lines(self, series):
         """Return the complete lines of the audit logs of all nodes."""
@@ -92,13 +106,8 @@ def connect(broker, request):
     opened = []
 
     def connected(access_key="", secret=None, date=None):
-        stub = RocketMQStub(broker.cluster.rocketmq_endpoint_of(request.param))
-        opened.append(stub)
-        text = (date or datetime.now(UTC)).strftime("%Y%m%dT%H%M%SZ")
-        signature = signature_of(SECRETS.get(access_key, "") if secret is None else secret, text.encode()).hex()
-        value = f"MQv2-HMAC-SHA1 Credential={access_key}, SignedHeaders=x-mq-date-time, Signature={signature}"
-        stub.metadata += [("authorization", value), ("x-mq-date-time", text)]
-        return stub
+        opened.append(broker.connected(request.param, access_key, secret, date))
+        return opened[-1]
 
     yield connected
     for each in opened:

@@ -1,9 +1,11 @@
 """Planted bugs of the front for producers of the remoting protocol: what damages, doubles or misplaces messages."""
 
+from cluster.fronts import joined_puts
 from cluster.remoting.producers import batches, restored, retried, sends, stored_properties
 from tests.mutants.mutant import Mutant, Tests
 
 MESSAGES = "tests/unit/cluster/remoting/producers/test_sent_messages.py::"
+JOINED = "tests/unit/cluster/fronts/test_joined_puts.py::"
 PRODUCERS = "tests/integration/cluster/remoting/test_producers.py::"
 
 
@@ -31,7 +33,35 @@ def question_names_the_first_queue(patch):
     patch.setattr(restored, "REAL_QUEUE_ID", "NONE")
 
 
+def message_that_is_refused_refuses_those_beside_it(patch):
+    patch.setattr(joined_puts, "_OF_ONE", frozenset())
+
+
+def messages_of_all_clients_share_calls(patch):
+    patch.setattr(joined_puts, "current_client", lambda: None)
+
+
+def message_has_the_answer_of_the_first(patch):
+    of_row = joined_puts._of_row
+    patch.setattr(joined_puts, "_of_row", lambda response, _: of_row(response, 0))
+
+
 MUTANTS = [
+    Mutant(
+        message_that_is_refused_refuses_those_beside_it,
+        "a message is refused for causes of its own only",
+        Tests(JOINED + "test_a_message_that_is_refused_does_not_refuse_the_others"),
+    ),
+    Mutant(
+        messages_of_all_clients_share_calls,
+        "a message is put with the rights of its client",
+        Tests(JOINED + "test_messages_of_other_topics_and_clients_have_calls_of_their_own"),
+    ),
+    Mutant(
+        message_has_the_answer_of_the_first,
+        "a producer gets the place of its own message",
+        Tests(JOINED + "test_messages_wait_for_one_call_and_share_the_next_in_order"),
+    ),
     Mutant(
         key_of_the_client_is_replaced,
         "a repeated send is recognised by its key",
