@@ -130,7 +130,7 @@ class JoinedPuts:
             _fail(line, RequestFailed(Reason.NOT_LEADER, "the node is stopping; the message was not sent"))
 
     async def _send(self, part: Sequence[_Waiting]) -> None:
-        limit_s = max(each.deadline for each in part) - time.monotonic()
+        limit_s = max(0.0, max(each.deadline for each in part) - time.monotonic())
         try:
             answer = await self._call(_joined([each.request for each in part]), limit_s)
         except RequestFailed as failure:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from types import SimpleNamespace
 
 from cluster.broker.core import BrokerOptions
+from cluster.fronts.joined_puts import JoinedPuts
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.request_bounds import BROKER_BOUNDS
 from cluster.protocol.topic_config import GroupConfig, TopicConfig
@@ -40,6 +41,15 @@ class FuzzedLeader:
         if isinstance(topic, str) and topic not in ("T", ""):
             raise RequestFailed(Reason.UNKNOWN_TOPIC, "unknown topic")
         return _ANSWERS[name](request)
+
+    async def put(self, request, limit_s):
+        """Return an answer through the calls that messages share."""
+        _check(request)
+        puts = JoinedPuts(lambda joined, left_s: self.call(lambda stub: stub.Put, joined, left_s))
+        try:
+            return await puts.put(request, limit_s)
+        finally:
+            await puts.close()
 
     async def checks(self, _group: str, _topic: str) -> AsyncIterator[pb.TransactionChecksResponse]:
         """Ask about nothing."""
