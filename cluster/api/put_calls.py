@@ -296,18 +296,8 @@ class PutCalls:
             # Deleted in between: a retry creates it again.
             self._core.known_topic(name)
         except (StoreError, DLedgerError) as error:
-            failure = failure_of(error)
             # It may be unknown whether the topic exists, but certainly none of the messages was stored.
-            return _Put(
-                None,
-                RequestFailed(
-                    failure.reason or failure.name,
-                    failure.message,
-                    certainty=Certainty.NOT_APPENDED,
-                    code=failure.code,
-                    leader=failure.leader,
-                ),
-            )
+            return _Put(None, failure_of(error).copy(certainty=Certainty.NOT_APPENDED))
         return await self._begin_put(born_host, request)
 
     def _check(self, topic: TopicConfig, request: pb.PutRequest) -> None:

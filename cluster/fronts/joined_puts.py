@@ -24,7 +24,7 @@ from cluster.v1 import broker_pb2 as pb
 from store.errors import Certainty
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from dledger.authentication.front_tokens import FrontClient
 
@@ -138,14 +138,13 @@ class JoinedPuts:
             if len(part) == 1 or not is_of_one:
                 _fail(part, failure)
                 return
-        else:
-            for row, each in enumerate(part):
-                if not each.answer.done():
-                    each.answer.set_result(_of_row(answer, row))
+            middle = len(part) // 2
+            await self._send(part[:middle])
+            await self._send(part[middle:])
             return
-        middle = len(part) // 2
-        await self._send(part[:middle])
-        await self._send(part[middle:])
+        for row, each in enumerate(part):
+            if not each.answer.done():
+                each.answer.set_result(_of_row(answer, row))
 
 
 def _next_part(line: deque[_Waiting]) -> list[_Waiting]:
@@ -200,16 +199,7 @@ def _late(*, is_waiting: bool) -> RequestFailed:
     return RequestFailed(Reason.ANSWER_LATE, "the leader did not answer in time")
 
 
-def _fail(waiting: Sequence[_Waiting] | deque[_Waiting], failure: RequestFailed) -> None:
+def _fail(waiting: Iterable[_Waiting], failure: RequestFailed) -> None:
     for each in waiting:
         if not each.answer.done():
-            # Of its own: each task that raises an error adds to its traceback.
-            each.answer.set_exception(
-                RequestFailed(
-                    failure.reason or failure.name,
-                    failure.message,
-                    certainty=failure.certainty,
-                    code=failure.code,
-                    leader=failure.leader,
-                )
-            )
+            each.answer.set_exception(failure.copy())

@@ -214,20 +214,30 @@ class PopReceiver:
         if not ops:
             return [], False
         self._attempts.begin(wanted.group, wanted.topic, wanted.attempt)
-        results = await self._writer.submit(ops, partial(self._takes_ended, wanted, choices))
         given: list[Given] = []
-        moves: list[Move] = []
-        is_refused = False
-        for choice, op, result in zip(choices, ops, results, strict=True):
-            assert isinstance(result, Taken), result
-            choice.is_full |= result.is_full
-            is_refused |= result.is_full
-            self._give(wanted, choice, op.epoch, result, given, moves)
-        if moves:
-            self._moves.begin(moves, wanted.topic)
+        results = await self._writer.submit(ops, partial(self._takes_applied, wanted, choices, given))
+        is_refused = any(isinstance(each, Taken) and each.is_full for each in results)
         self._counts.pop_taken += len(given)
         self._counts.pop_redelivered += sum(each.attempt > 1 for each in given)
         return given, is_refused
+
+    def _takes_applied(
+        self, wanted: Wanted, choices: Sequence[PopChoice], given: list[Given], results: Sequence[PopResult] | None
+    ) -> None:
+        """Give and move what takes got, before their reservations are released.
+
+        A lease may have ended before its take is applied. If the move began only after the release, a consumer that
+        asks between the two would be given the message, or it would be moved twice.
+        """
+        moves: list[Move] = []
+        for choice, result in zip(choices, results or (), strict=results is not None):
+            assert isinstance(result, Taken), result
+            assert choice.take is not None
+            choice.is_full |= result.is_full
+            self._give(wanted, choice, choice.take.epoch, result, given, moves)
+        if moves:
+            self._moves.begin(moves, wanted.topic)
+        self._takes_ended(wanted, choices, results)
 
     def _give(
         self, wanted: Wanted, choice: PopChoice, epoch: int, taken: Taken, given: list[Given], moves: list[Move]

@@ -266,6 +266,20 @@ class RequestFailed(DLedgerError):
         # differently.
         DLedgerError.__init__(self, f"{self.name}: {message}")
 
+    def copy(self, certainty: Certainty | None = None) -> RequestFailed:
+        """Return an error of its own for one of several callers, because raising adds a traceback to it.
+
+        Args:
+            certainty: of that caller's request; None: as this.
+        """
+        return RequestFailed(
+            self.reason or self.name,
+            self.message,
+            certainty=certainty or self.certainty,
+            code=self.code,
+            leader=self.leader,
+        )
+
     @property
     def is_worth_trying(self) -> bool:
         """Whether the request was not executed, and may succeed later or at another node."""

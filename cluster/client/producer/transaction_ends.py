@@ -139,10 +139,4 @@ class EndSender:
 
 def _fail(future: asyncio.Future[None], failure: RequestFailed) -> None:
     if not future.done():
-        # Each caller gets an exception object of its own, because raising adds a traceback to it.
-        reason = failure.reason or failure.name
-        future.set_exception(
-            RequestFailed(
-                reason, failure.message, certainty=failure.certainty, code=failure.code, leader=failure.leader
-            )
-        )
+        future.set_exception(failure.copy())

@@ -59,10 +59,8 @@ class Offsets:
             RequestFailed: other refusals of the leader.
         """
         group, topic, queue_id = _place(request)
-        await self._commits.settle(group, topic, queue_id)
-        fetch = pb.FetchOffsetRequest(group=group, topic=topic, queue_ids=[queue_id])
         try:
-            found = await self._link.call(lambda stub: stub.FetchOffset, fetch, _LIMIT_S)
+            found = await self._fetch(group, topic, queue_id)
             if found.offsets[0] != _NO_OFFSET:
                 return Response(fields={"offset": str(found.offsets[0])})
             if bool_of(request.fields, "setZeroIfNotFound", default=True) and await self._is_young(topic, queue_id):
@@ -89,9 +87,7 @@ class Offsets:
         # be faster than its first heartbeat, which creates its group.
         if not self._resets.is_pulled(group, topic, queue_id):
             await check_group(self._core, self._link, group, _LIMIT_S)
-        await self._commits.settle(group, topic, queue_id)
-        fetch = pb.FetchOffsetRequest(group=group, topic=topic, queue_ids=[queue_id])
-        found = await self._link.call(lambda stub: stub.FetchOffset, fetch, _LIMIT_S)
+        found = await self._fetch(group, topic, queue_id)
         if offset < found.offsets[0]:
             reset = pb.ResetOffsetRequest(group=group, topic=topic, queue_ids=[queue_id], offsets=[offset])
             await self._link.call(lambda stub: stub.ResetOffset, reset, _LIMIT_S)
@@ -101,6 +97,12 @@ class Offsets:
         )
         await self._link.call(lambda stub: stub.CommitOffset, committed, _LIMIT_S)
         return Response()
+
+    async def _fetch(self, group: str, topic: str, queue_id: int) -> pb.FetchOffsetResponse:
+        """Return the offset that the leader has, with what was committed at this node before."""
+        await self._commits.settle(group, topic, queue_id)
+        fetch = pb.FetchOffsetRequest(group=group, topic=topic, queue_ids=[queue_id])
+        return await self._link.call(lambda stub: stub.FetchOffset, fetch, _LIMIT_S)
 
     async def commit_soon(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Store an offset if it is ahead; a failure is not reported, because the client repeats it each 5 s."""

@@ -13,6 +13,7 @@ from dledger.errors import DLedgerError
 from store.errors import StoreError
 from tests.integration.cluster.delivery.test_pop_of_a_group import (
     COUNT,
+    INVISIBLE_MS,
     change_leader,
     floors,
     ready,
@@ -98,6 +99,37 @@ def test_messages_in_the_retry_topic_are_received_while_leaders_change(tmp_path,
             assert retried() >= COUNT
             await until(lambda: all(floors(each) == COUNT for each in group.open.values()))
             await same_states(group)
+
+    run(scenario())
+
+
+def test_messages_whose_lease_ends_before_its_take_is_applied_are_moved_once(tmp_path, monkeypatch):
+    """A consumer asks in the iteration of the event loop in which the take of another one is applied."""
+    monkeypatch.setattr(moving, "DISTANCE_MAX", 0)
+
+    async def scenario():
+        async with running_group(configs_in(tmp_path)) as group:
+            receivers = await ready(group)
+            await group.put(*numbered(range(9)))
+            await until_given(receivers, [], 9)
+            leader, others = await group.leader(), []
+            change = leader.change
+
+            async def slow_change(command):
+                applied = await change(command)
+                if not others:
+                    receivers.behind_ms[group.name_of(leader)] = -10 * INVISIBLE_MS
+                    others.append(asyncio.create_task(receivers.receive()))
+                return applied
+
+            receivers.behind_ms[group.name_of(leader)] = -2 * INVISIBLE_MS
+            monkeypatch.setattr(leader, "change", slow_change)
+            await receivers.receive()
+            await others[0]
+            await until(lambda: records_of(group, RETRY))
+            await same_states(group)
+            places = [each.properties["ORIGIN_MESSAGE_ID"] for each in records_of(group, RETRY)]
+            assert len(places) == len(set(places))
 
     run(scenario())
 
