@@ -1,5 +1,7 @@
 """Planted bugs of pop consumption: what gives messages twice, too early or never, or forgets what is done."""
 
+import asyncio
+
 from cluster.pop import choosing, moving
 from cluster.pop.clock import LogClock
 from cluster.pop.moving import Moves
@@ -14,6 +16,7 @@ from tests.mutants.mutant import Mutant, Tests
 CALLS = "tests/integration/cluster/api/waiting/test_pop.py::"
 MOVES = "tests/integration/cluster/api/waiting/test_pop_moves.py::"
 STATE = "tests/unit/cluster/state/test_pop_state.py::"
+GROUP = "tests/integration/cluster/delivery/test_pop_moves_of_a_group.py::"
 GRACE = "tests/unit/cluster/pop/test_outage.py::"
 
 
@@ -101,6 +104,15 @@ def message_is_chosen_while_its_copy_may_still_be_put(patch):
     patch.setattr(Moves, "moving", lambda _self, _key: ())
 
 
+def moves_begin_after_their_takes_are_released(patch):
+    begin = Moves.begin
+
+    def begin_late(self, moves, topic):
+        asyncio.get_running_loop().call_soon(begin, self, moves, topic)
+
+    patch.setattr(Moves, "begin", begin_late)
+
+
 def unknown_outcome_of_a_move_is_taken_for_a_failure(patch):
     async def decided(_self, _puts, _term):
         return None
@@ -133,6 +145,11 @@ def memory_of_deleted_queues_is_kept(patch):
 
 
 MUTANTS = [
+    Mutant(
+        moves_begin_after_their_takes_are_released,
+        "one copy",
+        Tests(GROUP + "test_messages_whose_lease_ends_before_its_take_is_applied_are_moved_once"),
+    ),
     Mutant(
         message_that_is_moved_is_not_done,
         "one dead letter",
