@@ -5,6 +5,7 @@ searches for a new seed and writes it to known_seeds.json.
 """
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from tests.mutants.catalogue import MUTANTS
 from tests.mutants.levels import FIRST_SEED, run
 from tests.mutants.mutant import Seeds, ShellSeeds, Tests, as_drawn, shell_as_drawn
 from tests.mutants.shapes import SOUND, acknowledged_from_the_page_cache
+from tests.simulation import test_seeds, test_shell
 
 ROOT = Path(__file__).parents[2]
 KNOWN_SEEDS = json.loads((Path(__file__).parent / "known_seeds.json").read_text("utf-8"))
@@ -44,6 +46,17 @@ def test_every_planted_bug_is_found_by_the_gate_without_a_configuration_for_it()
     """`make mutants-blind` judges new ones; one row of the catalogue is a setting, which plants nothing."""
     assert set(BLIND) == {name for name, mutant in MUTANTS.items() if not mutant.is_setting}
     assert [name for name, finder in BLIND.items() if finder is None] == []
+
+
+def test_every_seed_that_found_a_planted_bug_is_run_by_the_gate():
+    ranges = {
+        "simulation": range(test_seeds.FIRST_SEED, test_seeds.FIRST_SEED + test_seeds.SEEDS),
+        "simulation of the shell": range(test_shell.FIRST_SEED, test_shell.FIRST_SEED + test_shell.SEEDS),
+    }
+    found = {name: re.match(r"(simulation(?: of the shell)?), seed (\d+)", finder) for name, finder in BLIND.items()}
+    seeds = {name: (match[1], int(match[2])) for name, match in found.items() if match}
+    assert seeds
+    assert {name: place for name, place in seeds.items() if place[1] not in ranges[place[0]]} == {}
 
 
 def test_every_test_that_a_planted_bug_names_exists():
