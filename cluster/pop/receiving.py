@@ -229,14 +229,15 @@ class PopReceiver:
         A lease may have ended before its take is applied. If the move began only after the release, a consumer that
         asks between the two would be given the message, or it would be moved twice.
         """
-        moves: list[Move] = []
-        for choice, result in zip(choices, results or (), strict=results is not None):
-            assert isinstance(result, Taken), result
-            assert choice.take is not None
-            choice.is_full |= result.is_full
-            self._give(wanted, choice, choice.take.epoch, result, given, moves)
-        if moves:
-            self._moves.begin(moves, wanted.topic)
+        if results is not None:
+            moves: list[Move] = []
+            for choice, result in zip(choices, results, strict=True):
+                assert isinstance(result, Taken), result
+                assert choice.take is not None
+                choice.is_full |= result.is_full
+                self._give(wanted, choice, choice.take.epoch, result, given, moves)
+            if moves:
+                self._moves.begin(moves, wanted.topic)
         self._takes_ended(wanted, choices, results)
 
     def _give(

@@ -25,6 +25,8 @@ ROOT = Path(__file__).resolve().parents[2]
 # Some tests wait for their whole timeout if a bug blocks all progress.
 TESTS_S = 1_800
 QUICK_SEEDS = 60
+GATE_SEEDS = range(FIRST_SEED, FIRST_SEED + SEEDS)
+GATE_SHELL_SEEDS = range(FIRST_SHELL_SEED, FIRST_SHELL_SEED + SHELL_SEEDS)
 
 
 def judge(mutant: Mutant) -> str | None:
@@ -36,15 +38,13 @@ def judge(mutant: Mutant) -> str | None:
             return f"tests/scenarios/{name}.txt"
         case CrashPoints(workload):
             return f"tests/crashpoints, workload {workload}"
-    seeds = range(FIRST_SEED, FIRST_SEED + SEEDS)
-    shell_seeds = range(FIRST_SHELL_SEED, FIRST_SHELL_SEED + SHELL_SEEDS)
     return (
-        first_seed(mutant, seeds[:QUICK_SEEDS])
-        or first_shell_seed(mutant, shell_seeds[:QUICK_SEEDS])
+        first_seed(mutant, GATE_SEEDS[:QUICK_SEEDS])
+        or first_shell_seed(mutant, GATE_SHELL_SEEDS[:QUICK_SEEDS])
         or first_test(mutant, "tests/scenarios", "-m", "not slow")
         or first_test(mutant, "tests/unit", "-m", "not slow and not spark")
-        or first_shell_seed(mutant, shell_seeds[QUICK_SEEDS:])
-        or first_seed(mutant, seeds[QUICK_SEEDS:])
+        or first_shell_seed(mutant, GATE_SHELL_SEEDS[QUICK_SEEDS:])
+        or first_seed(mutant, GATE_SEEDS[QUICK_SEEDS:])
     )
 
 

@@ -14,12 +14,12 @@ from dledger.testing.options import draw_options
 from dledger.testing.runner import run_options
 from dledger.testing.shell.options import draw_shell_options
 from dledger.testing.shell.simulation import ShellSimulation
+from tests.mutants.blind import GATE_SEEDS, GATE_SHELL_SEEDS
 from tests.mutants.bugs.shell import directories, general, snapshots
 from tests.mutants.catalogue import MUTANTS
 from tests.mutants.levels import FIRST_SEED, run
 from tests.mutants.mutant import Seeds, ShellSeeds, Tests, as_drawn, shell_as_drawn
 from tests.mutants.shapes import SOUND, acknowledged_from_the_page_cache
-from tests.simulation import test_seeds, test_shell
 
 ROOT = Path(__file__).parents[2]
 KNOWN_SEEDS = json.loads((Path(__file__).parent / "known_seeds.json").read_text("utf-8"))
@@ -49,10 +49,7 @@ def test_every_planted_bug_is_found_by_the_gate_without_a_configuration_for_it()
 
 
 def test_every_seed_that_found_a_planted_bug_is_run_by_the_gate():
-    ranges = {
-        "simulation": range(test_seeds.FIRST_SEED, test_seeds.FIRST_SEED + test_seeds.SEEDS),
-        "simulation of the shell": range(test_shell.FIRST_SEED, test_shell.FIRST_SEED + test_shell.SEEDS),
-    }
+    ranges = {"simulation": GATE_SEEDS, "simulation of the shell": GATE_SHELL_SEEDS}
     found = {name: re.match(r"(simulation(?: of the shell)?), seed (\d+)", finder) for name, finder in BLIND.items()}
     seeds = {name: (match[1], int(match[2])) for name, match in found.items() if match}
     assert seeds
