@@ -73,6 +73,7 @@ TABLE = (
         MetricKind.GAUGE,
         "1 while the disk stalls: the node neither leads nor starts elections.",
     ),
+    Row("dledger_has_leader", MetricKind.GAUGE, "1 if the node knows the leader of its term."),
     Row("dledger_members", MetricKind.GAUGE, "Members of the group as this node knows them, by kind.", "kind"),
     Row("dledger_membership_index", MetricKind.GAUGE, "Index of the membership entry in force; -1: the settings."),
     Row("dledger_non_members", MetricKind.GAUGE, "Connected nodes that are not members of the group."),
@@ -182,6 +183,7 @@ class NodeGauges:
     applied_index: int
     snapshot_index: int
     is_disk_stalled: bool
+    has_leader: bool
     voters: int
     learners: int
     membership_index: int
@@ -294,6 +296,7 @@ def _gauge_values(gauges: NodeGauges) -> dict[str, dict[str, float]]:
         "dledger_applied_index": {"": gauges.applied_index},
         "dledger_snapshot_index": {"": gauges.snapshot_index},
         "dledger_disk_stalled": {"": float(gauges.is_disk_stalled)},
+        "dledger_has_leader": {"": float(gauges.has_leader)},
         "dledger_members": {"voter": gauges.voters, "learner": gauges.learners},
         "dledger_membership_index": {"": gauges.membership_index},
         "dledger_non_members": {"": gauges.non_members},

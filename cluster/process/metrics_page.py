@@ -1,11 +1,14 @@
-"""The page `/metrics`, served over HTTP or HTTPS by a separate thread: a slow reader delays neither the log nor others.
+"""The pages `/metrics`, `/healthz` and `/readyz`, served over HTTP or HTTPS by a separate thread.
+
+A slow reader delays neither the log nor others.
 
 Concurrent connections, bytes of a request, and the duration of a connection are bounded, so that a client that sends or
 reads nothing costs a few kilobytes for a few seconds. Each connection serves one request. Handshakes of TLS have their
 own bound: clients that end none cannot end the exchanges of scrapers, which with `metrics_tls = "mutual"` have shown a
 certificate.
 
-Not here: the metrics (`dledger.metrics`, `cluster.broker.metrics`); certificates (`dledger.security.credentials`).
+Not here: the metrics (`dledger.metrics`, `cluster.broker.metrics`); health (`cluster.process.health`); certificates
+(`dledger.security.credentials`).
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client.exposition import choose_encoder
 
+from cluster.process.health import LoopSilent
 from cluster.process.loop_thread import LoopThread
 from cluster.process.page_metrics import CROWDED, HANDSHAKE, SILENT, PageMetrics
 from cluster.process.tasks import end_tasks
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
 
     from prometheus_client import CollectorRegistry
 
+    from cluster.process.health import Health
     from dledger.config import Address
 
     # Returns the context of the next connection; the page's thread calls it.
@@ -43,6 +48,10 @@ HANDSHAKES_MAX: Final = 32
 EXCHANGE_LIMIT_S: Final = 10.0
 _REQUEST_SIZE_BYTES_MAX: Final = 8 << 10
 _HEAD_END: Final = b"\r\n\r\n"
+_METRICS: Final = frozenset({"/", "/metrics"})
+_HEALTHY: Final = "/healthz"
+_READY: Final = "/readyz"
+_UNAVAILABLE: Final = "503 Service Unavailable"
 # Of the formats of Prometheus.
 _VERSIONS: Final = frozenset({"0.0.1", "0.0.4", "1.0.0"})
 # How often a refused connection is logged.
@@ -58,15 +67,17 @@ def metrics_page(
     *,
     tls: CurrentContext | None = None,
     revoked: CurrentRevoked = nothing_revoked,
+    health: Health | None = None,
     exchange_limit_s: float = EXCHANGE_LIMIT_S,
 ) -> Iterator[None]:
-    """Serve the metrics of `registry` while the block runs.
+    """Serve the metrics of `registry`, and the health of the process, while the block runs.
 
     Args:
         address: address to listen on; None: do nothing.
         registry: registry of the metrics, read in the page's thread at each request; the page adds its own.
         tls: returns the context of the next connection; it must not wait. None: plain HTTP.
         revoked: returns the certificates of scrapers that are refused now.
+        health: of the process; None: there are no pages about it.
         exchange_limit_s: limit of the duration of one connection, with its handshake.
 
     Raises:
@@ -76,7 +87,7 @@ def metrics_page(
         yield
         return
     thread = LoopThread("metrics")
-    page = _Page(registry, tls, revoked, exchange_limit_s)
+    page = _Page(registry, tls, revoked, health, exchange_limit_s)
     try:
         thread.run(page.start(address))
         registry.register(page.metrics)
@@ -124,9 +135,11 @@ class _Page:
         registry: CollectorRegistry,
         tls: CurrentContext | None,
         revoked: CurrentRevoked,
+        health: Health | None,
         exchange_limit_s: float,
     ) -> None:
         self.metrics = PageMetrics()
+        self._health = health
         self._revoked = revoked
         self._registry = registry
         self._tls = tls
@@ -174,7 +187,7 @@ class _Page:
                 reader, writer = await self._connect(connection)
                 # A client that ends its side, sends too much, or is gone.
                 with suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-                    writer.write(self._response_to(await reader.readuntil(_HEAD_END)))
+                    writer.write(await self._response_to(await reader.readuntil(_HEAD_END)))
                     await writer.drain()
                     writer.close()
                     await writer.wait_closed()
@@ -227,17 +240,35 @@ class _Page:
             self._logged_at_s = now_s
             logger.warning("metrics_refused host=%s reason=%r", host, str(error) or "no handshake in time")
 
-    def _response_to(self, head: bytes) -> bytes:
+    async def _response_to(self, head: bytes) -> bytes:
         lines = head.decode("latin-1").split("\r\n")
-        method = lines[0].partition(" ")[0]
+        method, _, target = lines[0].partition(" ")
+        path = target.partition(" ")[0].partition("?")[0]
         headers = {
             name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])
         }
         if method not in ("GET", "HEAD"):
             return _response("405 Method Not Allowed", "text/plain", b"GET only\n")
+        is_body_sent = method == "GET"
+        if path in (_HEALTHY, _READY) and self._health is not None:
+            status, text = await _state(self._health, is_readiness=path == _READY)
+            return _response(status, "text/plain; charset=utf-8", text.encode(), is_body_sent=is_body_sent)
+        if path not in _METRICS:
+            known = b"the pages are /metrics, /healthz and /readyz\n"
+            return _response("404 Not Found", "text/plain", known, is_body_sent=is_body_sent)
         encode, kind = choose_encoder(_known_formats(headers.get("accept", "")))
-        body = encode(self._registry)
-        return _response("200 OK", kind, body, is_body_sent=method == "GET")
+        return _response("200 OK", kind, encode(self._registry), is_body_sent=is_body_sent)
+
+
+async def _state(health: Health, *, is_readiness: bool) -> tuple[str, str]:
+    """Return the status and the text of the page about health, or of that about readiness."""
+    try:
+        reasons = await health.asked()
+    except LoopSilent as error:
+        return _UNAVAILABLE, f"not alive: {error}\n"
+    if is_readiness and reasons:
+        return _UNAVAILABLE, "".join(f"not ready: {reason}\n" for reason in reasons)
+    return "200 OK", "ok\n"
 
 
 def _known_formats(accept: str) -> str:

@@ -43,6 +43,7 @@ from cluster.delivery.transactions.ends import TransactionEnds
 from cluster.fronts.callers import FrontAudit
 from cluster.fronts.front_security import PLAIN_FRONTS
 from cluster.nameserver.registration import Registrar
+from cluster.process.health import Health
 from cluster.process.metrics_page import metrics_page
 from cluster.process.serving import GRACE_S, print_ready, process_registry, run_process, wait_end
 from cluster.process.tasks import end_tasks
@@ -376,9 +377,11 @@ async def _serve(config: BrokerConfig, stopped: asyncio.Future[signal.Signals]) 
     log_exposed_ports(config.exposed_ports)
     async with AsyncExitStack() as stack:
         security = await standalone_security(config.tls, config.revoked_file, name, registry, stack)
-        stack.enter_context(
-            metrics_page(config.metrics_address, registry, tls=security.metrics, revoked=security.revoked)
+        health = Health()
+        page = metrics_page(
+            config.metrics_address, registry, tls=security.metrics, revoked=security.revoked, health=health
         )
+        stack.enter_context(page)
         store = config.store.with_store_host(await resolve_store_host(config.address))
         replica = StandaloneReplica.open(OsFiles(), store)
         stack.push_async_callback(replica.stop)
@@ -400,6 +403,8 @@ async def _serve(config: BrokerConfig, stopped: asyncio.Future[signal.Signals]) 
             spans=opened_spans(config.otlp_endpoint, config.options, stack),
         )
         await stack.enter_async_context(broker)
+        health.watch(tuple)
+        stack.callback(health.stop)
         warn_of_readers(config.store.path, "commitlog", "consumequeue", "config")
         print_ready(broker=name, grpc=config.address, metrics=config.metrics_address or "")
         await wait_end(stopped, replica.failure)

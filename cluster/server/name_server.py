@@ -25,6 +25,7 @@ from cluster.api.name_servers.links import ask_leader
 from cluster.api.name_servers.metrics import NameServerMetrics
 from cluster.config.audit_settings import AuditSettings
 from cluster.config.quotas import QuotaSettings
+from cluster.process.health import Health
 from cluster.process.metrics_page import metrics_page
 from cluster.process.serving import GRACE_S, print_ready, process_registry, run_process, wait_end
 from cluster.protocol.errors import Reason
@@ -137,7 +138,8 @@ async def serve_name_server(
     watch_certificates(used, registry, stack)
     revoked = await opened_revoked(config.revoked_file, registry, stack)
     page_tls = used["metrics"].current_page if "metrics" in used else None
-    stack.enter_context(metrics_page(config.metrics_address, registry, tls=page_tls, revoked=revoked))
+    health = Health()
+    stack.enter_context(metrics_page(config.metrics_address, registry, tls=page_tls, revoked=revoked, health=health))
     if config.audit_directory:
         metrics.audit = opened_audit(AuditSettings(directory=config.audit_directory), "", str(config.address), stack)
     clients = used.get("clients")
@@ -169,6 +171,8 @@ async def serve_name_server(
             count_overloaded=partial(metrics.count_refusal, Reason.OVERLOADED.name),
         )
         stack.push_async_callback(server.stop, GRACE_S)
+    health.watch(tuple)
+    stack.callback(health.stop)
     return service
 
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cluster.api.gates.entry_rights import entry_policy
 from cluster.api.gates.metrics import GateMetrics
 from cluster.api.rights import Scope
+from cluster.process.health import Health
 from cluster.process.metrics_page import metrics_page
 from cluster.process.serving import GRACE_S, print_ready, process_registry, run_process, wait_end
 from cluster.process.trace_file import TraceFile
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from cluster.broker.core import BrokerOptions
     from cluster.config.load import BrokerSettings, ServerConfig
     from cluster.remoting.port import RemotingPort
-    from cluster.replica.replicated import ReplicatedConfig
+    from cluster.replica.replicated import ReplicatedConfig, ReplicatedReplica
     from dledger.config import NodeConfig
     from store.model.message import Host
 
@@ -73,11 +74,15 @@ async def _serve(config: ServerConfig, stopped: asyncio.Future[signal.Signals]) 
     metrics = NodeMetrics(registry, config.node.group, config.node.self_id)
     async with AsyncExitStack() as stack:
         security = await node_security(config, registry, stack)
-        page = metrics_page(config.metrics_address, registry, tls=security.metrics, revoked=security.revoked)
+        health = Health()
+        page = metrics_page(
+            config.metrics_address, registry, tls=security.metrics, revoked=security.revoked, health=health
+        )
         stack.enter_context(page)
         trace = _trace_of(config, stack)
         if config.broker is None:
-            failure = await serve_entries(config, metrics, registry, trace, security, stack)
+            node = await serve_entries(config, metrics, registry, trace, security, stack)
+            failure = node.failed
         else:
             # RocketMQ's tools ask the host that is in the id of a message.
             host = config.rocketmq_remoting_address or config.node.client_address
@@ -86,9 +91,12 @@ async def _serve(config: ServerConfig, stopped: asyncio.Future[signal.Signals]) 
                 return
             replica_config = replicated_config(config, config.broker, store_host)
             replica_config = replace(replica_config, peer_security=security.peers)
-            failure = await _serve_messages(
+            replica = await _serve_messages(
                 config, replica_config, config.broker, metrics, registry, trace, security, stack
             )
+            node, failure = replica.node, replica.failure
+        health.watch(lambda: node.unready)
+        stack.callback(health.stop)
         warn_of_readers(config.node.store_base_dir, f"dledger-{config.node.self_id}", "commitlog", "consumequeue")
         print_ready(
             self_id=config.node.self_id,
@@ -109,8 +117,8 @@ async def serve_entries(
     trace: Callable[[str], None] | None,
     security: ProcessSecurity,
     stack: AsyncExitStack,
-) -> asyncio.Future[Exception]:
-    """Serve a log of raw entries; return the future that resolves with the error after which the process must stop."""
+) -> Node:
+    """Serve a log of raw entries; return its node."""
     node = Node(config.node, metrics, trace=trace, peer_security=security.peers)
     stack.push_async_callback(node.stop)
     await node.start()
@@ -124,7 +132,7 @@ async def serve_entries(
     stack.push_async_callback(server.stop, GRACE_S)
     if frames is not None:
         stack.push_async_callback(frames.stop, GRACE_S)
-    return node.failed
+    return node
 
 
 async def _bootstrap(
@@ -172,8 +180,8 @@ async def _serve_messages(
     trace: Callable[[str], None] | None,
     security: ProcessSecurity,
     stack: AsyncExitStack,
-) -> asyncio.Future[Exception]:
-    """Serve a log of messages; return the future that resolves with the error after which the process must stop."""
+) -> ReplicatedReplica:
+    """Serve a log of messages; return its replica."""
     # Imported here, because a log of raw entries does not need them.
     from cluster.replica.replicated import ReplicatedReplica  # noqa: PLC0415
     from cluster.server.broker import Broker  # noqa: PLC0415
@@ -210,7 +218,7 @@ async def _serve_messages(
         fronts=security.fronts,
     )
     await stack.enter_async_context(broker)
-    return replica.failure
+    return replica
 
 
 def _remoting_port(server: ServerConfig, node_config: NodeConfig) -> RemotingPort | None:

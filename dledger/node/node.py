@@ -343,6 +343,11 @@ class Node:
         return self._has_joined and self._view.has_applied_term
 
     @property
+    def unready(self) -> tuple[str, ...]:
+        """Why clients should use another node, a sentence each; empty: this one serves."""
+        return self._view.unready if self._has_joined else ("it starts",)
+
+    @property
     def snapshot(self) -> SnapshotInfo | None:
         """The newest valid snapshot, a new object for each save; None if there is none."""
         return self._view.snapshot if self._has_joined else None

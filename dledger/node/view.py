@@ -70,6 +70,17 @@ class NodeView:
         return raft.state.log.term_at(applied_index) == raft.term
 
     @property
+    def unready(self) -> tuple[str, ...]:
+        """Why clients should use another node, a sentence each; empty: this one serves."""
+        if self._raft.leader_id is None:
+            return ("no leader is known",)
+        if self._raft.is_disk_stalled:
+            return ("its disk stalls",)
+        if self._machine is not None and not self.has_applied_term:
+            return (f"it has applied the log up to {self.applied_index}, and no entry of the leader's term",)
+        return ()
+
+    @property
     def feature_level(self) -> int:
         """The lowest feature level of all members, as they greeted; 0 while one has not greeted."""
         return min(map(self._transport.feature_level_of, (member.id for member in self._raft.membership.members)))
@@ -128,6 +139,7 @@ class NodeView:
             applied_index=self.applied_index,
             snapshot_index=self.snapshot_index,
             is_disk_stalled=raft.is_disk_stalled,
+            has_leader=raft.leader_id is not None,
             voters=len(membership.voters),
             learners=len(membership.members) - len(membership.voters),
             membership_index=raft.memberships[-1].index,

@@ -26,6 +26,7 @@ GAUGES = NodeGauges(
     applied_index=-1,
     snapshot_index=-1,
     is_disk_stalled=True,
+    has_leader=True,
     voters=3,
     learners=1,
     membership_index=12,

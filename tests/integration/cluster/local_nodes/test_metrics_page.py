@@ -1,4 +1,4 @@
-"""The metrics page answers scrapers while other clients are silent, send endlessly, or read nothing."""
+"""The pages of metrics and health answer scrapers while other clients are silent, send endlessly, or read nothing."""
 
 import http.client
 import socket
@@ -33,9 +33,13 @@ def connected(address):
 
 
 def scraped(address, method="GET"):
+    return asked(address, "/metrics", method)
+
+
+def asked(address, path, method="GET"):
     connection = http.client.HTTPConnection(address.host, address.port, PATIENCE_S)
     try:
-        connection.request(method, "/metrics")
+        connection.request(method, path)
         response = connection.getresponse()
         return response.status, response.read().decode()
     finally:
@@ -69,6 +73,12 @@ def test_a_scraper_gets_all_metrics(registry, address):
         assert (200, 7.0) == (status, next(text_string_to_metric_families(page)).samples[0].value)
         assert (200, "") == scraped(address, "HEAD")
         assert scraped(address, "POST")[0] == 405
+
+
+def test_other_pages_are_not_there(registry, address):
+    with metrics_page(address, registry):
+        assert {404} == {asked(address, path)[0] for path in ("/healthz", "/readyz", "/metrics/x", "/favicon.ico")}
+        assert (404, "") == asked(address, "/x", "HEAD")
 
 
 @pytest.mark.parametrize(
