@@ -77,7 +77,7 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test check lint format type contracts collected lists proto verify-proto advisories spark waiting computing unit scenarios sim sim-shell sim-brokers sim-long sim-coverage crashpoints bit-flips stalls mutants mutants-blind chaos kill-waiting \
-	fuzz interop bench bench-peers bench-spark bench-shape bench-shape-draw docs wheel wheel-client lock audit \
+	fuzz interop monitoring bench bench-peers bench-spark bench-shape bench-shape-draw docs wheel wheel-client lock audit \
 	cluster-up cluster-down cluster-status clean distclean
 
 ##@ Start here
@@ -219,6 +219,9 @@ chaos: $(READY) ## Real processes: kill -9 of leaders under load, restart of all
 
 kill-waiting: $(READY) ## Real processes: kill -9 of leaders while 100,000 delays, pops and transactions each are open; the long form
 	@DLEDGER_WAITING=100000 DLEDGER_WAITING_KILLS=10 $(BIN)/python -m pytest -q -s tests/chaos/test_kills_while_all_waits.py
+
+monitoring: $(READY) ## A real Prometheus reads three nodes, asks the queries of the dashboards, and sees alerts fire (Debian: prometheus)
+	@$(BIN)/python scripts/monitoring/check.py
 
 interop: $(READY) ## RocketMQ's program and ours on each other's stores, its clients with our broker (what is missing is skipped)
 	@$(BIN)/python scripts/interop/interop.py
