@@ -112,6 +112,7 @@ class BrokerCore:
         life_digests: returns the digests by which name servers recognise registrations of this process.
         traffic: counts for metrics under RocketMQ's names; None: there are none.
         put_spans: makes the spans of puts; None: nothing is traced.
+        has_caught_up: returns whether this node has once had all changes of users that a leader acknowledged.
     """
 
     def __init__(self, replica: Replica, options: BrokerOptions, metrics: BrokerMetrics) -> None:
@@ -128,6 +129,7 @@ class BrokerCore:
         self.life_digests: tuple[bytes, ...] = ()
         self.traffic = Traffic(lambda name: name in replica.state.groups) if options.has_rocketmq_names else None
         self.put_spans: PutSpans | None = None
+        self.has_caught_up: Callable[[], bool] = lambda: True
 
     # ---------------------------------------------------------------------------------------------------- changes
 

@@ -5,7 +5,9 @@ with each call, and without a client one that is refused. So a call that the fro
 leader. What the front answers itself, it decides by the rules of its own replica.
 
 Failed calls are limited and delayed like failed logins. A node that follows may learn of a new key a moment later, so a
-refused signature is verified again after the delay. How a call is signed is the subject of each front.
+refused signature is verified again after the delay. One that has not caught up with a leader since its start may lack
+users, keys and rights of any age: its refusals are `AccessUnknown`, which clients repeat. How a call is signed is the
+subject of each front.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from cluster.access.access_keys import SignatureRefused, verify
 from dledger.authentication.failures import LoginFailures
 from dledger.authentication.front_tokens import FRONT_PREFIX, FrontClient, front_token
-from dledger.errors import DLedgerError
+from dledger.errors import AccessUnknown, DLedgerError
 from dledger.networks import client_of_address
 from dledger.service.limits.client_addresses import address_of_peer
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from ipaddress import IPv4Address, IPv6Address
 
     from cluster.api.rights import Need
+    from cluster.broker.core import BrokerCore
     from cluster.state.access_state import AccessState
 
 logger = logging.getLogger(__name__)
@@ -79,6 +82,7 @@ class Callers:
         is_current: returns whether this node has all acknowledged changes of users.
         audit: takes refusals.
         clock_s: seconds of a monotonic clock.
+        has_caught_up: returns whether this node has once had all changes of users that a leader acknowledged.
     """
 
     def __init__(
@@ -88,12 +92,15 @@ class Callers:
         is_current: Callable[[], bool],
         audit: FrontAudit,
         clock_s: Callable[[], float] = time.monotonic,
+        *,
+        has_caught_up: Callable[[], bool] = lambda: True,
     ) -> None:
         self._access = access
         self._clock_ms = clock_ms
         self._is_current = is_current
         self._audit = audit
         self._clock_s = clock_s
+        self._has_caught_up = has_caught_up
         self._failures = LoginFailures()
 
     async def admit(self, peer: str, signed: Callable[[], Signed | None]) -> None:
@@ -105,6 +112,7 @@ class Callers:
 
         Raises:
             CallerRefused: the call is not signed by a valid access key, or too many were not.
+            AccessUnknown: the same, on a node that may not know the access key yet.
         """
         _CALLER.set(None)
         if not self._access().rules.is_enforced:
@@ -113,6 +121,7 @@ class Callers:
         counted = client_of_address(address)
         if not self._failures.may_try(counted, self._clock_s()):
             text = "too many failed calls from your address: wait a second"
+            self._require_caught_up(text)
             self._audit.login("", peer, text)
             raise CallerRefused(text)
         try:
@@ -126,16 +135,26 @@ class Callers:
         """Return the access key, if this node did not know it before; else record the refusal.
 
         Raises:
-            CallerRefused: always otherwise.
+            CallerRefused, AccessUnknown: always otherwise.
         """
         if not self._is_current():
             try:
                 return self._verified(signed)
             except SignatureRefused as again:
                 refused = again
+        self._require_caught_up(str(refused))
         logger.warning("call_refused address=%s cause=%r", client_of_address(address_of_peer(peer)), refused.cause)
         self._audit.login("", peer, refused.cause)
         raise CallerRefused(str(refused)) from refused
+
+    def _require_caught_up(self, refusal: str) -> None:
+        """Raise unless the users and rights of this node decide that a call is refused.
+
+        Raises:
+            AccessUnknown: this node may lack those that the leader has.
+        """
+        if not self._has_caught_up():
+            raise AccessUnknown(f"{refusal}, but this node has not caught up with a leader yet")
 
     def _verified(self, signed: Callable[[], Signed | None]) -> str:
         found = signed()
@@ -160,6 +179,7 @@ class Callers:
 
         Raises:
             RightLacking: it has not.
+            AccessUnknown: the same, on a node that may not know the rights yet.
         """
         for need in needs:
             if not self.may(_CALLER.get(), need):
@@ -173,12 +193,14 @@ class Callers:
 
         Raises:
             RightLacking: it is none.
+            AccessUnknown: the same, on a node that may not know it yet.
         """
         access = self._access()
         if access.rules.is_enforced and not access.rules.is_super(self.user_of(_CALLER.get())):
             raise self._lacking("the rights of a super user", "", method)
 
     def _lacking(self, what: str, resource: str, method: str) -> RightLacking:
+        self._require_caught_up(f"the user of this access key lacks {what}")
         client = _CALLER.get()
         address = None if client is None else client.address
         self._audit.right(self.user_of(client), address, method, resource, f"lacks {what}")
@@ -198,6 +220,17 @@ class Callers:
         if client is None or key is None:
             return False
         return access.rules.allows(key.user, *need, client.address)
+
+
+def callers_of_node(core: BrokerCore, audit: FrontAudit) -> Callers:
+    """Return the callers of a front of a broker's node."""
+    return Callers(
+        lambda: core.replica.state.access,
+        core.clock_ms,
+        core.is_current,
+        audit,
+        has_caught_up=core.has_caught_up,
+    )
 
 
 def current_client() -> FrontClient | None:

@@ -13,6 +13,7 @@ each message has its own result.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -48,6 +49,8 @@ _OF_ONE: Final = frozenset(
         Reason.TOO_MUCH_STATE,
     }
 )
+
+logger = logging.getLogger(__name__)
 
 
 class _Key(NamedTuple):
@@ -122,12 +125,20 @@ class JoinedPuts:
             while line:
                 part = _next_part(line)
                 if part:
-                    await self._send(part)
+                    await self._send_noted(key, part)
         finally:
             # Without a pause since the line was empty: a later message begins a new one.
             del self._lines[key]
             _fail(part, RequestFailed(Reason.ANSWER_LOST, "the node is stopping"))
             _fail(line, RequestFailed(Reason.NOT_LEADER, "the node is stopping; the message was not sent"))
+
+    async def _send_noted(self, key: _Key, part: Sequence[_Waiting]) -> None:
+        """Send messages; what is not foreseen fails these, and not the others of the line."""
+        try:
+            await self._send(part)
+        except Exception as error:
+            logger.exception("joined_put_failed topic=%s messages=%d", key.topic, len(part))
+            _fail(part, RequestFailed(Reason.INTERNAL_ERROR, f"unexpected {type(error).__name__}, see the node's log"))
 
     async def _send(self, part: Sequence[_Waiting]) -> None:
         limit_s = max(0.0, max(each.deadline for each in part) - time.monotonic())

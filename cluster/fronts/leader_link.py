@@ -22,6 +22,7 @@ import grpc
 import grpc.aio
 
 from cluster.client.routing.broker_nodes import BrokerNodes, Method, ResponseT
+from cluster.fronts.callers import current_client
 from cluster.fronts.front_security import with_token
 from cluster.fronts.joined_puts import JoinedPuts
 from cluster.process.tasks import end_tasks
@@ -130,7 +131,7 @@ class LeaderLink:
                 return await self._attempt(address, method, request, deadline, wait_s)
             except RequestFailed as failure:
                 if not failure.is_worth_repeating:
-                    raise
+                    raise _known_here(failure) from None
                 hint = failure.leader if failure.leader != address and hops < HOPS_MAX else ""
                 hops += 1
                 pause_s = 0.0 if hint else backoff.next_s(failure.repeat_after_s)
@@ -199,6 +200,15 @@ class LeaderLink:
                     raise failure_of_call(address, error.code(), error.details() or "", "BrokerService") from None
                 finally:
                     stream.cancel()
+
+
+def _known_here(failure: RequestFailed) -> RequestFailed:
+    """Return a failure of the leader as the client should see it: is it final, or does this node lack the users?"""
+    if failure.reason is Reason.NOT_AUTHENTICATED and current_client() is None:
+        # The client was admitted unseen, so this node knows no users, but the leader does.
+        text = "this node does not know the users yet that the leader knows. Nothing was done, repeat the request"
+        return RequestFailed(Reason.LEADER_NOT_READY, text)
+    return failure
 
 
 async def _stay(

@@ -90,7 +90,7 @@ class Receives:
         Args:
             request: of a simple consumer, or of a push consumer: `auto_renew`.
             consumer: that gets them.
-            holder: the address by which its waits are counted.
+            holder: the address by which its waits, and the messages that are renewed for it, are counted.
             limit_s: of the call.
 
         Raises:
@@ -127,7 +127,7 @@ class Receives:
         # A client that has ended the stream before has not got all: they are given again.
         if request.auto_renew:
             for handle, attempt in given:
-                self._renewing.add(Key(taken.group, taken.topic, handle), consumer, attempt)
+                self._renewing.add(Key(taken.group, taken.topic, handle), consumer, attempt, holder)
 
     async def _received(
         self, taken: pb.ReceiveRequest, holder: str, wait_s: float, limit_s: float

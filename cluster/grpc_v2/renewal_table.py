@@ -6,7 +6,7 @@ A message is taken for `INVISIBLE_MS`, and renewed while its consumer lives, for
 | --- | --- |
 | its consumer says that it ends, or is silent for `SILENCE_MS_MAX` | after 1 s |
 | it was renewed for 3 h | after the pause that follows its number of attempts |
-| its handle is stale; or the table is full | when its time has passed |
+| its handle is stale; or it had no place, because its address has its share of the table | when its time has passed |
 
 A renewal changes the handle of the message. Clients keep the one that they got, so the table has the current one.
 
@@ -19,6 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from dledger.service.limits.fair_shares import FairShares
 from store.model.topics import DELAY_LEVELS_MS
 
 if TYPE_CHECKING:
@@ -33,8 +34,8 @@ RENEWED_MS_MAX: Final = 3 * 3_600_000
 # Clients send a heartbeat each 10 s, some each 30 s.
 SILENCE_MS_MAX: Final = 90_000
 _GONE_MS: Final = 1_000
-# Of one front.
-RENEWED_MAX: Final = 10_000
+# Of one front, in fair shares of addresses: one alone has half. A client may invent any number of ids.
+RENEWED_MAX: Final = 20_000
 
 
 class FrontConsumer(NamedTuple):
@@ -59,6 +60,7 @@ class RenewedMessage:
     Attributes:
         key: its name.
         consumer: that has got it.
+        holder: the address by which it is counted.
         attempt: number of times that it was given.
         taken_ms: when it was given.
         due_ms: of its next change; or, if it is over, when the handle may be forgotten.
@@ -70,6 +72,7 @@ class RenewedMessage:
 
     key: Key
     consumer: FrontConsumer
+    holder: str
     attempt: int
     taken_ms: int
     due_ms: int
@@ -94,6 +97,7 @@ class RenewalTable:
 
     def __init__(self, clock_ms: Callable[[], int]) -> None:
         self._clock_ms = clock_ms
+        self._shares = FairShares(RENEWED_MAX)
         self._rows: dict[Key, RenewedMessage] = {}
         # Those with messages.
         self._clients: dict[FrontConsumer, _Client] = {}
@@ -102,13 +106,14 @@ class RenewalTable:
         """Return the number of messages."""
         return len(self._rows)
 
-    def add(self, key: Key, consumer: FrontConsumer, attempt: int) -> None:
-        """Renew a message that its consumer has just got, unless the table is full."""
-        if len(self._rows) >= RENEWED_MAX and key not in self._rows:
-            return
+    def add(self, key: Key, consumer: FrontConsumer, attempt: int, holder: str) -> None:
+        """Renew a message that its consumer has just got, unless its holder has its share of the table."""
         self.remove(key)
+        if not self._shares.take(holder, 1):
+            return
         now_ms = self._clock_ms()
-        self._rows[key] = RenewedMessage(key, consumer, attempt, now_ms, now_ms + INVISIBLE_MS - _LEFT_MS, key.handle)
+        due_ms = now_ms + INVISIBLE_MS - _LEFT_MS
+        self._rows[key] = RenewedMessage(key, consumer, holder, attempt, now_ms, due_ms, key.handle)
         self._clients.setdefault(consumer, _Client(now_ms)).keys.add(key)
 
     def remove(self, key: Key) -> None:
@@ -116,6 +121,7 @@ class RenewalTable:
         row = self._rows.pop(key, None)
         if row is None:
             return
+        self._shares.give_back(row.holder, 1)
         owner = self._clients[row.consumer]
         owner.keys.discard(key)
         if not owner.keys:

@@ -54,9 +54,9 @@ class Renewing:
         if self._scanning is not None:
             await end_tasks([self._scanning])
 
-    def add(self, key: Key, consumer: FrontConsumer, attempt: int) -> None:
-        """Renew a message that its consumer has just got, unless the table is full."""
-        self.table.add(key, consumer, attempt)
+    def add(self, key: Key, consumer: FrontConsumer, attempt: int, holder: str) -> None:
+        """Renew a message that its consumer has just got, unless its holder, an address, has its share of the table."""
+        self.table.add(key, consumer, attempt, holder)
         if self._scanning is None:
             self._scanning = asyncio.create_task(self._scan())
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 import grpc
 import grpc.aio
 
-from cluster.fronts.callers import Callers, current_client
+from cluster.fronts.callers import callers_of_node, current_client
 from cluster.fronts.leader_link import LeaderLink
 from cluster.grpc_v2.bounds import BOUNDS
 from cluster.grpc_v2.memberships import FrontMembers, MemberKey
@@ -60,6 +60,7 @@ _ANSWER_S: Final = 0.1
 _STREAM_CODES: Final = {
     mq.UNAUTHORIZED: grpc.StatusCode.UNAUTHENTICATED,
     mq.FORBIDDEN: grpc.StatusCode.PERMISSION_DENIED,
+    mq.HA_NOT_AVAILABLE: grpc.StatusCode.UNAVAILABLE,
 }
 
 
@@ -89,7 +90,7 @@ class MessagingService(messaging_pb2_grpc.MessagingServiceServicer):
             status = replica.status()
             return own_address if status.is_leading else status.leader_address
 
-        self._callers = Callers(lambda: replica.state.access, core.clock_ms, core.is_current, audit)
+        self._callers = callers_of_node(core, audit)
         self._link = LeaderLink(leader_address, leader_security, self._callers.token)
         topics = KnownTopics(replica.state, self._link)
         clock_ms, options = core.clock_ms, core.options

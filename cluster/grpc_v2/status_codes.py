@@ -13,7 +13,7 @@ from typing import Final
 from cluster.fronts.callers import CallerRefused, RightLacking
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.rocketmq_v2 import messaging_pb2 as mq
-from dledger.errors import DLedgerError
+from dledger.errors import AccessUnknown, DLedgerError
 
 _TEXT_LENGTH_MAX: Final = 1_000
 
@@ -61,9 +61,9 @@ class CodedRefusal(DLedgerError):
         self.text = text
 
 
-Failure = CodedRefusal | CallerRefused | RightLacking | RequestFailed
+Failure = CodedRefusal | CallerRefused | RightLacking | RequestFailed | AccessUnknown
 # For `except`, which takes no union.
-FAILURES: Final = (CodedRefusal, CallerRefused, RightLacking, RequestFailed)
+FAILURES: Final = (CodedRefusal, CallerRefused, RightLacking, RequestFailed, AccessUnknown)
 
 
 def ok() -> mq.Status:
@@ -77,6 +77,8 @@ def status_of(error: Failure) -> mq.Status:
         return mq.Status(code=mq.UNAUTHORIZED, message=str(error))
     if isinstance(error, RightLacking):
         return mq.Status(code=mq.FORBIDDEN, message=str(error))
+    if isinstance(error, AccessUnknown):
+        return mq.Status(code=mq.HA_NOT_AVAILABLE, message=str(error))
     if isinstance(error, CodedRefusal):
         return mq.Status(code=error.code, message=error.text[:_TEXT_LENGTH_MAX])
     # A reason that this version does not know, too.

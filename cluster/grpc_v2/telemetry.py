@@ -28,13 +28,13 @@ from cluster.grpc_v2.names import consumer_needs, group_name, producer_needs, to
 from cluster.grpc_v2.outgoing import BODY_SIZE_MAX
 from cluster.grpc_v2.receives import BATCH_MAX
 from cluster.grpc_v2.renewal_table import FrontConsumer
+from cluster.grpc_v2.retry_pauses import pauses_ms
 from cluster.grpc_v2.status_codes import CodedRefusal, ok
 from cluster.process.tasks import end_tasks
 from cluster.rocketmq_v2 import messaging_pb2 as mq
 from dledger.errors import DLedgerError
 from store.errors import StoreError
 from store.model.read_filter import Sql92
-from store.model.topics import DELAY_LEVELS_MS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -234,7 +234,7 @@ class Telemetry:
             # A consumer in order sends a message to the dead letters itself after this number of attempts.
             maximum = group.retry_max_times
             answer.backoff_policy.max_attempts = _ATTEMPTS_MAX if maximum < 0 else maximum + 1
-            pauses = [_duration(delay_ms) for delay_ms in DELAY_LEVELS_MS]
+            pauses = list(map(_duration, pauses_ms(group)))
             answer.backoff_policy.customized_backoff.CopyFrom(mq.CustomizedBackoff(next=pauses))
         else:
             raise CodedRefusal(mq.UNRECOGNIZED_CLIENT_TYPE, "settings: expected those of a producer or a consumer")

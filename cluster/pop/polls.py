@@ -4,8 +4,8 @@
 | --- | --- |
 | a message of one of its queues that the filter may accept is dispatched; the role of the node changes | the consumer |
 | the earliest deadline of the group's leases in the topic; a take failed | all of group and topic |
-| a message is acknowledged | those of group and topic to which the limit of messages in flight applied, or |
-| | whose queues are consumed in order |
+| a message is acknowledged | those of group and topic that wait for its queue, if that is consumed in order, or to |
+| | which a limit of messages in flight applied, because some limits are common to all queues |
 
 A woken consumer chooses again, and may find that another one was faster. Each group and topic has one timer.
 
@@ -19,9 +19,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from cluster.pop.choosing import PopChoice
+    from cluster.state.pop.state import PopKey
     from store.access.message_store import MessageStore
     from store.dispatch.long_polls import Waiter
 
@@ -37,8 +38,17 @@ class GroupTopic(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class _Poll:
+    """A consumer that waits.
+
+    Attributes:
+        woken: done once it is woken.
+        is_full: whether a limit of messages in flight applied to one of its queues.
+        ordered: those of its queues that are consumed in order.
+    """
+
     woken: asyncio.Future[None]
-    waits_for_acks: bool
+    is_full: bool
+    ordered: frozenset[PopKey]
 
     def wake(self) -> None:
         if not self.woken.done():
@@ -88,8 +98,9 @@ class Polls:
             store.errors.TooManyWaiters, StoreStopped: see `MessageStore.wait`.
         """
         choices = list(choices)
-        waits_for_acks = any(each.is_full or each.is_ordered for each in choices)
-        poll = _Poll(asyncio.get_running_loop().create_future(), waits_for_acks)
+        ordered = frozenset(each.key for each in choices if each.is_ordered)
+        is_full = any(each.is_full for each in choices)
+        poll = _Poll(asyncio.get_running_loop().create_future(), is_full, ordered)
         waiting = self._waiting.setdefault(name, _Waiting())
         waiting.polls[poll] = None
         waiters: list[Waiter] = []
@@ -134,10 +145,10 @@ class Polls:
             for poll in waiting.polls:
                 poll.wake()
 
-    def wake_full(self, name: GroupTopic) -> None:
-        """Wake those consumers of group and topic that an acknowledgement may let continue."""
+    def wake_acknowledged(self, name: GroupTopic, queues: Collection[PopKey]) -> None:
+        """Wake those consumers of group and topic that acknowledgements in some queues may let continue."""
         waiting = self._waiting.get(name)
         if waiting is not None:
             for poll in waiting.polls:
-                if poll.waits_for_acks:
+                if poll.is_full or not poll.ordered.isdisjoint(queues):
                     poll.wake()

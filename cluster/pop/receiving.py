@@ -314,7 +314,8 @@ class PopReceiver:
         for each in handles:
             leases.setdefault(lease_of[each[:-1]], []).append(each.offset)
         ops = [Done(group, *lease, tuple(sorted(set(offsets)))) for lease, offsets in leases.items()]
-        results = await self._writer.submit(ops, partial(self._acks_ended, GroupTopic(group, topic)))
+        queues = {PopKey(group, lease.topic, lease.queue_id) for lease in leases}
+        results = await self._writer.submit(ops, partial(self._acks_ended, GroupTopic(group, topic), queues))
         outcomes: dict[_Lease, dict[int, AckOutcome]] = {}
         for lease, op, result in zip(leases, ops, results, strict=True):
             assert not isinstance(result, Taken | Extended), result
@@ -323,9 +324,9 @@ class PopReceiver:
             self._counts.pop_stale += result.count(AckOutcome.STALE)
         return [outcomes[lease_of[each[:-1]]][each.offset] for each in handles]
 
-    def _acks_ended(self, name: GroupTopic, results: Sequence[PopResult] | None) -> None:
+    def _acks_ended(self, name: GroupTopic, queues: set[PopKey], results: Sequence[PopResult] | None) -> None:
         if results is not None:
-            self._polls.wake_full(name)
+            self._polls.wake_acknowledged(name, queues)
 
     async def change_invisible(
         self, group: str, topic: str, handle: Handle, invisible_ms: int, *, is_counted: bool

@@ -7,6 +7,7 @@ of a new leader gives leases the time without one (`cluster.state.pop.grace`).
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -23,8 +24,12 @@ if TYPE_CHECKING:
     from cluster.pop.outage import Outage
     from cluster.replica.port import Replica
 
+    _Failure = RequestFailed | StoreError | DLedgerError
+
 # Operations that wait for an entry: some 20 entries.
 PENDING_OPS_MAX: Final = 20 * OPS_MAX
+
+logger = logging.getLogger(__name__)
 
 
 class _Submitted(NamedTuple):
@@ -82,12 +87,15 @@ class PopWriter:
                 # Other calls of the same iteration of the loop are in the same entry.
                 await asyncio.sleep(0)
                 batch = self._next_batch()
-                error: RequestFailed | StoreError | DLedgerError | None = None
+                error: _Failure | None = None
                 results: Sequence[PopResult] = ()
                 try:
                     results = await self._propose([op for each in batch for op in each.ops])
                 except (RequestFailed, StoreError, DLedgerError) as failure:
                     error = failure
+                except Exception as failure:
+                    logger.exception("pop_entry_failed calls=%d", len(batch))
+                    error = _unexpected(failure)
                 _end(batch, results, error)
         finally:
             self._task = None
@@ -129,19 +137,27 @@ class PopWriter:
             await asyncio.wait([self._task])
 
 
-def _end(
-    batch: Sequence[_Submitted], results: Sequence[PopResult], error: RequestFailed | StoreError | DLedgerError | None
-) -> None:
+def _unexpected(failure: Exception) -> RequestFailed:
+    return RequestFailed(Reason.INTERNAL_ERROR, f"unexpected {type(failure).__name__}, see the node's log")
+
+
+def _end(batch: Sequence[_Submitted], results: Sequence[PopResult], error: _Failure | None) -> None:
+    """End the calls of an entry: each gets its result, whatever the others do with theirs."""
     begin = 0
     for each in batch:
         end = begin + len(each.ops)
         of_each = results[begin:end] if error is None else None
         begin = end
-        each.ended(of_each)
+        own_error = error
+        try:
+            each.ended(of_each)
+        except Exception as failure:
+            logger.exception("pop_call_failed ops=%d", len(each.ops))
+            own_error = _unexpected(failure)
         if each.results.done():
             continue
-        if of_each is None:
-            assert error is not None
-            each.results.set_exception(error)
+        if own_error is not None:
+            each.results.set_exception(own_error)
         else:
+            assert of_each is not None
             each.results.set_result(of_each)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from cluster.fronts.callers import Callers
+from cluster.fronts.callers import callers_of_node
 from cluster.fronts.front_security import PLAIN_FRONTS, FrontSecurity
 from cluster.fronts.leader_link import LeaderLink
 from cluster.process.tasks import end_tasks
@@ -57,7 +57,7 @@ async def serve_remoting(
         status = core.replica.status()
         return own_address if status.is_leading else status.leader_address
 
-    callers = Callers(lambda: core.replica.state.access, core.clock_ms, core.is_current, audit)
+    callers = callers_of_node(core, audit)
     link, clients = LeaderLink(leader_address, security.leader, callers.token), ClientTable()
     stack.push_async_callback(link.close)
     commits = PendingCommits(link)

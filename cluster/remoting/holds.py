@@ -8,12 +8,14 @@ instead.
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from dledger.networks import network_of_host
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from cluster.client.routing.broker_nodes import Method, ResponseT
     from cluster.fronts.leader_link import LeaderLink
     from cluster.remoting.front import RemotingClient
@@ -36,6 +38,7 @@ class Holds:
     def __init__(self, link: LeaderLink) -> None:
         self._link = link
         self._stopping = asyncio.Event()
+        self._alarms: set[asyncio.Event] = set()
 
     @property
     def is_stopping(self) -> bool:
@@ -45,13 +48,19 @@ class Holds:
     def stop(self) -> None:
         """End all waits now, and begin no more."""
         self._stopping.set()
+        for alarm in self._alarms:
+            alarm.set()
 
-    async def stops_within(self, limit_s: float) -> bool:
-        """Wait for some seconds, or until this node stops; return whether it does."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(limit_s):
-                await self._stopping.wait()
-        return self.is_stopping
+    @contextmanager
+    def alarming(self, alarm: asyncio.Event) -> Iterator[None]:
+        """Set an event also when this node stops, at once if it does already."""
+        self._alarms.add(alarm)
+        if self.is_stopping:
+            alarm.set()
+        try:
+            yield
+        finally:
+            self._alarms.discard(alarm)
 
     async def call(
         self, method: Method[ResponseT], request: pb.GetRequest | pb.ReceiveRequest, wait_s: float

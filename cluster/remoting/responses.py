@@ -13,6 +13,7 @@ from typing import Final
 from cluster.fronts.callers import CallerRefused, RightLacking
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.remoting.command import Rejected, RemotingCode, Response
+from dledger.errors import AccessUnknown
 
 _REMARK_LENGTH_MAX: Final = 1_000
 
@@ -42,13 +43,15 @@ _CODES: Final[dict[Reason, RemotingCode]] = {
 
 
 # For `except`, which takes no union.
-FAILURES: Final = (Rejected, CallerRefused, RightLacking, RequestFailed)
+FAILURES: Final = (Rejected, CallerRefused, RightLacking, RequestFailed, AccessUnknown)
 
 
-def response_of(error: Rejected | CallerRefused | RightLacking | RequestFailed) -> Response:
+def response_of(error: Rejected | CallerRefused | RightLacking | RequestFailed | AccessUnknown) -> Response:
     """Return the response to a request that failed."""
     if isinstance(error, (CallerRefused, RightLacking)):
         return Response(RemotingCode.NO_PERMISSION, remark=str(error)[:_REMARK_LENGTH_MAX])
+    if isinstance(error, AccessUnknown):
+        return Response(RemotingCode.SERVICE_NOT_AVAILABLE, remark=str(error)[:_REMARK_LENGTH_MAX])
     if isinstance(error, Rejected):
         return Response(error.code, error.fields, remark=error.remark[:_REMARK_LENGTH_MAX])
     # A reason that this version does not know, too.

@@ -146,8 +146,9 @@ class Broker:
             self._rocketmq_metrics = RocketMQMetrics(registry, options.cluster, options.broker)
         replica.when_flushed(self._metrics.flush_latency_s.observe)
         self.core = BrokerCore(replica, options, self._metrics)
-        self.core.caller = holder
-        self.core.clock_ms = clock_ms
+        self.core.caller, self.core.clock_ms = holder, clock_ms
+        contact = LeaderContact(replica, time.monotonic)
+        self.core.has_caught_up = lambda: contact.has_caught_up
         self._create_services()
         scope = Scope(
             options.cluster,
@@ -164,7 +165,7 @@ class Broker:
             options.broker,
             is_closed=is_closed,
             is_current=self.core.is_current,
-            contact=LeaderContact(replica, time.monotonic),
+            contact=contact,
             lag_max_s=options.access_lag_max_s,
             is_strict=requires_certificates(security),
             audit=calls,

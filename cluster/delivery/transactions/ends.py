@@ -389,9 +389,4 @@ def _no_transaction(request: EndRequest, why: str) -> RequestFailed:
 
 def _fail(waiting: _Waiting, error: RequestFailed | StoreError) -> None:
     if not waiting.answer.done():
-        failure = failure_of(error)
-        # Each caller gets an exception object of its own, because raising adds a traceback to it.
-        copy = RequestFailed(
-            failure.reason or failure.name, failure.message, certainty=failure.certainty, code=failure.code
-        )
-        waiting.answer.set_exception(copy)
+        waiting.answer.set_exception(failure_of(error).copy())

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
@@ -29,19 +30,25 @@ from cluster.remoting.fields import int_of, text_of
 from cluster.remoting.holds import HOLD_S_MAX, PIECE_S, Holds, holder_of
 from cluster.v1 import broker_pb2 as pb
 from dledger.service.limits.fair_shares import FairShares
+from store.errors import StoreError
 from store.model.topics import RETRY_TOPIC_LENGTH_MAX
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from cluster.broker.core import BrokerCore
     from cluster.fronts.leader_link import LeaderLink
     from cluster.remoting.clients import ClientTable
     from cluster.remoting.consumers.offsets import Offsets
     from cluster.remoting.consumers.resets import OffsetResets
     from cluster.remoting.front import RemotingClient
+    from store.dispatch.long_polls import Waiter
 
 # Holds at the leader, in fair shares of addresses: there they take places of this node's calls, sends included.
 HELD_MAX: Final = 200
-# Others are held here, and look at this node's queue each second.
+# Others are held here until this node's queue has a message. At most, in fair shares of addresses:
+WAITERS_MAX: Final = 10_000
+# What is held beyond looks at the queue in this interval, and every hold whether its group was reset.
 LOOK_S: Final = 1.0
 # Reads at the leader that do not wait, of one address at the same time.
 READS_MAX: Final = 32
@@ -82,6 +89,7 @@ class Pulls:
         self._offsets = offsets
         self._resets = resets
         self._held = FairShares(HELD_MAX)
+        self._waiters = FairShares(WAITERS_MAX)
         # By address; each is kept by the pulls that use it.
         self._rooms: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
@@ -118,7 +126,7 @@ class Pulls:
         if flags & _SUSPEND:
             hold_s = min(int_of(fields, "suspendTimeoutMillis", 0, _LONG_MAX, 0) / 1_000, HOLD_S_MAX)
         moved = self._resets.next_offset(group, read.topic, read.queue_id)
-        found = await self._read(read, hold_s if moved is None else 0.0, holder_of(client))
+        found = await self._read(read, expression, hold_s if moved is None else 0.0, holder_of(client))
         if moved is None:
             # Of a reset during the hold.
             moved = self._resets.next_offset(group, read.topic, read.queue_id)
@@ -148,7 +156,7 @@ class Pulls:
             raise Rejected(RemotingCode.SUBSCRIPTION_NOT_LATEST, f"topic {topic!r}: the subscription is older here")
         return known
 
-    async def _read(self, read: pb.GetRequest, hold_s: float, holder: str) -> pb.GetResponse:
+    async def _read(self, read: pb.GetRequest, expression: str, hold_s: float, holder: str) -> pb.GetResponse:
         """Read until there is a result, or the hold is over.
 
         Raises:
@@ -169,7 +177,7 @@ class Pulls:
                 if self._holds.is_stopping or time.monotonic() >= deadline:
                     return found
                 if not is_at_leader:
-                    await self._look(read, deadline)
+                    await self._look(read, expression, deadline, holder)
         finally:
             if is_at_leader:
                 self._held.give_back(holder, 1)
@@ -181,15 +189,35 @@ class Pulls:
         async with room:
             return await self._holds.call(lambda stub: stub.Get, read, 0.0)
 
-    async def _look(self, read: pb.GetRequest, deadline: float) -> None:
+    async def _look(self, read: pb.GetRequest, expression: str, deadline: float, holder: str) -> None:
         """Wait until this node has a message for a pull, or stops, the deadline has passed, or the group was reset."""
-        store = self._core.replica.store
-        while store.max_offset(read.topic, read.queue_id) <= read.offset:
-            left_s = deadline - time.monotonic()
-            if left_s <= 0 or self._resets.is_behind(read.group, read.topic, read.queue_id):
-                return
-            if await self._holds.stops_within(min(left_s, LOOK_S)):
-                return
+        store, alarm = self._core.replica.store, asyncio.Event()
+        with self._holds.alarming(alarm), self._notified(read, expression, holder, alarm):
+            while not alarm.is_set() and store.max_offset(read.topic, read.queue_id) <= read.offset:
+                left_s = deadline - time.monotonic()
+                if left_s <= 0 or self._resets.is_behind(read.group, read.topic, read.queue_id):
+                    return
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(min(left_s, LOOK_S)):
+                        await alarm.wait()
+
+    @contextmanager
+    def _notified(self, read: pb.GetRequest, expression: str, holder: str, alarm: asyncio.Event) -> Iterator[None]:
+        """Set an event when a message is dispatched here that a pull may want, if there is a place for the wait."""
+        if not self._waiters.take(holder, 1):
+            yield
+            return
+        waiter: Waiter | None = None
+        try:
+            # Without a place in the store, and if that has stopped, the pull looks by itself.
+            with suppress(StoreError):
+                store = self._core.replica.store
+                waiter = store.wait(read.topic, read.queue_id, read.offset, alarm.set, expression)
+            yield
+        finally:
+            if waiter is not None:
+                waiter.cancel()
+            self._waiters.give_back(holder, 1)
 
 
 def _answer(offset: int, found: pb.GetResponse) -> Response:

@@ -225,3 +225,17 @@ async def test_a_line_ends_with_its_last_message():
     await until(lambda: not puts._tasks)
     await puts.put(message(2), LIMIT_S)
     assert leader.calls == [[b"00000001"], [b"00000002"]]
+
+
+@in_a_loop
+async def test_an_unexpected_error_is_logged_and_fails_the_messages_of_its_call_only(caplog):
+    leader = Leader(is_open=False)
+    puts = JoinedPuts(leader.put)
+    waiting = await after_a_call(leader, puts, message(1))
+    leader.refused, leader.failure = {b"00000000"}, ZeroDivisionError("a bug")
+    leader.open.set()
+    failed, answered = await asyncio.gather(*waiting, return_exceptions=True)
+    assert (failed.reason, failed.certainty) == (Reason.INTERNAL_ERROR, Certainty.UNKNOWN)
+    assert "ZeroDivisionError" in failed.message
+    assert list(answered.physical_offsets) == [1]
+    assert [record.exc_info[0] for record in caplog.records] == [ZeroDivisionError]

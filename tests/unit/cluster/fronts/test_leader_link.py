@@ -2,9 +2,12 @@
 
 import pytest
 
+from cluster.fronts.callers import act_for
 from cluster.fronts.leader_link import LeaderLink
 from cluster.protocol.errors import Reason, RequestFailed
+from dledger.authentication.front_tokens import FrontClient
 from dledger.security.settings import PLAIN
+from store.errors import Certainty
 from tests.support.waiting import in_a_loop
 
 
@@ -59,6 +62,19 @@ async def test_a_refusal_of_the_leader_is_not_repeated():
     with pytest.raises(RequestFailed) as caught:
         await link_of(nodes, "a").call(None, None, 30)
     assert (caught.value.reason, nodes.called) == (Reason.UNKNOWN_TOPIC, ["a"])
+
+
+@in_a_loop
+async def test_a_leader_with_users_that_this_node_does_not_know_yet_is_asked_again_by_the_client():
+    refused = RequestFailed(Reason.NOT_AUTHENTICATED, "no token")
+    cases = [(None, Reason.LEADER_NOT_READY), (FrontClient("AK1", None), Reason.NOT_AUTHENTICATED)]
+    for client, expected in cases:
+        act_for(client)
+        nodes = ScriptedNodes(refused)
+        with pytest.raises(RequestFailed) as caught:
+            await link_of(nodes, "a").call(None, None, 30)
+        assert (caught.value.reason, caught.value.certainty) == (expected, Certainty.NOT_APPENDED)
+        assert nodes.called == ["a"]
 
 
 @in_a_loop

@@ -13,10 +13,15 @@ from cluster.api.rights import Need
 from cluster.fronts import callers as module
 from cluster.fronts.callers import CallerRefused, Callers, FrontAudit, RightLacking, act_for, current_client
 from cluster.grpc_v2.signatures import DATE_WINDOW_S, check_date, signed_call
+from cluster.grpc_v2.status_codes import status_of
+from cluster.remoting.command import RemotingCode
+from cluster.remoting.responses import response_of
+from cluster.rocketmq_v2 import messaging_pb2 as mq
 from cluster.state.access_commands import AddAccessKey, DeleteAccessKey, SetTokenKey, SetUser
 from cluster.state.broker_state import BrokerState
 from dledger.authentication.front_tokens import FRONT_PREFIX, read_front_token
 from dledger.authentication.verifier import Verifier
+from dledger.errors import AccessUnknown
 from tests.support.waiting import in_a_loop
 
 NOW_S = 1_800_000_000
@@ -38,6 +43,7 @@ class Front:
 
     def __init__(self, monkeypatch, is_current=True):
         self.state = BrokerState()
+        self.has_caught_up = True
         self.records, self.lacking, self.delays, self.now_s = [], [], [], 0.0
         self.on_delay = lambda: None
         for command in (SetUser(ADMIN), SetUser(ALICE), SetTokenKey(b"k" * 32), AddAccessKey(KEY)):
@@ -48,6 +54,7 @@ class Front:
             lambda: is_current,
             FrontAudit(lambda *record: self.records.append(record), lambda *record: self.lacking.append(record)),
             lambda: self.now_s,
+            has_caught_up=lambda: self.has_caught_up,
         )
 
         async def sleep(seconds):
@@ -112,6 +119,34 @@ async def test_a_follower_looks_again_for_a_key_that_it_learns_of_meanwhile(monk
     await front.admit(signed())
     assert current_client().access_key == "AK1"
     assert not front.records
+
+
+@in_a_loop
+async def test_a_node_that_has_not_caught_up_with_a_leader_has_no_final_refusals(monkeypatch):
+    front = Front(monkeypatch, is_current=False)
+    front.has_caught_up = False
+    await front.admit(signed())
+    for check in (
+        lambda: front.callers.require([PUB_ON_A._replace(name="b")], "Send"),
+        lambda: front.callers.require_super("Look"),
+    ):
+        with pytest.raises(AccessUnknown, match="has not caught up"):
+            check()
+    for _ in range(12):
+        # The last of them are refused because of their number.
+        with pytest.raises(AccessUnknown, match="has not caught up"):
+            await front.admit(signed(credential="AK2"))
+        assert current_client() is None
+    assert front.records == front.lacking == []
+    front.has_caught_up = True
+    assert "too many failed calls" in await front.refused(signed(credential="AK2"))
+
+
+def test_clients_repeat_what_is_refused_because_a_node_does_not_know_the_users_yet():
+    assert status_of(AccessUnknown("no such access key")).code == mq.HA_NOT_AVAILABLE
+    assert response_of(AccessUnknown("no such access key")).code == RemotingCode.SERVICE_NOT_AVAILABLE
+    assert status_of(CallerRefused("")).code == mq.UNAUTHORIZED
+    assert response_of(CallerRefused("")).code == RemotingCode.NO_PERMISSION
 
 
 @in_a_loop

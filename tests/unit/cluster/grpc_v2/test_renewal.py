@@ -19,6 +19,7 @@ SILENCE_MS = 90_000
 
 KEY = Key("G", "T", "h0")
 CONSUMER = FrontConsumer("c")
+HOLDER = "192.0.2.1"
 
 
 class Clock:
@@ -54,7 +55,7 @@ def lived(table, clock, milliseconds, consumer=CONSUMER):
 
 
 def test_a_message_is_renewed_before_its_time_ends_while_its_consumer_lives(table, clock):
-    table.add(KEY, CONSUMER, 1)
+    table.add(KEY, CONSUMER, 1, HOLDER)
     changes = lived(table, clock, 10 * 60_000)
     assert {invisible_ms for _, invisible_ms in changes} == {INVISIBLE_MS}
     times = [1_000, *(at_ms for at_ms, _ in changes)]
@@ -64,7 +65,7 @@ def test_a_message_is_renewed_before_its_time_ends_while_its_consumer_lives(tabl
 
 @pytest.mark.parametrize(("attempt", "pause_ms"), [(1, 1_000), (5, 60_000), (99, 7_200_000)])
 def test_after_three_hours_a_message_is_given_again_after_the_pause_of_its_attempt(table, clock, attempt, pause_ms):
-    table.add(KEY, CONSUMER, attempt)
+    table.add(KEY, CONSUMER, attempt, HOLDER)
     *renewals, last = lived(table, clock, HOURS_3_MS + 3 * INVISIBLE_MS)
     assert {invisible_ms for _, invisible_ms in renewals} == {INVISIBLE_MS}
     assert last[1] == pause_ms
@@ -76,8 +77,8 @@ def test_after_three_hours_a_message_is_given_again_after_the_pause_of_its_attem
 def test_the_messages_of_a_consumer_that_ends_are_given_again_after_a_second_and_those_of_others_are_renewed(
     table, clock
 ):
-    table.add(KEY, CONSUMER, 1)
-    table.add(Key("G", "T", "other"), FrontConsumer("d"), 1)
+    table.add(KEY, CONSUMER, 1, HOLDER)
+    table.add(Key("G", "T", "other"), FrontConsumer("d"), 1, HOLDER)
     table.ended(CONSUMER)
     ((row, invisible_ms),) = table.due()
     assert (row.key, invisible_ms) == (KEY, 1_000)
@@ -89,13 +90,13 @@ def test_the_messages_of_a_consumer_that_ends_are_given_again_after_a_second_and
 
 
 def test_a_consumer_that_is_silent_has_ended(table, clock):
-    table.add(KEY, CONSUMER, 1)
+    table.add(KEY, CONSUMER, 1, HOLDER)
     clock.now_ms += SILENCE_MS
     assert [invisible_ms for _, invisible_ms in table.due()] == [1_000]
 
 
 def test_a_consumer_that_ends_during_a_renewal_is_given_its_last_change_after_it(table, clock):
-    table.add(KEY, CONSUMER, 1)
+    table.add(KEY, CONSUMER, 1, HOLDER)
     clock.now_ms += INVISIBLE_MS
     ((row, invisible_ms),) = table.due()
     table.ended(CONSUMER)
@@ -104,22 +105,39 @@ def test_a_consumer_that_ends_during_a_renewal_is_given_its_last_change_after_it
 
 
 def test_a_message_is_renewed_no_longer_when_it_is_done_or_another_consumer_has_it(table, clock):
-    table.add(KEY, CONSUMER, 1)
+    table.add(KEY, CONSUMER, 1, HOLDER)
     clock.now_ms += INVISIBLE_MS
     ((row, invisible_ms),) = table.due()
     table.changed(row, "", invisible_ms)
     assert (len(table), table.current(KEY)) == (0, "h0")
-    table.add(KEY, CONSUMER, 1)
+    table.add(KEY, CONSUMER, 1, HOLDER)
     table.remove(KEY)
     table.ended(CONSUMER)
     assert table.due() == []
 
 
-def test_a_full_table_renews_no_further_messages(table, monkeypatch):
-    monkeypatch.setattr(renewal_table, "RENEWED_MAX", 2)
-    for number in range(5):
-        table.add(Key("G", "T", str(number)), CONSUMER, 1)
-    assert len(table) == 2
+def test_one_address_has_half_of_the_table_whatever_ids_its_clients_have_and_another_one_finds_places(
+    monkeypatch, clock
+):
+    monkeypatch.setattr(renewal_table, "RENEWED_MAX", 8)
+    table = RenewalTable(clock)
+    keys = [Key("G", "T", str(number)) for number in range(20)]
+    for number, key in enumerate(keys):
+        table.add(key, FrontConsumer(f"made up {number}"), 1, HOLDER)
+    assert len(table) == 4
+    honest = Key("G", "T", "honest")
+    table.add(honest, CONSUMER, 1, "192.0.2.2")
+    assert len(table) == 5
+    clock.now_ms += INVISIBLE_MS
+    assert honest in {row.key for row, _ in table.due()}
+    # Its own again takes no second place, and what is done leaves one.
+    table.add(honest, CONSUMER, 2, "192.0.2.2")
+    table.remove(keys[0])
+    table.add(keys[19], CONSUMER, 1, HOLDER)
+    assert len(table) == 5
+    for key in [honest, *keys]:
+        table.remove(key)
+    assert (len(table), table._shares.used) == (0, 0)
 
 
 class ScriptedLink:
@@ -143,7 +161,7 @@ async def test_a_call_with_a_handle_that_is_being_changed_waits_for_the_new_one(
     monkeypatch.setattr(renewing, "_SCAN_S", 0.0)
     clock, link = Clock(), ScriptedLink()
     renewed = Renewing(link, clock)
-    renewed.add(KEY, CONSUMER, 1)
+    renewed.add(KEY, CONSUMER, 1, HOLDER)
     assert await renewed.current(KEY) == "h0"
     clock.now_ms += INVISIBLE_MS
     await until(lambda: link.asked)
@@ -162,7 +180,7 @@ async def test_a_change_that_fails_is_repeated_and_one_that_is_refused_is_not(mo
     link = ScriptedLink(RequestFailed(Reason.NOT_LEADER, "elsewhere"), RequestFailed(Reason.UNKNOWN_TOPIC, "no"))
     link.may_answer.set()
     renewed = Renewing(link, clock)
-    renewed.add(KEY, CONSUMER, 1)
+    renewed.add(KEY, CONSUMER, 1, HOLDER)
     clock.now_ms += INVISIBLE_MS
     await until(lambda: not len(renewed.table))
     assert link.asked == ["h0", "h0"]
@@ -183,8 +201,8 @@ async def test_a_message_is_renewed_in_the_name_of_the_consumer_that_got_it(monk
     renewed = Renewing(NamedLink(), clock)
     # The task of renewals begins in a call of the first one.
     act_for(one)
-    renewed.add(KEY, FrontConsumer("c", one), 1)
-    renewed.add(Key("G", "T", "h1"), FrontConsumer("c", other), 1)
+    renewed.add(KEY, FrontConsumer("c", one), 1, HOLDER)
+    renewed.add(Key("G", "T", "h1"), FrontConsumer("c", other), 1, HOLDER)
     clock.now_ms += INVISIBLE_MS
     await until(lambda: not len(renewed.table))
     assert callers == [("h0", one), ("h1", other)]
@@ -192,6 +210,6 @@ async def test_a_message_is_renewed_in_the_name_of_the_consumer_that_got_it(monk
 
 
 def test_an_end_ends_nothing_of_a_client_with_the_same_id_and_another_key(table, clock):
-    table.add(KEY, FrontConsumer("c", FrontClient("key1", "192.0.2.1")), 1)
+    table.add(KEY, FrontConsumer("c", FrontClient("key1", "192.0.2.1")), 1, HOLDER)
     table.ended(FrontConsumer("c", FrontClient("key2", "192.0.2.1")))
     assert table.due() == []

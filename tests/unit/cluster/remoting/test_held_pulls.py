@@ -3,11 +3,14 @@
 import asyncio
 from types import SimpleNamespace
 
+import pytest
+
 from cluster.remoting.clients import ClientTable
 from cluster.remoting.command import RemotingCode, Request
 from cluster.remoting.consumers import pulls
 from cluster.remoting.consumers.pulls import Pulls
 from cluster.v1 import broker_pb2 as pb
+from store.errors import TooManyWaiters
 from tests.support.waiting import in_a_loop, until
 
 FIELDS = {
@@ -39,6 +42,35 @@ class Leader:
         return FOUND if self.end else NONE
 
 
+class Store:
+    """A node's queue without messages; `waiters` has those that wait, `looks` the number of looks at its end."""
+
+    def __init__(self, leader):
+        self.leader, self.waiters, self.looks, self.failure = leader, {}, 0, None
+
+    def max_offset(self, *_queue):
+        self.looks += 1
+        return self.leader.end
+
+    def wait(self, _topic, _queue_id, _offset, notify, expression):
+        if self.failure is not None:
+            raise self.failure
+        waiter = SimpleNamespace(expression=expression)
+        waiter.cancel = lambda: self.waiters.pop(id(waiter))
+        self.waiters[id(waiter)] = notify
+        return waiter
+
+    def dispatch(self):
+        self.leader.end = 1
+        for notify in list(self.waiters.values()):
+            notify()
+
+
+def pulls_of(leader, store):
+    core = SimpleNamespace(replica=SimpleNamespace(store=store))
+    return Pulls(core, leader, ClientTable(), None, NO_RESETS)
+
+
 def client(host):
     return SimpleNamespace(address=f"{host}:4000")
 
@@ -47,16 +79,16 @@ def client(host):
 async def test_one_address_holds_its_share_at_the_leader_and_what_it_has_beyond_is_held_at_its_node(monkeypatch):
     monkeypatch.setattr(pulls, "HELD_MAX", 8)
     monkeypatch.setattr(pulls, "LOOK_S", 0.001)
-    leader, looks = Leader(), []
-    store = SimpleNamespace(max_offset=lambda *_: looks.append(1) or leader.end)
-    core = SimpleNamespace(replica=SimpleNamespace(store=store))
-    held = Pulls(core, leader, ClientTable(), None, NO_RESETS)
+    monkeypatch.setattr(pulls, "WAITERS_MAX", 0)
+    leader = Leader()
+    store = Store(leader)
+    held = pulls_of(leader, store)
 
     def pull(host):
         return asyncio.create_task(held.pull(Request(11, FIELDS), client(host)))
 
     greedy = [pull("10.0.0.1") for _ in range(20)]
-    await until(lambda: leader.held == 4 and len(looks) > 100)
+    await until(lambda: leader.held == 4 and store.looks > 100)
     # A look costs the leader nothing.
     assert leader.reads == 16
     other = pull("10.0.0.2")
@@ -89,3 +121,55 @@ async def test_a_flood_of_pulls_of_one_address_has_few_reads_at_the_leader_and_a
     gate.set()
     await asyncio.gather(other, *flood)
     assert len(reading) == 51
+
+
+@pytest.mark.parametrize("is_stopped", [False, True], ids=["message", "stop"])
+@in_a_loop
+async def test_pulls_held_at_a_node_are_answered_when_it_has_a_message_or_stops_and_do_not_look_before(
+    monkeypatch, is_stopped
+):
+    monkeypatch.setattr(pulls, "HELD_MAX", 1)
+    monkeypatch.setattr(pulls, "LOOK_S", 3_600.0)
+    leader = Leader()
+    store = Store(leader)
+    held = pulls_of(leader, store)
+    waiting = [asyncio.create_task(held.pull(Request(11, FIELDS), client("10.0.0.1"))) for _ in range(6)]
+    await until(lambda: len(store.waiters) == 5)
+    if is_stopped:
+        held.stop()
+    else:
+        store.dispatch()
+    answers = await asyncio.gather(*waiting[1:])
+    expected = RemotingCode.PULL_NOT_FOUND if is_stopped else RemotingCode.SUCCESS
+    assert {answer.code for answer in answers} == {expected}
+    # Each has looked once before it waited, and at most once after that.
+    assert store.looks <= 10
+    assert not store.waiters
+    held.stop()
+    await asyncio.gather(*waiting)
+    assert (held._waiters.used, held._holds._alarms) == (0, set())
+
+
+@in_a_loop
+async def test_one_address_leaves_places_of_a_node_to_others_and_pulls_without_a_place_look(monkeypatch):
+    for name, value in (("HELD_MAX", 0), ("WAITERS_MAX", 8), ("LOOK_S", 0.001)):
+        monkeypatch.setattr(pulls, name, value)
+    leader = Leader()
+    store = Store(leader)
+    held = pulls_of(leader, store)
+
+    def pull(host):
+        return asyncio.create_task(held.pull(Request(11, FIELDS), client(host)))
+
+    greedy = [pull("10.0.0.1") for _ in range(20)]
+    await until(lambda: len(store.waiters) == 4 and leader.reads == 20)
+    others = [pull("10.0.0.2")]
+    await until(lambda: len(store.waiters) == 5)
+    store.failure = TooManyWaiters(0)
+    others.append(pull("10.0.0.3"))
+    await until(lambda: held._waiters.used == 6)
+    assert len(store.waiters) == 5
+    store.dispatch()
+    answers = await asyncio.gather(*greedy, *others)
+    assert {answer.code for answer in answers} == {RemotingCode.SUCCESS}
+    assert (held._waiters.used, store.waiters) == (0, {})
