@@ -176,8 +176,9 @@ def _leave(state: State) -> None:
                     response = ReadIndexResponse(term=state.term, read_id=read.read_id, index=NO_INDEX)
                     state.send(read.peer, response)
             if change is not None:
-                message = "this node is no longer leader; the change may still commit: list the members on the new "
-                "leader"
+                message = (
+                    "this node is no longer leader; the change may still commit: list the members on the new leader"
+                )
                 state.emit(RequestEnded(change.request_id, ResponseCode.WAIT_QUORUM_ACK_TIMEOUT, message))
         case Follower(asked_reads=asked_reads):
             for asked in asked_reads.values():

@@ -197,7 +197,7 @@ class NodeObserver:
         self._metrics.corrupt_pushes["refused_by_peer"] += 1
         if self._is_first_warning(peer, "corrupt_push_refused"):
             text = "the follower received bytes that differ from this disk; run `dledger verify` here, and check the "
-            "network"
+            text += "network"
             logger.error("corrupt_push_refused self_id=%s peer=%s index=%d text=%r", self._self_id, peer, index, text)
 
     def _is_first_warning(self, peer: str, what: str) -> bool:
