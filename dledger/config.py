@@ -91,6 +91,7 @@ class NodeConfig:
         max_pending_requests_num: entries appended but not yet committed on a leader; more are refused with 503.
         max_pending_size_bytes: the same bound in bytes of bodies.
         max_wait_ack_time_ms: an append not committed by then is answered with 502, outcome unknown.
+        max_watchers_num: streams of `Watch` at the same time; more are refused with 503.
         checkpoint_interval_ms: how often the checkpoint file is written; bounds the work of a recovery.
         is_joining: this node joins an existing group: it is not a member until the log has it as one.
         is_adopting: the operator declares that a directory with a log but no file `identity` (Java's, or an older
@@ -119,6 +120,7 @@ class NodeConfig:
     max_pending_requests_num: int = 20_000
     max_pending_size_bytes: int = 64 * MIB
     max_wait_ack_time_ms: int = 2_500
+    max_watchers_num: int = 32
     checkpoint_interval_ms: int = 3_000
     is_joining: bool = False
     is_adopting: bool = False

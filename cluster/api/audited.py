@@ -188,6 +188,7 @@ _ROWS: Final[dict[str, dict[str, AuditedMethod]]] = {
         "PromoteMember": _MEMBER,
         "RemoveMember": _MEMBER,
         "TransferLeadership": _MEMBER,
+        "Watch": _READ,
     },
     "grpc.health.v1.Health": {"Check": _READ, "Watch": _READ, "List": _READ},
     "grpc.reflection.v1alpha.ServerReflection": {"ServerReflectionInfo": _READ},

@@ -308,6 +308,7 @@ _ADMIN: Final = {
     "PromoteMember": _on_cluster(UPDATE),
     "RemoveMember": _on_cluster(UPDATE),
     "TransferLeadership": _on_cluster(UPDATE),
+    "Watch": _on_cluster(GET),
 }
 _ACCESS: Final = {
     "StartLogin": _PUBLIC,

@@ -136,6 +136,13 @@ class NodeOptions(BaseModel):
         description="An append that is not committed after this many milliseconds is answered with 502: its outcome is "
         "unknown.",
     )
+    max_watchers_num: int = Field(
+        default=_NODE.max_watchers_num,
+        ge=0,
+        le=1_024,
+        description="Streams that watch this node at the same time (dledger watch, consoles); more are refused (503). "
+        "0: none are allowed.",
+    )
     checkpoint_interval_ms: int = Field(
         default=_NODE.checkpoint_interval_ms,
         ge=10,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from dledger.core import leader, transfer, transitions
-from dledger.core.events import MessageRejected, RejectReason
+from dledger.core.events import MessageRejected, RejectReason, TransitionCause, VoteAnswered, VoteReceived
 from dledger.core.messages import TimeoutNow, VoteRequest, VoteResponse
 from dledger.core.state import voting_rights
 from dledger.core.state.roles import Candidate, Follower, Leader
@@ -200,21 +200,22 @@ def _note_need(state: State) -> None:
 
 def _answer(state: State, sender: str, request: VoteRequest, *, term: int, is_granted: bool) -> None:
     state.send(sender, VoteResponse(term, request.is_pre_vote, is_granted, state.is_founding, request.life))
+    state.emit(VoteAnswered(sender, request.term, request.is_pre_vote, is_granted))
 
 
 def on_vote_response(state: State, sender: str, response: VoteResponse) -> None:
     """Count a vote that answers the current request of this process; anything else is stale."""
     role_state = state.role_state
-    if (
-        not isinstance(role_state, Candidate)
-        or not response.is_granted
-        or response.is_pre_vote != role_state.is_pre_vote
-    ):
+    if not isinstance(role_state, Candidate) or response.is_pre_vote != role_state.is_pre_vote:
         return
     if response.life != state.life:
         return
     asked_term = state.term + 1 if role_state.is_pre_vote else state.term
+    if not response.is_granted:
+        state.emit(VoteReceived(sender, asked_term, response.is_pre_vote, is_granted=False))
+        return
     if response.term == asked_term and sender in state.voters:
+        state.emit(VoteReceived(sender, asked_term, response.is_pre_vote, is_granted=True))
         _count_vote(state, sender, is_founding=response.is_founding)
 
 
@@ -234,4 +235,4 @@ def on_disk_health(state: State, *, is_stalled: bool, is_stalling: bool, is_full
     if state.role is Role.LEADER:
         transfer.hand_over(state)
     if state.role is not Role.FOLLOWER:
-        transitions.step_down(state)
+        transitions.step_down(state, TransitionCause.DISK_STALLED)

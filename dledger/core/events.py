@@ -7,7 +7,7 @@ order*. An effect of one step is done before the next event is fed.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum, StrEnum
 from typing import TYPE_CHECKING, Any
 
 from dledger.errors import ResponseCode
@@ -355,6 +355,72 @@ class RoleChanged:
     leader_id: str | None
 
 
+class TransitionCause(Enum):
+    """The cause of a transition between roles (`core.transitions`)."""
+
+    NEWER_TERM = "a message came of a higher term"
+    LEADER_SEEN = "a message came from the leader of the term"
+    LEADER_LOST = "no message of a leader, and this node may not campaign"
+    PRE_VOTE = "no message of a leader: would the others vote for this node?"
+    VOTE = "the others would vote for this node, or the leader asked it to campaign"
+    ELECTED = "a majority voted for this node"
+    QUORUM_LOST = "too few voters answered for an election timeout"
+    DISK_STALLED = "the disk of this node stalls"
+    REMOVED = "this node is no longer a voter of the group"
+
+
+@dataclass(frozen=True, slots=True)
+class Transitioned:
+    """This node changed from role `origin` to `role`; term and leader are those after it; for observers.
+
+    Unlike `RoleChanged`, which shows the result of a step, there is one for each transition of the step, in order. A
+    candidate that repeats its pre-vote makes one, too.
+    """
+
+    cause: TransitionCause
+    origin: Role
+    role: Role
+    term: int
+    leader_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class VoteAnswered:
+    """This node answered a vote request, or (pre-vote) whether it would grant one, of `term`; for observers."""
+
+    candidate_id: str
+    term: int
+    is_pre_vote: bool
+    is_granted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class VoteReceived:
+    """An answer to the current request of this candidate, for `term`; a granted one counts; for observers."""
+
+    voter_id: str
+    term: int
+    is_pre_vote: bool
+    is_granted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TransferBegun:
+    """This leader transfers its leadership to `target`; for observers."""
+
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class TransferEnded:
+    """The transfer to `target` ended; `leader_id` was elected, None: no node was, in time; for observers."""
+
+    target: str
+    leader_id: str | None
+
+
+Observation = Transitioned | VoteAnswered | VoteReceived | TransferBegun | TransferEnded
+
 Effect = (
     SaveHardState
     | AppendProposal
@@ -373,4 +439,5 @@ Effect = (
     | MessageRejected
     | EntriesLost
     | RoleChanged
+    | Observation
 )

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from dledger.core import catch_up, membership_changes, reads, replication, transfer
 from dledger.core.commits import advance_commit
-from dledger.core.events import AppendMembership, AppendProposal, MessageRejected, Refuse, RejectReason
+from dledger.core.events import (
+    AppendMembership,
+    AppendProposal,
+    MessageRejected,
+    Refuse,
+    RejectReason,
+    TransitionCause,
+)
 from dledger.core.messages import HeartbeatResponse, PushAccepted, PushRefused, SnapshotProgress
 from dledger.core.state import membership, voting_rights
 from dledger.core.transitions import step_down, win_election
@@ -64,7 +71,7 @@ def _found(state: State) -> None:
 def tick(state: State) -> None:
     """Step down without a quorum; else send heartbeats and commit indexes, and retry if answers are overdue."""
     if not _has_quorum(state):
-        step_down(state)
+        step_down(state, TransitionCause.QUORUM_LOST)
         return
     if state.now_ms >= state.leader.heartbeat_due_ms:
         replication.broadcast_heartbeat(state)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dledger.core import replication, transfer
-from dledger.core.events import AppendMembership, ChangeMembership, MembershipAction, RequestEnded
+from dledger.core.events import AppendMembership, ChangeMembership, MembershipAction, RequestEnded, TransitionCause
 from dledger.core.state import membership
 from dledger.core.state.quorum import quorum_of
 from dledger.core.state.roles import Change
@@ -184,4 +184,4 @@ def committed(state: State) -> None:
         state.emit(RequestEnded(change.request_id, ResponseCode.SUCCESS))
     if not membership.is_changing(state) and state.self_id not in state.voters:
         transfer.hand_over(state)
-        step_down(state)
+        step_down(state, TransitionCause.REMOVED)

@@ -8,7 +8,7 @@ again.
 
 from __future__ import annotations
 
-from dledger.core.events import RequestEnded
+from dledger.core.events import RequestEnded, TransferBegun, TransferEnded
 from dledger.core.messages import TimeoutNow
 from dledger.core.state import voting_rights
 from dledger.core.state.consensus import State, Transfer
@@ -75,6 +75,7 @@ def _cause_of(state: State, peer: str) -> str:
 
 def _begin(state: State, target: str, request_id: int | None) -> None:
     state.transfer = Transfer(target, request_id, state.now_ms + state.config.max_election_timeout_ms)
+    state.emit(TransferBegun(target))
     ask_target(state)
 
 
@@ -95,6 +96,7 @@ def tick(state: State) -> None:
     if transfer is None or state.now_ms < transfer.deadline_ms:
         return
     state.transfer = None
+    state.emit(TransferEnded(transfer.target, None))
     if transfer.request_id is None:
         if isinstance(state.role_state, Leader):
             role_state, interval_ms = state.role_state, state.config.preferred_leader_interval_ms

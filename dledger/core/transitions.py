@@ -9,10 +9,9 @@ Not here: the conditions of each cause (`core.election`, `core.leader`, `core.fo
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from dledger.core.events import ReadRefused, RequestEnded
+from dledger.core.events import ReadRefused, RequestEnded, TransferEnded, TransitionCause, Transitioned
 from dledger.core.messages import ReadIndexResponse
 from dledger.core.state.roles import Candidate, Follower, Leader, RoleState
 from dledger.errors import ResponseCode
@@ -23,19 +22,8 @@ if TYPE_CHECKING:
     from dledger.core.state.consensus import Draw, State
 
 _ANY: Final = frozenset(Role)
+_LEADING: Final = frozenset({Role.LEADER})
 _NOT_LEADING: Final = frozenset({Role.FOLLOWER, Role.CANDIDATE})
-
-
-class TransitionCause(Enum):
-    """The cause of a transition."""
-
-    NEWER_TERM = "a message came of a higher term"
-    LEADER_SEEN = "a message came from the leader of the term"
-    LEADER_LOST = "no message of a leader, and this node may not campaign"
-    PRE_VOTE = "no message of a leader: would the others vote for this node?"
-    VOTE = "the others would vote for this node, or the leader asked it to campaign"
-    ELECTED = "a majority voted for this node"
-    STEPPED_DOWN = "without a quorum, with a disk that stalls, or removed from the group"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +50,9 @@ TRANSITIONS: Final = {
     TransitionCause.PRE_VOTE: Transition(_NOT_LEADING, Role.CANDIDATE, "same", "kept"),
     TransitionCause.VOTE: Transition(_NOT_LEADING, Role.CANDIDATE, "next", "own"),
     TransitionCause.ELECTED: Transition(frozenset({Role.CANDIDATE}), Role.LEADER, "same", "kept"),
-    TransitionCause.STEPPED_DOWN: Transition(frozenset({Role.CANDIDATE, Role.LEADER}), Role.FOLLOWER, "same", "kept"),
+    TransitionCause.QUORUM_LOST: Transition(_LEADING, Role.FOLLOWER, "same", "kept"),
+    TransitionCause.DISK_STALLED: Transition(_LEADING | {Role.CANDIDATE}, Role.FOLLOWER, "same", "kept"),
+    TransitionCause.REMOVED: Transition(_LEADING, Role.FOLLOWER, "same", "kept"),
 }
 
 
@@ -87,7 +77,9 @@ def _enter(
     if transition.vote != "kept":
         state.voted_for = state.self_id if transition.vote == "own" else None
     _leave(state)
+    origin = state.role
     state.role_state, state.role, state.leader_id = role_state, role_state.role, leader_id
+    state.emit(Transitioned(cause, origin, state.role, state.term, leader_id))
     if leader_id is not None:
         if state.role is Role.FOLLOWER:
             state.skipped_timeouts = 0
@@ -134,9 +126,9 @@ def win_election(state: State, founders: frozenset[str]) -> None:
     _enter(state, TransitionCause.ELECTED, Leader(founders, state.log.last_index + 1, due_ms), state.self_id)
 
 
-def step_down(state: State) -> None:
-    """Stop being leader or candidate; the term does not change."""
-    _enter(state, TransitionCause.STEPPED_DOWN, _new_follower(state))
+def step_down(state: State, cause: TransitionCause) -> None:
+    """Stop being leader or candidate because of `cause`, a row of the table; the term does not change."""
+    _enter(state, cause, _new_follower(state))
 
 
 def vote_for(state: State, candidate_id: str) -> None:
@@ -176,8 +168,9 @@ def _leave(state: State) -> None:
                     response = ReadIndexResponse(term=state.term, read_id=read.read_id, index=NO_INDEX)
                     state.send(read.peer, response)
             if change is not None:
-                message = "this node is no longer leader; the change may still commit: list the members on the new "
-                "leader"
+                message = (
+                    "this node is no longer leader; the change may still commit: list the members on the new leader"
+                )
                 state.emit(RequestEnded(change.request_id, ResponseCode.WAIT_QUORUM_ACK_TIMEOUT, message))
         case Follower(asked_reads=asked_reads):
             for asked in asked_reads.values():
@@ -187,7 +180,10 @@ def _leave(state: State) -> None:
 def end_transfer(state: State, leader_id: str) -> None:
     """Report the result of a transfer: `leader_id` leads now."""
     transfer, state.transfer = state.transfer, None
-    if transfer is None or transfer.request_id is None:
+    if transfer is None:
+        return
+    state.emit(TransferEnded(transfer.target, leader_id))
+    if transfer.request_id is None:
         return
     if transfer.target == leader_id:
         state.emit(RequestEnded(transfer.request_id, ResponseCode.SUCCESS))

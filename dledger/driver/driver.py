@@ -46,7 +46,12 @@ from dledger.core.events import (
     SnapshotSaved,
     SnapshotStored,
     Tick,
+    TransferBegun,
+    TransferEnded,
+    Transitioned,
     TruncateFrom,
+    VoteAnswered,
+    VoteReceived,
     WriteSnapshotChunk,
     Written,
 )
@@ -279,6 +284,8 @@ class Driver:
             case AppendMembership():
                 entry = self._store.codec.membership(effect.entry.membership)
                 self._append_own(entry, effect.entry.index, effect.term)
+            case Transitioned() | VoteAnswered() | VoteReceived() | TransferBegun() | TransferEnded():
+                self._observer.on_observation(effect)
             case MessageRejected():
                 self._observer.on_message_rejected(effect)
             case EntriesLost():

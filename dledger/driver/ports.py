@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dledger.core.events import EntriesLost, MessageRejected, RoleChanged
+    from dledger.core.events import EntriesLost, MessageRejected, Observation, RoleChanged
     from dledger.core.messages import Message
     from dledger.entries.store import CorruptPush, EntriesTicket
     from dledger.errors import ResponseCode
@@ -102,6 +102,9 @@ class Observer(Protocol):
 
     def on_role(self, change: RoleChanged) -> None:
         """The role, term or leader has changed."""
+
+    def on_observation(self, observation: Observation) -> None:
+        """A transition, a vote or a transfer; it changes nothing that another method does not report."""
 
     def on_membership(self, memberships: Sequence[MembershipEntry]) -> None:
         """The log contains these memberships; the first is committed, the last one in force."""

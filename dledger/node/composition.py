@@ -26,6 +26,8 @@ from dledger.node.observer import NodeObserver
 from dledger.node.state_machine import Applier, StateMachine
 from dledger.node.state_machine_runner import StateMachineRunner
 from dledger.node.view import NodeView
+from dledger.node.watching.recorder import EventRecorder
+from dledger.node.watching.watching import LOOK_INTERVAL_S, NodeWatching
 from dledger.peer.transport import PeerTransport
 from dledger.pending.append_answers import AppendAnswers
 from dledger.pending.append_gate import AppendGate
@@ -84,6 +86,7 @@ class NodeParts:
         retention: deletes old files.
         raft, driver: the core, and the driver that executes its effects.
         view: status and gauges.
+        watching: state and events for watchers.
         worker: the storage thread.
         jobs: the periodic jobs.
     """
@@ -99,6 +102,7 @@ class NodeParts:
     raft: Raft
     driver: Driver
     view: NodeView
+    watching: NodeWatching
     worker: Worker
     jobs: tuple[Job, ...]
 
@@ -113,21 +117,20 @@ def compose(setup: NodeSetup, opened: NodeFiles, waiters: Waiters) -> NodeParts:
     worker = host.new_worker(f"storage-{config.self_id}")
     event_batches = EventBatches(metrics, waiters, store, now_s=now_s)
     transport = _transport_of(setup, opened, event_batches)
-    group = NodeGroup(
-        config,
-        peers=transport,
-        inbox=event_batches,
-        requests=waiters.requests,
-        known_peers=opened.peer_directories,
-        now_s=now_s,
-    )
+    group = _group_of(setup, opened, waiters, event_batches, transport)
     answers = AppendAnswers(waiters, term_at=store.term_at, now_s=now_s)
     applier = _applier_of(setup, opened)
     machine = None if applier is None else _machine_of(setup, opened, applier, event_batches, answers)
     raft = _raft_of(setup, opened, None if applier is None else applier.snapshot)
     leadership = NodeLeadership(raft, transport, group)
+    recorder = EventRecorder(host.read_clocks, waiters.events.wake, term=raft.term)
     observer = NodeObserver(
-        config.self_id, metrics, waiters, group=group, answers=answers, leaders=leadership, machine=machine
+        *(config.self_id, metrics, waiters),
+        group=group,
+        answers=answers,
+        leaders=leadership,
+        machine=machine,
+        recorder=recorder,
     )
     syncer = GroupSyncer(event_batches, worker, now_s=now_s)
     retention = _retention_of(setup, opened, raft, machine, event_batches)
@@ -136,16 +139,15 @@ def compose(setup: NodeSetup, opened: NodeFiles, waiters: Waiters) -> NodeParts:
     )
     gate = _gate_of(setup, opened, waiters, event_batches, leadership=leadership, space=retention)
     view = NodeView(
-        config,
-        raft,
-        store,
-        waiters.appends,
+        *(config, raft, store, waiters.appends),
         leadership=leadership,
         transport=transport,
         syncer=syncer,
         retention=retention,
         machine=machine,
     )
+    watching = _watching_of(setup, opened, raft, recorder, waiters, view)
+    checkpoints = Checkpoints(store, raft, worker, on_failed=event_batches.on_failed)
     return NodeParts(
         files=opened,
         event_batches=event_batches,
@@ -159,7 +161,21 @@ def compose(setup: NodeSetup, opened: NodeFiles, waiters: Waiters) -> NodeParts:
         driver=driver,
         view=view,
         worker=worker,
-        jobs=_jobs_of(config, driver, retention, Checkpoints(store, raft, worker, on_failed=event_batches.on_failed)),
+        watching=watching,
+        jobs=_jobs_of(config, driver, retention, checkpoints, watching),
+    )
+
+
+def _group_of(
+    setup: NodeSetup, opened: NodeFiles, waiters: Waiters, event_batches: EventBatches, transport: PeerTransport
+) -> NodeGroup:
+    return NodeGroup(
+        setup.config,
+        peers=transport,
+        inbox=event_batches,
+        requests=waiters.requests,
+        known_peers=opened.peer_directories,
+        now_s=setup.host.now_s,
     )
 
 
@@ -172,12 +188,15 @@ def _transport_of(setup: NodeSetup, opened: NodeFiles, event_batches: EventBatch
     )
 
 
-def _jobs_of(config: NodeConfig, driver: Driver, retention: NodeRetention, checkpoints: Checkpoints) -> tuple[Job, ...]:
+def _jobs_of(
+    config: NodeConfig, driver: Driver, retention: NodeRetention, checkpoints: Checkpoints, watching: NodeWatching
+) -> tuple[Job, ...]:
     """Return all periodic jobs of a node except the tick."""
     jobs = [
         Job("logging a full disk", _DISK_CHECK_S, FullDiskLog(config.self_id, driver.raft).check),
         Job("checkpoint of entries", config.checkpoint_interval_ms / 1000, checkpoints.save),
         Job("retention of entries", _RETENTION_INTERVAL_S, retention.check),
+        Job("looking for followers that stall", LOOK_INTERVAL_S, watching.look),
     ]
     if not config.is_flush_sync:
         jobs.insert(2, Job("flush of entries", config.flush_interval_ms / 1000, driver.begin_sync))
@@ -267,6 +286,20 @@ def _driver_of(
         snapshots=machine,
         is_flush_sync=setup.config.is_flush_sync,
         is_nearly_full=lambda: space.is_disk_full,
+    )
+
+
+def _watching_of(
+    setup: NodeSetup, opened: NodeFiles, raft: Raft, recorder: EventRecorder, waiters: Waiters, view: NodeView
+) -> NodeWatching:
+    return NodeWatching(
+        raft,
+        opened.store,
+        recorder,
+        waiters.events,
+        status=view.status,
+        read_clocks=setup.host.read_clocks,
+        watchers_max=setup.config.max_watchers_num,
     )
 
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from dledger.metrics import NodeMetrics
     from dledger.node.state_machine import StateMachine
     from dledger.node.status import KnownLeader, NodeStatus
+    from dledger.node.watching.watching import NodeWatching
     from dledger.pending.requests import RequestResult
     from dledger.security.peers import PeerSecurity
     from store.fs.ports import Files
@@ -75,12 +76,14 @@ class Node:
     Attributes:
         config, metrics: the arguments.
         failed: resolves with the error that stopped the node; stays pending while the node runs and after a clean stop.
-            Available from `start` on, as is `reader`.
+            Available from `start` on, as are `reader` and `watching`.
         reader: creates cursors on committed entries.
+        watching: state and events for watchers.
     """
 
     failed: asyncio.Future[Exception]
     reader: LogReader
+    watching: NodeWatching
 
     def __init__(
         self,
@@ -188,6 +191,7 @@ class Node:
         self._retention = parts.retention
         self._raft = parts.raft
         self._view = parts.view
+        self.watching = parts.watching
         self._worker = parts.worker
 
     async def stop(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from dledger.core.events import EntriesLost, MessageRejected, RejectReason, RoleChanged
+from dledger.core.events import EntriesLost, MessageRejected, Observation, RejectReason, RoleChanged
 from dledger.errors import ResponseCode
 from dledger.pending.appends import AppendResult, PendingAppend
 from dledger.types import MembershipEntry, Role
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dledger.entries.errors import CorruptPush
     from dledger.metrics import NodeMetrics
     from dledger.node.ports import CommittedEntriesSink, Group, Leaders
+    from dledger.node.watching.recorder import EventRecorder
     from dledger.pending.append_answers import AppendAnswers
     from dledger.pending.waiters import Waiters
 
@@ -54,6 +55,7 @@ class NodeObserver:
         answers: answers committed appends; with a state machine, the machine calls it after it has applied them.
         leaders: names the leader for clients whose append is refused.
         machine: applies committed entries; None without one.
+        recorder: keeps the last events for watchers.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class NodeObserver:
         answers: AppendAnswers,
         leaders: Leaders,
         machine: CommittedEntriesSink | None,
+        recorder: EventRecorder,
     ) -> None:
         self._self_id = self_id
         self._metrics = metrics
@@ -77,6 +80,7 @@ class NodeObserver:
         self._answers = answers
         self._leaders = leaders
         self._machine = machine
+        self._recorder = recorder
         # Kept while no leader is known, because the re-election of the same leader is not a change.
         self._last_leader_id: str | None = None
         # Peer and reason of each logged rejection since the leader changed; at most `_DISTRUSTED_MAX`.
@@ -114,6 +118,7 @@ class NodeObserver:
         """Record that the entries of some appends were truncated here."""
         logger.info("truncated self_id=%s first_index=%d", self._self_id, first_index)
         self._appends.truncated(first_index)
+        self._recorder.truncated(first_index)
         if self._machine is not None:
             self._machine.truncated(first_index)
 
@@ -121,13 +126,19 @@ class NodeObserver:
         """Record that the entries of all pending appends were deleted here."""
         logger.info("reset self_id=%s begin_index=%d snapshot_index=%d", self._self_id, begin_index, snapshot_index)
         self._appends.truncated(0)
+        self._recorder.reset(begin_index)
         if self._machine is not None:
             self._machine.on_reset(begin_index, snapshot_index)
         self._notify_listeners()
 
     def on_membership(self, memberships: Sequence[MembershipEntry]) -> None:
-        """Forward to the group."""
+        """Forward to the group and to watchers."""
         self._group.on_membership(memberships)
+        self._recorder.membership(memberships[-1], is_committed=len(memberships) == 1)
+
+    def on_observation(self, observation: Observation) -> None:
+        """Record it for watchers."""
+        self._recorder.observe(observation)
 
     def on_request_ended(self, request_id: int, code: ResponseCode, message: str) -> None:
         """Forward to the group."""
@@ -197,7 +208,7 @@ class NodeObserver:
         self._metrics.corrupt_pushes["refused_by_peer"] += 1
         if self._is_first_warning(peer, "corrupt_push_refused"):
             text = "the follower received bytes that differ from this disk; run `dledger verify` here, and check the "
-            "network"
+            text += "network"
             logger.error("corrupt_push_refused self_id=%s peer=%s index=%d text=%r", self._self_id, peer, index, text)
 
     def _is_first_warning(self, peer: str, what: str) -> bool:

@@ -80,7 +80,7 @@ class PendingReads:
 
 
 class CommitWaiters:
-    """Readers that follow the log and wait for the next commit."""
+    """Waits for the next of something that the node repeats: commits, entries that are applied, events for watchers."""
 
     def __init__(self) -> None:
         # In the order of their arrival, and woken in this order; empty after each `wake`.
@@ -89,7 +89,7 @@ class CommitWaiters:
         self._error: RequestRefused | None = None
 
     async def wait(self) -> None:
-        """Wait for the next commit.
+        """Wait for the next `wake`.
 
         Raises:
             RequestRefused: the node ended.

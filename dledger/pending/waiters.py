@@ -27,6 +27,7 @@ class Waiters:
         requests: for the result of a request to change the group.
         commits: for the next commit.
         applies: for the next entries that the state machine applies.
+        events: for the next event that watchers get.
         listeners: called when the commit index, role, term or leader have changed, or when the log was reset.
     """
 
@@ -35,6 +36,7 @@ class Waiters:
     requests: PendingRequests
     commits: CommitWaiters
     applies: CommitWaiters
+    events: CommitWaiters
     listeners: list[Callable[[], None]] = field(default_factory=list)
 
     def notify_listeners(self) -> None:
@@ -55,7 +57,7 @@ class Waiters:
         # The core aborts a transfer after one election timeout.
         request_timeout_ms = max(config.max_wait_ack_time_ms, 2 * config.raft.max_election_timeout_ms)
         requests = PendingRequests(request_timeout_ms / 1000)
-        return cls(appends, PendingReads(timeout_s), requests, CommitWaiters(), CommitWaiters())
+        return cls(appends, PendingReads(timeout_s), requests, CommitWaiters(), CommitWaiters(), CommitWaiters())
 
     def expire(self, now_s: float) -> None:
         """Answer appends, reads and requests whose deadline has passed."""
@@ -74,4 +76,5 @@ class Waiters:
         self.reads.end(refused)
         self.commits.end(refused)
         self.applies.end(refused)
+        self.events.end(refused)
         self.requests.end(RequestResult(code, message))

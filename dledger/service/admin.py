@@ -1,4 +1,4 @@
-"""The gRPC service `dledger.v1.AdminService` of one node: the members of the group, and its leader.
+"""The gRPC service `dledger.v1.AdminService` of one node: the members of the group, its leader, and its watchers.
 
 Every refusal is an ordinary response with a code and a message. Not here: the rules of changes and transfers
 (`dledger.core`), deadlines and bounds (`dledger.node.node`).
@@ -18,24 +18,29 @@ Every refusal is an ordinary response with a code and a message. Not here: the r
 | transfer: the target did not take over in time                | 418 TAKE_LEADERSHIP_FAILED      | core     |
 | not done in time: it may still happen                         | 502 WAIT_QUORUM_ACK_TIMEOUT     | node     |
 | nothing of this leader's term is committed; a transfer runs   | 505, 506                        | core     |
+| watch: an interval or a sequence number out of bounds         | 411 UNEXPECTED_ARGUMENT         | watch    |
+| watch: too many streams watch this node already               | 503 LEADER_PENDING_FULL         | node     |
 """
 
 # ruff: noqa: ARG002, N802  (gRPC prescribes names and arguments of the methods)
 from __future__ import annotations
 
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Protocol
 
 import grpc.aio
 
 from dledger.core.events import MembershipAction
 from dledger.errors import ResponseCode
+from dledger.pending.reads import RequestRefused
 from dledger.pending.requests import RequestResult
 from dledger.service.answers import group_id_of, hint, members_of, peers_of
-from dledger.v1 import admin_pb2, admin_pb2_grpc
+from dledger.service.watch import watch_node
+from dledger.v1 import admin_pb2, admin_pb2_grpc, watch_pb2
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
 
     from dledger.node.node import Node
 
@@ -95,6 +100,22 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
     ) -> admin_pb2.AdminResponse:
         """Transfer the leadership."""
         return await self._answer(request, lambda: self._node.transfer_leadership(request.id))
+
+    async def Watch(self, request: watch_pb2.WatchRequest, context: Context) -> AsyncIterator[watch_pb2.WatchResponse]:
+        """Stream state and events; if the stream ends, the last response has the reason."""
+        node = self._node
+        fault = self._fault_of(request)
+        if fault is not None:
+            node.metrics.count_refusal(fault.code)
+            yield watch_pb2.WatchResponse(code=fault.code, message=fault.message, leader=hint(node.leader()))
+            return
+        try:
+            async with aclosing(watch_node(node.watching, request)) as responses:
+                async for response in responses:
+                    yield response
+        except RequestRefused as refused:
+            node.metrics.count_refusal(refused.code)
+            yield watch_pb2.WatchResponse(code=refused.code, message=refused.message, leader=hint(node.leader()))
 
     async def _answer(
         self, request: _Request, ask: Callable[[], asyncio.Future[RequestResult]]

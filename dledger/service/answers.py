@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from dledger.node.status import KnownLeader, NodeStatus
+    from dledger.types import Member
     from store.errors import IllegalRequest
 
 
@@ -22,10 +23,14 @@ def hint(leader: KnownLeader) -> log_pb2.LeaderHint:
 
 def members_of(status: NodeStatus) -> list[member_pb2.Member]:
     """Return the members as the node knows them."""
-    return [
-        member_pb2.Member(id=each.id, address=each.address, is_voter=each.is_voter, incarnation=each.incarnation)
-        for each in status.membership.membership.members
-    ]
+    return [member_of(member) for member in status.membership.membership.members]
+
+
+def member_of(member: Member) -> member_pb2.Member:
+    """Return one member."""
+    return member_pb2.Member(
+        id=member.id, address=member.address, is_voter=member.is_voter, incarnation=member.incarnation
+    )
 
 
 def peers_of(status: NodeStatus) -> list[log_pb2.PeerStatus]:

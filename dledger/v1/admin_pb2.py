@@ -24,29 +24,30 @@ _sym_db = _symbol_database.Default()
 
 from dledger.v1 import log_pb2 as dledger_dot_v1_dot_log__pb2
 from dledger.v1 import member_pb2 as dledger_dot_v1_dot_member__pb2
+from dledger.v1 import watch_pb2 as dledger_dot_v1_dot_watch__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x64ledger/v1/admin.proto\x12\ndledger.v1\x1a\x14\x64ledger/v1/log.proto\x1a\x17\x64ledger/v1/member.proto\"#\n\x12ListMembersRequest\x12\r\n\x05group\x18\x01 \x01(\t\"\xea\x01\n\x13ListMembersResponse\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\x12&\n\x06leader\x18\x03 \x01(\x0b\x32\x16.dledger.v1.LeaderHint\x12#\n\x07members\x18\x04 \x03(\x0b\x32\x12.dledger.v1.Member\x12\x18\n\x10membership_index\x18\x05 \x01(\x03\x12\x14\n\x0cis_committed\x18\x06 \x01(\x08\x12%\n\x05peers\x18\x07 \x03(\x0b\x32\x16.dledger.v1.PeerStatus\x12\x10\n\x08group_id\x18\x08 \x01(\t\">\n\x10\x41\x64\x64MemberRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\"1\n\x14PromoteMemberRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\"0\n\x13RemoveMemberRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\"6\n\x19TransferLeadershipRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\"V\n\rAdminResponse\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\x12&\n\x06leader\x18\x03 \x01(\x0b\x32\x16.dledger.v1.LeaderHint2\x96\x03\n\x0c\x41\x64minService\x12N\n\x0bListMembers\x12\x1e.dledger.v1.ListMembersRequest\x1a\x1f.dledger.v1.ListMembersResponse\x12\x44\n\tAddMember\x12\x1c.dledger.v1.AddMemberRequest\x1a\x19.dledger.v1.AdminResponse\x12L\n\rPromoteMember\x12 .dledger.v1.PromoteMemberRequest\x1a\x19.dledger.v1.AdminResponse\x12J\n\x0cRemoveMember\x12\x1f.dledger.v1.RemoveMemberRequest\x1a\x19.dledger.v1.AdminResponse\x12V\n\x12TransferLeadership\x12%.dledger.v1.TransferLeadershipRequest\x1a\x19.dledger.v1.AdminResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x64ledger/v1/admin.proto\x12\ndledger.v1\x1a\x14\x64ledger/v1/log.proto\x1a\x17\x64ledger/v1/member.proto\x1a\x16\x64ledger/v1/watch.proto\"#\n\x12ListMembersRequest\x12\r\n\x05group\x18\x01 \x01(\t\"\xea\x01\n\x13ListMembersResponse\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\x12&\n\x06leader\x18\x03 \x01(\x0b\x32\x16.dledger.v1.LeaderHint\x12#\n\x07members\x18\x04 \x03(\x0b\x32\x12.dledger.v1.Member\x12\x18\n\x10membership_index\x18\x05 \x01(\x03\x12\x14\n\x0cis_committed\x18\x06 \x01(\x08\x12%\n\x05peers\x18\x07 \x03(\x0b\x32\x16.dledger.v1.PeerStatus\x12\x10\n\x08group_id\x18\x08 \x01(\t\">\n\x10\x41\x64\x64MemberRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\"1\n\x14PromoteMemberRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\"0\n\x13RemoveMemberRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\"6\n\x19TransferLeadershipRequest\x12\r\n\x05group\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\"V\n\rAdminResponse\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\x12&\n\x06leader\x18\x03 \x01(\x0b\x32\x16.dledger.v1.LeaderHint2\xd6\x03\n\x0c\x41\x64minService\x12N\n\x0bListMembers\x12\x1e.dledger.v1.ListMembersRequest\x1a\x1f.dledger.v1.ListMembersResponse\x12\x44\n\tAddMember\x12\x1c.dledger.v1.AddMemberRequest\x1a\x19.dledger.v1.AdminResponse\x12L\n\rPromoteMember\x12 .dledger.v1.PromoteMemberRequest\x1a\x19.dledger.v1.AdminResponse\x12J\n\x0cRemoveMember\x12\x1f.dledger.v1.RemoveMemberRequest\x1a\x19.dledger.v1.AdminResponse\x12V\n\x12TransferLeadership\x12%.dledger.v1.TransferLeadershipRequest\x1a\x19.dledger.v1.AdminResponse\x12>\n\x05Watch\x12\x18.dledger.v1.WatchRequest\x1a\x19.dledger.v1.WatchResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'dledger.v1.admin_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_LISTMEMBERSREQUEST']._serialized_start=85
-  _globals['_LISTMEMBERSREQUEST']._serialized_end=120
-  _globals['_LISTMEMBERSRESPONSE']._serialized_start=123
-  _globals['_LISTMEMBERSRESPONSE']._serialized_end=357
-  _globals['_ADDMEMBERREQUEST']._serialized_start=359
-  _globals['_ADDMEMBERREQUEST']._serialized_end=421
-  _globals['_PROMOTEMEMBERREQUEST']._serialized_start=423
-  _globals['_PROMOTEMEMBERREQUEST']._serialized_end=472
-  _globals['_REMOVEMEMBERREQUEST']._serialized_start=474
-  _globals['_REMOVEMEMBERREQUEST']._serialized_end=522
-  _globals['_TRANSFERLEADERSHIPREQUEST']._serialized_start=524
-  _globals['_TRANSFERLEADERSHIPREQUEST']._serialized_end=578
-  _globals['_ADMINRESPONSE']._serialized_start=580
-  _globals['_ADMINRESPONSE']._serialized_end=666
-  _globals['_ADMINSERVICE']._serialized_start=669
-  _globals['_ADMINSERVICE']._serialized_end=1075
+  _globals['_LISTMEMBERSREQUEST']._serialized_start=109
+  _globals['_LISTMEMBERSREQUEST']._serialized_end=144
+  _globals['_LISTMEMBERSRESPONSE']._serialized_start=147
+  _globals['_LISTMEMBERSRESPONSE']._serialized_end=381
+  _globals['_ADDMEMBERREQUEST']._serialized_start=383
+  _globals['_ADDMEMBERREQUEST']._serialized_end=445
+  _globals['_PROMOTEMEMBERREQUEST']._serialized_start=447
+  _globals['_PROMOTEMEMBERREQUEST']._serialized_end=496
+  _globals['_REMOVEMEMBERREQUEST']._serialized_start=498
+  _globals['_REMOVEMEMBERREQUEST']._serialized_end=546
+  _globals['_TRANSFERLEADERSHIPREQUEST']._serialized_start=548
+  _globals['_TRANSFERLEADERSHIPREQUEST']._serialized_end=602
+  _globals['_ADMINRESPONSE']._serialized_start=604
+  _globals['_ADMINRESPONSE']._serialized_end=690
+  _globals['_ADMINSERVICE']._serialized_start=693
+  _globals['_ADMINSERVICE']._serialized_end=1163
 # @@protoc_insertion_point(module_scope)

@@ -4,6 +4,7 @@ import grpc
 import warnings
 
 from dledger.v1 import admin_pb2 as dledger_dot_v1_dot_admin__pb2
+from dledger.v1 import watch_pb2 as dledger_dot_v1_dot_watch__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -59,6 +60,11 @@ class AdminServiceStub:
                 request_serializer=dledger_dot_v1_dot_admin__pb2.TransferLeadershipRequest.SerializeToString,
                 response_deserializer=dledger_dot_v1_dot_admin__pb2.AdminResponse.FromString,
                 _registered_method=True)
+        self.Watch = channel.unary_stream(
+                '/dledger.v1.AdminService/Watch',
+                request_serializer=dledger_dot_v1_dot_watch__pb2.WatchRequest.SerializeToString,
+                response_deserializer=dledger_dot_v1_dot_watch__pb2.WatchResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer:
@@ -99,6 +105,13 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Watch(self, request, context):
+        """Streams the state of this node and events of elections and replication; every node serves it, in every role.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -126,6 +139,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.TransferLeadership,
                     request_deserializer=dledger_dot_v1_dot_admin__pb2.TransferLeadershipRequest.FromString,
                     response_serializer=dledger_dot_v1_dot_admin__pb2.AdminResponse.SerializeToString,
+            ),
+            'Watch': grpc.unary_stream_rpc_method_handler(
+                    servicer.Watch,
+                    request_deserializer=dledger_dot_v1_dot_watch__pb2.WatchRequest.FromString,
+                    response_serializer=dledger_dot_v1_dot_watch__pb2.WatchResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -263,6 +281,33 @@ class AdminService:
             '/dledger.v1.AdminService/TransferLeadership',
             dledger_dot_v1_dot_admin__pb2.TransferLeadershipRequest.SerializeToString,
             dledger_dot_v1_dot_admin__pb2.AdminResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Watch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/dledger.v1.AdminService/Watch',
+            dledger_dot_v1_dot_watch__pb2.WatchRequest.SerializeToString,
+            dledger_dot_v1_dot_watch__pb2.WatchResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -29,7 +29,7 @@ from tests.mutants.bugs.security import (
     peers,
     remoting_access,
 )
-from tests.mutants.bugs.shell import directories, general, snapshots
+from tests.mutants.bugs.shell import directories, general, snapshots, watching
 from tests.mutants.bugs.store import (
     broker_journal,
     changed_bits,
@@ -90,6 +90,7 @@ GROUPS = (
     general,
     snapshots,
     directories,
+    watching,
     rare_places,
     starts,
     store_damage,

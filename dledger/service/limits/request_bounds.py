@@ -46,6 +46,12 @@ LOG_BOUNDS: Final[Bounds] = {
     "dledger.v1.PromoteMemberRequest": _MEMBER,
     "dledger.v1.RemoveMemberRequest": _MEMBER,
     "dledger.v1.TransferLeadershipRequest": _MEMBER,
+    "dledger.v1.WatchRequest": {
+        "group": NAME,
+        "interval_ms": ANY_NUMBER,
+        "after_sequence": ANY_NUMBER,
+        "process": ANY_NUMBER,
+    },
 }
 
 STANDARD_BOUNDS: Final[Bounds] = {

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from asyncio import Future
     from collections.abc import Callable, Sequence
 
-    from dledger.core.events import EntriesLost, MessageRejected, ReadIndex, RoleChanged
+    from dledger.core.events import EntriesLost, MessageRejected, Observation, ReadIndex, RoleChanged
     from dledger.core.raft import Raft
     from dledger.driver.driver import Proposal
     from dledger.entries.store import CorruptPush, EntryStore
@@ -183,6 +183,11 @@ class SimObserver:
         if change.role is Role.LEADER:
             self._world.checks.elections.lead(self._node_id, change.term)
             self._world.checks.log.lead(self._node_id, term=change.term, last_index=self._store.last_index)
+
+    def on_observation(self, observation: Observation) -> None:
+        """Trace it, like messages only if all lines are wanted."""
+        if self._world.trace.is_emitting:
+            self._world.trace.note(self._node_id, "%s", observation)
 
     def on_read_ready(self, read_id: int, index: int) -> None:
         """Serve the read: all entries up to `index` must be committed here."""

@@ -32,7 +32,7 @@ from store.errors import StorageFailed
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dledger.core.events import EntriesLost, MessageRejected, RoleChanged
+    from dledger.core.events import EntriesLost, MessageRejected, Observation, RoleChanged
     from dledger.core.messages import Message
     from dledger.entries.store import CorruptPush, EntriesTicket
     from dledger.errors import ResponseCode
@@ -261,6 +261,9 @@ class ScriptNode:
             text = f"is no longer {before.value.lower()}, term {term}"
         if text:
             self._environment.transcript.add_first(self._machine.id, text)
+
+    def on_observation(self, observation: Observation) -> None:
+        """Not recorded: the transcript has the messages and the role."""
 
     def on_read_ready(self, read_id: int, index: int) -> None:
         """Record and check a served read: it must see all entries acknowledged before it began."""

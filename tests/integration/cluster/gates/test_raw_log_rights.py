@@ -82,6 +82,7 @@ CALLERS = {
     ADMINISTRATION + "PromoteMember": CHANGES,
     ADMINISTRATION + "RemoveMember": CHANGES,
     ADMINISTRATION + "TransferLeadership": CHANGES,
+    ADMINISTRATION + "Watch": SHOWS,
 }
 IDENTITIES: dict[str, Security] = {
     "node": NODE,

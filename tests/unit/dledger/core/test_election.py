@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dledger.core.events import AppendProposal, Propose, Received, SaveHardState, Send, Tick
+from dledger.core.events import AppendProposal, Propose, Received, SaveHardState, Send, Tick, VoteAnswered
 from dledger.core.messages import Heartbeat, Push, PushAccepted, VoteRequest, VoteResponse
 from dledger.types import HardState, Role
 
@@ -70,7 +70,8 @@ def test_a_node_votes_once_a_term_even_after_a_restart(group):
 
     effects = restarted.step(Received("c", VoteRequest(term=4, is_pre_vote=False, last_index=9, last_term=3)))
 
-    assert effects == [Send("c", VoteResponse(term=4, is_pre_vote=False, is_granted=False))]
+    response = VoteResponse(term=4, is_pre_vote=False, is_granted=False)
+    assert effects == [Send("c", response), VoteAnswered("c", 4, is_pre_vote=False, is_granted=False)]
 
 
 def test_the_same_candidate_gets_the_vote_again_when_the_answer_was_lost(group):
@@ -80,7 +81,8 @@ def test_the_same_candidate_gets_the_vote_again_when_the_answer_was_lost(group):
 
     effects = voter.step(Received("a", request))
 
-    assert effects == [Send("a", VoteResponse(term=4, is_pre_vote=False, is_granted=True))]
+    response = VoteResponse(term=4, is_pre_vote=False, is_granted=True)
+    assert effects == [Send("a", response), VoteAnswered("a", 4, is_pre_vote=False, is_granted=True)]
 
 
 def test_section_5_4_1_a_candidate_with_a_shorter_log_is_refused_and_the_term_advances(group):
@@ -110,7 +112,8 @@ def test_pre_vote_changes_neither_term_nor_timer_of_the_voter(group):
 
     effects = voter.step(Received("a", VoteRequest(term=1, is_pre_vote=True, last_index=-1, last_term=-1)))
 
-    assert effects == [Send("a", VoteResponse(term=1, is_pre_vote=True, is_granted=True))]
+    response = VoteResponse(term=1, is_pre_vote=True, is_granted=True)
+    assert effects == [Send("a", response), VoteAnswered("a", 1, is_pre_vote=True, is_granted=True)]
     assert before == (voter.raft.term, voter.raft.state.follower.deadline_ms, voter.raft.state.voted_for)
 
 

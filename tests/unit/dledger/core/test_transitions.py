@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import ast
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from dledger.core import raft, transitions
-from dledger.core.events import Commit, Propose, ReadIndex, ReadRefused, Received, RequestEnded, Tick
+from dledger.core.events import (
+    Commit,
+    Propose,
+    ReadIndex,
+    ReadRefused,
+    Received,
+    RequestEnded,
+    Tick,
+    TransitionCause,
+    Transitioned,
+)
 from dledger.core.messages import Heartbeat, Push
 from dledger.core.state.roles import Candidate, Follower, Leader
-from dledger.core.transitions import TRANSITIONS, TransitionCause
+from dledger.core.transitions import TRANSITIONS
 from dledger.types import Role, Span
 
 THREE = {"a": [], "b": [], "c": []}
@@ -26,7 +37,10 @@ STEPS = {
     TransitionCause.PRE_VOTE: transitions.ask_pre_votes,
     TransitionCause.VOTE: lambda state: transitions.ask_votes(state, is_asked_to_campaign=False),
     TransitionCause.ELECTED: lambda state: transitions.win_election(state, frozenset()),
-    TransitionCause.STEPPED_DOWN: transitions.step_down,
+    **{
+        cause: partial(transitions.step_down, cause=cause)
+        for cause in (TransitionCause.QUORUM_LOST, TransitionCause.DISK_STALLED, TransitionCause.REMOVED)
+    },
 }
 TERM_STEPS = {"same": 0, "next": 1, "higher": 3}
 
@@ -56,8 +70,11 @@ def test_transitions_follow_the_table_and_no_others_exist(role, cause, group):
             STEPS[cause](state)
         assert (state.term, state.voted_for, state.role_state) == (term, vote, role_state)
         return
+    state.effects = []
     STEPS[cause](state)
 
+    shown = Transitioned(cause, role, state.role, state.term, state.leader_id)
+    assert [effect for effect in state.effects if isinstance(effect, Transitioned)] == [shown]
     assert state.role is TRANSITIONS[cause].goal
     assert state.role_state is not role_state
     assert state.term == term + TERM_STEPS[TRANSITIONS[cause].term]
@@ -97,7 +114,7 @@ def test_a_leader_that_is_elected_again_knows_nothing_of_its_followers(group):
     cluster.tick(200)
     before = leader.raft.state.leader
 
-    transitions.step_down(leader.raft.state)
+    transitions.step_down(leader.raft.state, TransitionCause.QUORUM_LOST)
     cluster.campaign("a", only=lambda *_: False)
     transitions.ask_votes(leader.raft.state, is_asked_to_campaign=False)
     transitions.win_election(leader.raft.state, frozenset())

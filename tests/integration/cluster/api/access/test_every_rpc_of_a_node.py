@@ -89,7 +89,7 @@ def test_the_rows_are_those_of_all_services_of_a_node() -> None:
         "dledger.v1.AdminService",
         "grpc.reflection.v1alpha.ServerReflection",
     }
-    assert len(CLOSED) == 36 + 12 + 4 + 5 + 1
+    assert len(CLOSED) == 36 + 12 + 4 + 6 + 1
 
 
 @in_a_loop
