@@ -22,6 +22,7 @@ from pipeline.common.grouping import grouped
 from pipeline.lake.files import DataFile
 from pipeline.lake.lake import Lake
 from pipeline.lake.manifest import BatchId, LogRange, Manifest
+from pipeline.log.entry_count import check_entries
 from pipeline.log.selection import Selection
 from pipeline.log.slice import Slice
 from pipeline.log.slices import plan
@@ -163,6 +164,7 @@ class Archive:
     def _archive_piece(self, store: StoreView, runner: Runner, begin: int, end: int) -> Manifest:
         batch = BatchId(f"archive-{self._log}", begin)
         slices = plan(store, Selection(offset_range=(begin, end)))
+        check_entries(store, slices, begin, end)
         files = runner(
             grouped(slices, _GROUP_SIZE_BYTES), ArchiveTask(self._target, batch, self._columns, self._verify_crc)
         )

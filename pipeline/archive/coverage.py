@@ -15,7 +15,7 @@ import numpy as np
 from commitlog.offline.directory import LogFileInfo
 from commitlog.record.record import BLANK_MAGIC, HEAD
 from pipeline.common.errors import DataLost, LostRange
-from pipeline.log.places import LogPlaces
+from pipeline.log.places import NO_INDEX, LogPlaces
 from pipeline.log.slice import NO_LIMIT, Slice
 from store.fs.read_only_files import OpenFiles, ReadOnlyFiles
 
@@ -36,6 +36,8 @@ class Coverage:
     def __init__(self, part: Slice) -> None:
         self._part = part
         self._position = part.begin
+        # Messages and leaders' entries found so far.
+        self._entries = 0
         self._is_begin_known = part.is_begin_known
 
     def take(self, batch: pa.RecordBatch) -> None:
@@ -52,6 +54,7 @@ class Coverage:
             if self._is_begin_known or row or self._position != self._part.begin:
                 self._pass_over(int(before[row]), int(begins[row]))
         self._position = int(ends[-1])
+        self._entries += batch.num_rows
 
     def finish(self) -> None:
         """Check the bytes after the last message; raises as `take`."""
@@ -59,6 +62,11 @@ class Coverage:
         end = part.end if part.limit == NO_LIMIT else min(part.end, part.limit)
         if self._position < end and (self._is_begin_known or self._position != part.begin):
             self._pass_over(self._position, end)
+        expected = part.end_index - part.begin_index
+        if part.begin_index != NO_INDEX and self._entries != expected:
+            reason = f"{self._entries} entries were read, the index files have {expected}"
+            lost = LostRange("entries", part.begin_index, part.end_index, reason)
+            raise DataLost(f"archive of {part.root}", [lost], _REMEDY)
 
     def _pass_over(self, begin: int, end: int) -> None:
         """Check that `[begin, end)` contains only leaders' entries and blanks."""
@@ -72,6 +80,7 @@ class Coverage:
                 head = log.entry_at(position) if part.header_size else None
                 if head is not None and not head.is_client:
                     position = head.end_offset
+                    self._entries += 1
                 elif _is_blank(view, position - file_begin, part.header_size):
                     position = file_begin + len(view)
                 else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import bisect
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from commitlog.offline.log_walk import LogWalk
 from commitlog.record.record import FIELDS_SIZE, BadRecord, Record, decode
@@ -45,6 +45,20 @@ class EntryHead:
     offset: int
     end_offset: int
     is_client: bool
+
+
+class LogEnd(NamedTuple):
+    """The end of a log.
+
+    Attributes:
+        offset: of the end.
+        scanned_offset: end of the last valid record; `offset` is larger if a file proves that records follow.
+        last_timestamp: the latest store timestamp of the scanned records; -1: none was scanned.
+    """
+
+    offset: int
+    scanned_offset: int
+    last_timestamp: int = -1
 
 
 class LogPlaces:
@@ -134,7 +148,7 @@ class LogPlaces:
             return None
         return record if record.physical_offset == offset else None
 
-    def end(self, known_offsets: Iterable[int], begin_offset: int, *, is_checked: bool, claimed_end: int = 0) -> int:
+    def end(self, known_offsets: Iterable[int], begin_offset: int, *, is_checked: bool, claimed_end: int = 0) -> LogEnd:
         """Return the end of the log.
 
         Args:
@@ -152,7 +166,7 @@ class LogPlaces:
             start = max(start, offset - self._log_files[number].header_size)
         number = self.file_at(start)
         if number is None:
-            return begin_offset
+            return LogEnd(begin_offset, begin_offset)
         walk = LogWalk(self._open_files, self._log_files, is_checked=is_checked, size_bytes_max=_WALK_SIZE)
         end, last = start, None
         for walked in walk.batches(number, start - self._log_files[number].begin_offset):
@@ -161,10 +175,10 @@ class LogPlaces:
                 last = self.entry_at(int(walked.batch.physical_offsets[-1]) - walked.file.header_size)
             if last is not None and any(self._is_left_over(last, skipped) for skipped in walked.batch.skipped):
                 break
-        end = max(end, claimed_end)
+        scanned, end = end, max(end, claimed_end)
         while (head := self.next_entry(end)) is not None and not head.is_client:
             end = head.end_offset
-        return end
+        return LogEnd(end, scanned, walk.last_timestamp)
 
     def _is_left_over(self, last: EntryHead, skipped: Skipped) -> bool:
         """Return whether the bytes after an invalid position are truncated entries, which DLedger does not erase."""

@@ -15,7 +15,7 @@ from pipeline.common.errors import DataLost, LostRange, UnknownTopic
 from pipeline.log.queue_search import first_at
 from pipeline.log.selection import EVERYTHING, Selection
 from pipeline.log.slice import Slice
-from pipeline.log.slicing import LogSlicer
+from pipeline.log.slicing import LogSlicer, are_tiled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,6 +32,7 @@ QUEUED_SHARE_MAX: Final = 0.3
 # The clock of a store may have been set back a little: a search by time includes this margin on both sides.
 _CLOCK_STEP_MS: Final = 1000
 _SAMPLE_COUNT: Final = 64
+_NO_FILE: Final = "no file contains it"
 
 
 def plan(
@@ -96,7 +97,7 @@ class _Plan:
         if self._selection.is_by_topic and (self._store.queue_views or self._store.is_live):
             found = self._by_queue(begin, end, lost)
         else:
-            found = list(self._of_log(begin, end, lost))
+            found = self._of_log(begin, end, lost)
         if lost and self._fails:
             raise DataLost(self._store.path, lost)
         return found
@@ -142,7 +143,7 @@ class _Plan:
         is_behind = is_behind and certain < end
         size, span = sum(part.size_bytes for part in parts), self._span(parts)
         if size > QUEUED_SHARE_MAX * (span[1] - span[0]):
-            return list(self._of_log(span[0], end if is_behind else span[1], lost))
+            return self._of_log(span[0], end if is_behind else span[1], lost)
         target = self._target_size(size)
         found = [each for part in parts for each in self._queue_slices(part, target)]
         return [*found, *self._of_log(certain, end, lost)] if is_behind else found
@@ -216,19 +217,24 @@ class _Plan:
 
     # ----------------------------------------------------------------------------------------------------- the log
 
-    def _of_log(self, begin: int, end: int, lost: list[LostRange]) -> Iterator[Slice]:
+    def _of_log(self, begin: int, end: int, lost: list[LostRange]) -> list[Slice]:
+        """Return the slices of `[begin, end)`; what no slice contains is in no file, and is added to `lost`."""
         target = self._target_size(end - begin)
+        found: list[Slice] = []
         after = begin
         for file in self._store.files:
             if file.end_offset <= begin or file.begin_offset >= end:
                 continue
             _note_gap(lost, after, file.begin_offset)
             after = file.end_offset
-            yield from self._slicer.slices(
+            found += self._slicer.slices(
                 file, max(begin, file.begin_offset), min(end, file.end_offset), target, self._rows_max
             )
         if begin < end:
             _note_gap(lost, after, end)
+        missing = [(each.begin, each.end) for each in lost if each.reason == _NO_FILE]
+        assert are_tiled([*((part.begin, part.end) for part in found), *missing], begin, end), (begin, end, found, lost)
+        return found
 
     def _target_size(self, size: int) -> int:
         return max(1, min(SLICE_SIZE_BYTES, size // self._partitions_min))
@@ -244,4 +250,4 @@ def _note_lost(lost: list[LostRange], what: str, wanted: tuple[int, int], there:
 
 def _note_gap(lost: list[LostRange], begin: int, end: int) -> None:
     if begin < end:
-        lost.append(LostRange("log", begin, end, "no file contains it"))
+        lost.append(LostRange("log", begin, end, _NO_FILE))

@@ -11,7 +11,7 @@ from pipeline.log.places import NO_INDEX
 from pipeline.log.slice import Slice
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from commitlog.offline.directory import LogFileInfo
     from pipeline.log.store_view import StoreView
@@ -53,10 +53,10 @@ class LogSlicer:
         indexes = self._indexes(begin, end, target, rows_max) if file.header_size else None
         if indexes is not None:
             slices = list(self._by_index(file, indexes, begin, end))
-        if not _is_tiled(slices, begin, end):
+        if not are_tiled(_ranges(slices), begin, end):
             # The index lacks entries or is inconsistent.
             slices = list(self._by_size(file, begin, end, target, rows_max))
-        assert _is_tiled(slices, begin, end), (file.path, begin, end, slices)
+        assert are_tiled(_ranges(slices), begin, end), (file.path, begin, end, slices)
         yield from slices
 
     # ---------------------------------------------------------------------------------------------------- by index
@@ -148,10 +148,14 @@ class LogSlicer:
         return max(1, sum(sizes) // max(len(sizes), 1)) if sizes else end - begin
 
 
-def _is_tiled(slices: Sequence[Slice], begin: int, end: int) -> bool:
-    """Return whether slices cover `[begin, end)` exactly, in order."""
-    for part in slices:
-        if part.begin != begin or part.end <= begin:
+def are_tiled(ranges: Iterable[tuple[int, int]], begin: int, end: int) -> bool:
+    """Return whether ranges, in any order, together are exactly `[begin, end)`: none is empty, and none overlap."""
+    for first, after in sorted(ranges):
+        if first != begin or after <= first:
             return False
-        begin = part.end
+        begin = after
     return begin == end
+
+
+def _ranges(slices: Iterable[Slice]) -> list[tuple[int, int]]:
+    return [(part.begin, part.end) for part in slices]

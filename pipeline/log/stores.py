@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import posixpath
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from commitlog.offline.directory import NotAStore, StoreDirectory, StoreMode, find_store
 from commitlog.offline.lock_probe import find_holder
-from commitlog.record.record import RECORD_SIZE_MIN
 from dledger.entries.format.entry import HEADER_SIZE
 from dledger.entries.log_head import LogHeadFile
 from dledger.storage.checkpoint import Checkpoint, CheckpointFile
-from pipeline.common.errors import LostRange, NoStore, StoreUnreadable
+from pipeline.common.errors import NoStore, StoreUnreadable
 from pipeline.log.entry_places import INDEX_NAME, EntryPlaces
+from pipeline.log.evidence import (
+    ProvenRange,
+    claim_of,
+    durable_part,
+    last_queued,
+    lost_of_node,
+    lost_of_plain,
+    lost_of_queues,
+    newest_queued,
+    take_indexed,
+)
 from pipeline.log.places import NO_INDEX, EntryHead, LogPlaces
 from pipeline.log.store_view import StoreView, Tail
 from store.check.queue_view import load_queues
@@ -100,34 +110,41 @@ def _begin_offset(files: ReadOnlyFiles, view: StoreView) -> int:
     return begin if first is None else first.offset
 
 
-class _Claim(NamedTuple):
-    """The range of a record or an entry, according to a file that is written only after the record is durable."""
-
-    begin: int
-    end: int
-
-
 def _bound(files: ReadOnlyFiles, view: StoreView, tail: Tail) -> None:
     """Set the end of the readable range, and the offset up to which consume queues are complete."""
     is_unclean = view.is_live or files.exists(view.directory.abort_path)
-    newest = _newest_queued(view, is_trusted=not is_unclean or view.kind is not StoreMode.PLAIN)
-    checkpoint = _load_checkpoint(files, view)
+    queued = last_queued(view)
+    # A unit proves that its message is durable if the store was closed cleanly, or if its queues hold only committed
+    # messages. After a crash of a plain store, units may be durable while their messages are not.
+    is_trusted = not is_unclean or view.kind is not StoreMode.PLAIN
+    newest = newest_queued(view, queued, is_trusted=is_trusted)
+    checkpoint, durable = _load_checkpoint(files, view), durable_part(files, view, is_clean=not is_unclean)
     view.committed_index = checkpoint.committed_index
-    committed, durable = (_claim_of(view, index) for index in (checkpoint.committed_index, checkpoint.end_index))
+    committed, synced = (claim_of(view, index) for index in (checkpoint.committed_index, checkpoint.end_index))
     last = None if view.places is None else view.places.last()
     last_place = None if view.places is None or last is None else view.places.place(last)
-    entries = [*(claim.begin for claim in _given([committed, durable])), *_given([last_place and last_place.position])]
+    entries = [*(claim.begin for claim in _given([committed, synced])), *_given([last_place and last_place.position])]
     known = [*(claim.begin for claim in _given([newest])), *(begin + HEADER_SIZE for begin in entries)]
-    claimed_end = max([0, *(claim.end for claim in _given([newest, committed, durable]))])
-    view.end_offset = view.log.end(known, view.begin_offset, is_checked=is_unclean, claimed_end=claimed_end)
+    sealed_end = durable.end_offset if view.log.file_at(durable.end_offset - 1) is not None else 0
+    claimed_end = max([sealed_end, *(claim.end for claim in _given([newest, committed, synced]))])
+    end = view.log.end(known, view.begin_offset, is_checked=is_unclean, claimed_end=claimed_end)
+    view.end_offset = end.offset
     guaranteed_index = checkpoint.end_index
     if view.kind is not StoreMode.PLAIN and (tail is Tail.COMMITTED or (tail is Tail.AUTO and view.is_live)):
         divide = view.begin_offset if view.divide is None else view.divide
         committed = committed or _find_entry(view, checkpoint.committed_index, divide)
         view.end_offset = min(view.end_offset, max([divide, *(claim.end for claim in _given([newest, committed]))]))
         guaranteed_index = checkpoint.committed_index
-    _set_indexes(view)
-    view.lost = _lost_at_end(files, view, guaranteed_index)
+        _set_indexes(view)
+    else:
+        _set_indexes(view)
+        view.lost = None if is_unclean else take_indexed(view)
+    view.lost = (
+        lost_of_node(files, view, guaranteed_index)
+        or view.lost
+        or lost_of_plain(view, durable, end)
+        or (lost_of_queues(view, queued) if is_trusted else None)
+    )
     view.certain_offset = _certain_offset(files, view, newest, is_unclean=is_unclean)
 
 
@@ -135,60 +152,22 @@ def _given(values: Iterable[_T | None]) -> list[_T]:
     return [value for value in values if value is not None]
 
 
-def _newest_queued(view: StoreView, *, is_trusted: bool) -> _Claim | None:
-    """Return the newest message that is in a consume queue and in the log.
-
-    Args:
-        view: the store.
-        is_trusted: whether a unit proves that its message is durable: true if the store was closed cleanly, or if its
-            queues hold only committed messages. After a crash of a plain store, units may be durable while their
-            messages are not.
-    """
-    units = [queue.unit(queue.end - 1) for queue in view.queue_views.values() if queue.end > queue.begin]
-    for unit in sorted(units, key=lambda unit: unit.offset, reverse=True):
-        end = view.log.record_end(unit.offset)
-        if end is not None:
-            return _Claim(unit.offset, end)
-        end = unit.offset + unit.size
-        if is_trusted and unit.size >= RECORD_SIZE_MIN and view.log.is_in_one_file(unit.offset, end):
-            return _Claim(unit.offset, end)
-    return None
-
-
 def _load_checkpoint(files: ReadOnlyFiles, view: StoreView) -> Checkpoint:
     node = view.directory.node_directory
     return Checkpoint() if node is None or view.places is None else CheckpointFile(files, node).load()
 
 
-def _claim_of(view: StoreView, index: int) -> _Claim | None:
-    """Return the range of the entry in the node's checkpoint; None if the checkpoint names none or it is unreadable."""
-    place = None if index == NO_INDEX or view.places is None else view.places.place(index)
-    if place is None:
-        return None
-    entry = view.log.entry_at(place.position)
-    if entry is not None and entry.index == index:
-        return _Claim(entry.offset, entry.end_offset)
-    # The header or the index unit is damaged. A unit that follows its predecessor exactly is taken as correct.
-    before = None if view.places is None else view.places.place(index - 1)
-    number = view.log.file_at(place.position)
-    is_first = number is not None and view.files[number].begin_offset == place.position
-    is_next = before is not None and before.position + before.size == place.position
-    end = place.position + place.size
-    is_plausible = place.size >= HEADER_SIZE and view.log.is_in_one_file(place.position, end)
-    return _Claim(place.position, end) if is_plausible and (is_first or is_next) else None
-
-
-def _find_entry(view: StoreView, index: int, begin: int) -> _Claim | None:
+def _find_entry(view: StoreView, index: int, begin: int) -> ProvenRange | None:
     """Return the range of the last entry up to `index`, from entry headers: for a node without index files."""
     last = None if index == NO_INDEX else view.log.entry_before(view.end_offset, begin)
     if last is None or last.index <= index:
-        return None if last is None else _Claim(last.offset, last.end_offset)
+        return None if last is None else ProvenRange(last.offset, last.end_offset)
     heads = (view.log.next_entry(max(file.begin_offset, begin)) for file in reversed(view.files))
     found = next((head for head in heads if head is not None and head.index <= index), None)
     following = found
     while following is not None and following.index <= index:
         found, following = following, view.log.next_entry(following.end_offset)
-    return None if found is None else _Claim(found.offset, found.end_offset)
+    return None if found is None else ProvenRange(found.offset, found.end_offset)
 
 
 def _set_indexes(view: StoreView) -> None:
@@ -225,22 +204,11 @@ def _end_of_entry(view: StoreView, index: int, offset: int) -> int | None:
     head = view.log.next_entry(offset)
     if head is not None and head.index == index:
         return head.end_offset
-    claim = _claim_of(view, index)
+    claim = claim_of(view, index)
     return None if claim is None or claim.begin < offset else claim.end
 
 
-def _lost_at_end(files: ReadOnlyFiles, view: StoreView, guaranteed_index: int) -> LostRange | None:
-    """Return the entries that are durable according to the checkpoint but missing in the files, or None."""
-    node = view.directory.node_directory
-    if node is None or guaranteed_index == NO_INDEX or guaranteed_index < view.end_index:
-        return None
-    head = LogHeadFile(files, node).load()
-    begin = max(view.end_index, 0 if head is None else head.begin_index)
-    reason = f"{CheckpointFile(files, node).path} calls entry {guaranteed_index} durable, and the files end before it"
-    return LostRange("entries", begin, guaranteed_index + 1, reason) if begin <= guaranteed_index else None
-
-
-def _certain_offset(files: ReadOnlyFiles, view: StoreView, newest: _Claim | None, *, is_unclean: bool) -> int:
+def _certain_offset(files: ReadOnlyFiles, view: StoreView, newest: ProvenRange | None, *, is_unclean: bool) -> int:
     if newest is None:
         return view.begin_offset
     certain = newest.end

@@ -1,5 +1,7 @@
 """For any selection and any cuts, slices contain each selected message exactly once, and no other."""
 
+import bisect
+import itertools
 import pickle
 import shutil
 import time
@@ -11,8 +13,10 @@ from hypothesis import strategies as st
 from commitlog.offline.directory import LogFileInfo, StoreDirectory, StoreMode
 from pipeline.common.errors import BadOption, CorruptRecord, DataLost, UnknownTopic
 from pipeline.log.entry_places import EntryPlace
+from pipeline.log.places import NO_INDEX
 from pipeline.log.selection import EVERYTHING, Selection
 from pipeline.log.slices import plan
+from pipeline.log.slicing import are_tiled
 from pipeline.log.store_view import StoreView
 from pipeline.log.stores import open_store
 from pipeline.reading.read_slice import read_slice
@@ -255,3 +259,61 @@ def test_a_terabyte_is_planned_in_seconds():
     assert [part.begin_index for part in parts[1:]] == [part.end_index for part in parts[:-1]]
     assert parts[-1].end_index == count * places.PER_FILE
     assert len(pickle.dumps(parts)) < 4 << 20
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    st.sets(st.integers(0, 3), max_size=3),
+    st.lists(st.tuples(st.integers(0, 1 << 18), st.integers(1, 255)), max_size=6),
+    st.lists(st.tuples(st.integers(0, 1100 * 32), st.integers(1, 255)), max_size=3),
+    st.none() | RANGES,
+    st.integers(1, 40),
+)
+def test_slices_and_lost_ranges_tile_a_damaged_log(
+    small_store, tmp_path, gone, changes, units, offsets, partitions_min
+):
+    """Whatever bytes of log and index files differ, and whichever files are missing."""
+    folder = tmp_path / "damaged"
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(small_store.folder, folder)
+    data = sorted([*folder.glob("commitlog/*"), *folder.glob("dledger-n0/data/*")])
+    change(data, changes)
+    change(sorted(folder.glob("dledger-n0/index/*")), units)
+    files = [(int(path.name), int(path.name) + path.stat().st_size) for path in data]
+    for number in gone:
+        if number < len(data) - 1:
+            data[number].unlink()
+
+    with open_store(str(folder)) as store:
+        begin, end = offsets or (store.begin_offset, store.end_offset)
+        begin, end = max(begin, store.begin_offset), min(end, store.end_offset)
+        selection = Selection(offset_range=(begin, max(begin, end)))
+        parts = plan(store, selection, partitions_min=partitions_min, fail_on_data_loss=False)
+        there = [(file.begin_offset, file.end_offset) for file in store.files]
+    lost = [(max(first, begin), min(after, end)) for first, after in files if (first, after) not in there]
+    found = [(part.begin, part.end) for part in parts]
+    assert are_tiled([*found, *(each for each in lost if each[0] < each[1])], begin, max(begin, end))
+    for before, after in itertools.pairwise(parts):
+        is_known = NO_INDEX not in (before.end_index, after.begin_index) and before.end == after.begin
+        assert not is_known or before.end_index == after.begin_index
+
+
+def change(paths, changes):
+    """Change bytes of a sequence of files: (position in all of them together, value)."""
+    contents = [bytearray(path.read_bytes()) for path in paths]
+    begins = [0, *itertools.accumulate(map(len, contents))]
+    for at, value in changes:
+        number = bisect.bisect_right(begins, at) - 1
+        if number < len(contents):
+            contents[number][at - begins[number]] ^= value
+    for path, content in zip(paths, contents, strict=True):
+        path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("ranges", "is_tiled"),
+    [([], False), ([(0, 9)], True), ([(4, 9), (0, 4)], True), ([(0, 4), (5, 9)], False), ([(0, 5), (4, 9)], False),
+     ([(0, 9), (9, 9)], False), ([(0, 8)], False), ([(0, 10)], False), ([(1, 9)], False)],
+)  # fmt: skip
+def test_ranges_tile_without_gap_and_overlap(ranges, is_tiled):
+    assert are_tiled(ranges, 0, 9) == is_tiled

@@ -54,6 +54,8 @@ def test_an_incomplete_record_is_not_read(tmp_path):
     content = bytearray(path.read_bytes())
     content[end - 150 : end] = bytes(150)
     path.write_bytes(content)
+    # As after a crash: the checkpoint is older than the record.
+    (tmp_path / "s/checkpoint").unlink()
 
     with open_store(str(tmp_path / "s")) as view:
         assert view.end_offset == whole[-1]
