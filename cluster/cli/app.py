@@ -64,6 +64,7 @@ def log(
         dledger inspect entries data/dledger-n0    read the files of a node
         dledger inspect messages /data/store       read a RocketMQ store
         dledger verify /data/store                 check every record and index unit
+        dledger backup create /backups/orders      copy what is new in a running group's log
         dledger bench                              measure a temporary cluster
         dledger spark report /data/store           report on a log, with Spark
     """

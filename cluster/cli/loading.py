@@ -52,6 +52,7 @@ _PLACES: Final = {
     "members": "cluster.cli.nodes.members:members_app",
     "brokers": "cluster.cli.messages.brokers:brokers_app",
     "inspect": "cluster.cli.store.inspect:inspect_app",
+    "backup": "cluster.cli.backup.backups:backup_app",
 }
 
 
