@@ -22,8 +22,9 @@ from cluster.access.access_keys import SignatureRefused, verify
 from dledger.authentication.failures import LoginFailures
 from dledger.authentication.front_tokens import FRONT_PREFIX, FrontClient, front_token
 from dledger.errors import AccessUnknown, DLedgerError
-from dledger.networks import client_of_address
+from dledger.networks import client_of_address, network_of_host
 from dledger.service.limits.client_addresses import address_of_peer
+from dledger.service.limits.open_connections import peer_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -71,6 +72,7 @@ class FrontAudit(NamedTuple):
 
 
 _CALLER: ContextVar[FrontClient | None] = ContextVar("front_caller", default=None)
+_NETWORK: ContextVar[str] = ContextVar("front_network", default="local")
 
 
 class Callers:
@@ -104,7 +106,7 @@ class Callers:
         self._failures = LoginFailures()
 
     async def admit(self, peer: str, signed: Callable[[], Signed | None]) -> None:
-        """Note the client of a call, if the broker has users, for all that the same task does.
+        """Note the network of a call, and its client if the broker has users, for all that the same task does.
 
         Args:
             peer: the client's end of the connection, as gRPC names it.
@@ -115,6 +117,8 @@ class Callers:
             AccessUnknown: the same, on a node that may not know the access key yet.
         """
         _CALLER.set(None)
+        end = peer_of(peer)
+        _NETWORK.set("local" if end is None else network_of_host(end.host))
         if not self._access().rules.is_enforced:
             return
         address = address_of_peer(peer)
@@ -236,6 +240,11 @@ def callers_of_node(core: BrokerCore, audit: FrontAudit) -> Callers:
 def current_client() -> FrontClient | None:
     """Return the client of the current call; None: the broker has no users."""
     return _CALLER.get()
+
+
+def current_network() -> str:
+    """Return the network of the current call, by which it is counted: an IPv4 address, or /64 of IPv6."""
+    return _NETWORK.get()
 
 
 def act_for(client: FrontClient | None) -> None:

@@ -6,6 +6,9 @@ with messages of one client for one topic is on its way, further ones wait, and 
 waits without a call before it, so one message after the other is as quick as before; and they are put in the order of
 their arrival.
 
+Calls of one network (`current_network`) are bounded, those of batches and large messages, too: at the leader they take
+places of all calls of this node. Further ones wait here.
+
 The leader puts all messages of a call or none. If it refuses them because of one, the call is divided in halves until
 each message has its own result.
 """
@@ -17,8 +20,9 @@ import logging
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
+from weakref import WeakValueDictionary
 
-from cluster.fronts.callers import current_client
+from cluster.fronts.callers import current_client, current_network
 from cluster.process.tasks import end_tasks
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.v1 import broker_pb2 as pb
@@ -36,6 +40,8 @@ JOINED_MESSAGES_MAX: Final = 512
 JOINED_BYTES_MAX: Final = 1 << 20
 # A larger message has a call of its own: its bytes cost more than the call.
 _SINGLE_BYTES_MAX: Final = 64 << 10
+# Calls at the same time of one network.
+CALLS_MAX: Final = 64
 # By which a message outlives its limit, so that the cause of a failed call reaches it.
 _GRACE_S: Final = 0.2
 # Causes that lie in one message, so that others of the same call may be put.
@@ -79,7 +85,9 @@ class JoinedPuts:
     """
 
     def __init__(self, call: Call) -> None:
-        self._call = call
+        self._ungated = call
+        # By network; each is kept by the calls that use it.
+        self._rooms: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._lines: dict[_Key, deque[_Waiting]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -117,6 +125,24 @@ class JoinedPuts:
                 return await waiting.answer
         except TimeoutError:
             raise _late(is_waiting=any(each is waiting for each in line)) from None
+
+    async def _call(self, request: pb.PutRequest, limit_s: float) -> pb.PutResponse:
+        """Send a put when the network of the current task has a place for it.
+
+        Raises:
+            RequestFailed: there was no place in time; or the refusal of the leader, or why there was no answer.
+        """
+        deadline = time.monotonic() + limit_s
+        room = self._rooms.setdefault(current_network(), asyncio.Semaphore(CALLS_MAX))
+        try:
+            async with asyncio.timeout(limit_s):
+                await room.acquire()
+        except TimeoutError:
+            raise _late(is_waiting=True) from None
+        try:
+            return await self._ungated(request, max(deadline - time.monotonic(), 0.0))
+        finally:
+            room.release()
 
     async def _run(self, key: _Key, line: deque[_Waiting]) -> None:
         """Send the messages of a line until none waits."""

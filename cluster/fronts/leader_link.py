@@ -30,7 +30,7 @@ from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.wire.answers import check_answer, failure_of_call
 from cluster.v1 import broker_pb2 as pb
 from dledger.client.aio.stream_end import StreamEnded, next_response
-from dledger.client.retry import HOPS_MAX, Backoff
+from dledger.client.retry import Repetition
 from dledger.security.settings import Plain, Tls
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class LeaderLink:
         Raises:
             RequestFailed: the refusal of the leader, or why there was no answer.
         """
-        deadline, backoff, hops, hint = time.monotonic() + limit_s, Backoff(), 0, ""
+        deadline, repetition, hint = time.monotonic() + limit_s, Repetition(), ""
         while True:
             address = hint or self._leader_address()
             try:
@@ -132,9 +132,9 @@ class LeaderLink:
             except RequestFailed as failure:
                 if not failure.is_worth_repeating:
                     raise _known_here(failure) from None
-                hint = failure.leader if failure.leader != address and hops < HOPS_MAX else ""
-                hops += 1
-                pause_s = 0.0 if hint else backoff.next_s(failure.repeat_after_s)
+                is_named = failure.leader not in ("", address)
+                pause_s = repetition.next_s(failure.repeat_after_s, is_named=is_named)
+                hint = "" if pause_s else failure.leader
                 if time.monotonic() + pause_s >= deadline:
                     raise
             await asyncio.sleep(pause_s)

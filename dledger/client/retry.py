@@ -69,3 +69,31 @@ class Backoff:
     def reset(self) -> None:
         """Restart with short pauses, after a success."""
         self._state.attempt_number = 1
+
+
+class Repetition:
+    """The pauses between the attempts of one call: none after a refusal that names another node, `HOPS_MAX` times."""
+
+    __slots__ = ("_backoff", "_hops")
+
+    def __init__(self) -> None:
+        # Made by the first pause: its random numbers take longer than all the rest of a call.
+        self._backoff: Backoff | None = None
+        self._hops = 0
+
+    def next_s(self, asked_s: float = 0.0, *, is_named: bool) -> float:
+        """Return the pause after a failed attempt.
+
+        Args:
+            asked_s: see `Backoff.next_s`.
+            is_named: the failure names another node, to be asked next.
+        """
+        self._hops += 1
+        if is_named and self._hops <= HOPS_MAX:
+            return 0.0
+        self._backoff = self._backoff or Backoff()
+        return self._backoff.next_s(asked_s)
+
+    def reset(self) -> None:
+        """Restart with hops and short pauses, after a success."""
+        self._backoff, self._hops = None, 0

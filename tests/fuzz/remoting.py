@@ -124,7 +124,7 @@ def front() -> tuple[Front, Producers, ClientTable]:
         parts = (
             NameServerRole(core, link, {"n0": "127.0.0.1:1"}),
             producers,
-            Consumers(core, link, clients, callers, commits),
+            Consumers(core, link, clients, callers, commits, nodes=()),
             PopConsumers(core, link, clients),
             Administration(core, link, clients, commits, "/", 1),
         )

@@ -31,7 +31,6 @@ from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.handle_bounds import HANDLES_MAX
 from cluster.protocol.request_bounds import SUBSCRIBE_QUEUES_MAX
 from cluster.protocol.wire.filters import expression_of
-from cluster.replica.port import ReadMode
 from cluster.state.features import WITH_POP
 from cluster.state.pop.ops import INVISIBLE_MS_MAX
 from cluster.state.pop.state import IN_FLIGHT_OF_QUEUE_MAX
@@ -86,9 +85,7 @@ class PopCalls:
         Raises:
             StoreError, DLedgerError: see the module's table; nothing was taken, unless the certainty is unknown.
         """
-        self._core.check_leading()
-        # Messages that were put before are dispatched; that this node still leads is confirmed by the take itself.
-        await self._core.confirm(ReadMode.LEASE)
+        await self._core.confirm_leading()
         self._core.check_feature(WITH_POP, _WHAT)
         topic = self._core.readable_topic(request.topic)
         wanted = self._wanted(request, topic)

@@ -13,7 +13,7 @@ from cluster.process.tasks import end_tasks
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.wire.answers import check_answer, failure_of_call
 from dledger.client.aio.stream_end import StreamEnded, next_response
-from dledger.client.retry import HOPS_MAX, Backoff
+from dledger.client.retry import Repetition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,7 +77,7 @@ class GroupMember:
         await asyncio.wait([self._task])
 
     async def _run(self) -> None:
-        backoff, hops = Backoff(), 0
+        repetition = Repetition()
         while True:
             address = self._nodes.leader(self.broker)
             before = self.client_ids
@@ -87,18 +87,15 @@ class GroupMember:
             except RequestFailed as failure:
                 self.failure = failure
                 if self.client_ids != before:
-                    backoff.reset()
-                    hops = 0
+                    repetition.reset()
                 is_named = self._nodes.observe(self.broker, address, failure)
                 # If a group is disabled while this consumer is in it, the consumer waits until it is enabled.
                 is_held_up = failure.reason is Reason.GROUP_NOT_ENABLED and bool(self.client_ids)
                 if not (failure.is_worth_trying or failure.reason in _RETRIABLE or is_held_up):
                     self._on_refused(failure)
                     return
-                hops += 1
                 logger.info("group_left_for_a_moment broker=%s: %s", self.broker, failure.message)
-                if not is_named or hops > HOPS_MAX:
-                    await asyncio.sleep(backoff.next_s(failure.repeat_after_s))
+                await asyncio.sleep(repetition.next_s(failure.repeat_after_s, is_named=is_named))
 
     async def _run_stream(self, address: str) -> None:
         """Stay in the group until the stream ends.

@@ -23,7 +23,7 @@ from cluster.protocol.wire.skipped import skipped_of
 from cluster.v1 import broker_pb2
 from cluster.v1.broker_pb2 import SubscribeRequest, SubscribeResponse
 from dledger.client.aio.stream_end import StreamEnded, next_response
-from dledger.client.retry import HOPS_MAX, Backoff
+from dledger.client.retry import Repetition
 from dledger.v1 import log_pb2
 from store.access.skipped_messages import SkipCause
 from store.errors import CorruptData
@@ -195,7 +195,7 @@ class QueueReader:
     # ----------------------------------------------------------------------------------------------------- the task
 
     async def _run(self) -> None:
-        backoff, hops = Backoff(), 0
+        repetition = Repetition()
         while self.failure is None:
             began_at = self.next_offset
             address = self._nodes.leader(self.queue.broker)
@@ -205,10 +205,8 @@ class QueueReader:
             except RequestFailed as failure:
                 is_named = self._nodes.observe(self.queue.broker, address, failure)
                 if self.next_offset != began_at:
-                    backoff.reset()
-                    hops = 0
-                hops += 1
-                pause_s = 0.0 if is_named and hops <= HOPS_MAX else backoff.next_s(failure.repeat_after_s)
+                    repetition.reset()
+                pause_s = repetition.next_s(failure.repeat_after_s, is_named=is_named)
                 self._handle_failure(failure)
                 since_s = self.refused[0] if self.refused is not None else time.monotonic()
                 self._refused = since_s, failure

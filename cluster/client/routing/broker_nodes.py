@@ -23,7 +23,7 @@ from cluster.v1.nameserver_pb2 import RouteRequest
 from dledger.client.aio.frame_link import FrameLinks
 from dledger.client.connections import Connections
 from dledger.client.failures import CHANNEL_OPTIONS
-from dledger.client.retry import HOPS_MAX, Backoff
+from dledger.client.retry import Repetition
 from dledger.security.channels import open_aio_channel
 from dledger.security.settings import PLAIN
 
@@ -214,7 +214,7 @@ class BrokerNodes:
         """
         broker = self._brokers.get(name, _Broker())
         deadline = time.monotonic() + (min(timeout_s, silent_timeout_s) if broker.is_silent else timeout_s)
-        backoff, hops = Backoff(), 0
+        repetition = Repetition()
         while True:
             address = self.leader(name)
             try:
@@ -226,8 +226,7 @@ class BrokerNodes:
                 if not failure.is_worth_repeating:
                     broker.is_silent = False
                     raise
-                hops += 1
-                pause_s = 0.0 if is_named and hops <= HOPS_MAX else backoff.next_s(failure.repeat_after_s)
+                pause_s = repetition.next_s(failure.repeat_after_s, is_named=is_named)
                 if time.monotonic() + pause_s >= deadline:
                     broker.is_silent = failure.reason is Reason.NOT_REACHED
                     raise

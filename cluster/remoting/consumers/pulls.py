@@ -8,7 +8,8 @@
 | an offset out of the queue | 21, with the next valid one |
 | (the group's offset was set by an operator meanwhile) | 21, with that one |
 
-When this node stops it answers its held pulls with 19 (`cluster.remoting.holds`).
+Each answer names the node from which the consumer is to pull next (`cluster.remoting.names.pull_nodes`). When this node
+stops it answers its held pulls with 19 (`cluster.remoting.holds`).
 
 Source: RocketMQ `PullMessageProcessor`, `PullRequestHoldService`, `MQClientAPIImpl`.
 """
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from cluster.remoting.consumers.offsets import Offsets
     from cluster.remoting.consumers.resets import OffsetResets
     from cluster.remoting.front import RemotingClient
+    from cluster.remoting.names.pull_nodes import PullNodes
     from store.dispatch.long_polls import Waiter
 
 # Holds at the leader, in fair shares of addresses: there they take places of this node's calls, sends included.
@@ -78,12 +80,21 @@ class Pulls:
         clients: of this node.
         offsets: takes offsets that come with pulls.
         resets: of offsets, which clients follow by their pulls.
+        nodes: names the node from which a consumer is to pull next.
     """
 
     def __init__(
-        self, core: BrokerCore, link: LeaderLink, clients: ClientTable, offsets: Offsets, resets: OffsetResets
+        self,
+        core: BrokerCore,
+        link: LeaderLink,
+        clients: ClientTable,
+        offsets: Offsets,
+        resets: OffsetResets,
+        *,
+        nodes: PullNodes,
     ) -> None:
         self._core = core
+        self._nodes = nodes
         self._holds = Holds(link)
         self._clients = clients
         self._offsets = offsets
@@ -130,7 +141,8 @@ class Pulls:
         if moved is None:
             # Of a reset during the hold.
             moved = self._resets.next_offset(group, read.topic, read.queue_id)
-        return _answer(read.offset, found) if moved is None else _moved_answer(moved, found)
+        next_node = self._nodes.next_id(is_stopping=self._holds.is_stopping)
+        return _answer(read.offset, found, next_node) if moved is None else _moved_answer(moved, found, next_node)
 
     def _subscription(self, request: Request, group: str, topic: str, flags: int) -> Subscription:
         """Return the subscription of the topic for this pull.
@@ -220,7 +232,7 @@ class Pulls:
             self._waiters.give_back(holder, 1)
 
 
-def _answer(offset: int, found: pb.GetResponse) -> Response:
+def _answer(offset: int, found: pb.GetResponse, next_node: int) -> Response:
     """Return the answer to a pull from `offset`."""
     next_offset = found.next_offset
     if found.status == pb.GET_STATUS_FOUND:
@@ -233,20 +245,20 @@ def _answer(offset: int, found: pb.GetResponse) -> Response:
         # An answer 20 with the same offset would make the client repeat its pull at once, again and again.
         code, next_offset = RemotingCode.PULL_NOT_FOUND, offset
     remark = pb.GetStatus.Name(found.status).removeprefix("GET_STATUS_")
-    return Response(code, _pull_fields(next_offset, found), found.records, remark)
+    return Response(code, _pull_fields(next_offset, found, next_node), found.records, remark)
 
 
-def _moved_answer(offset: int, found: pb.GetResponse) -> Response:
+def _moved_answer(offset: int, found: pb.GetResponse, next_node: int) -> Response:
     """Return the answer to a pull of before a reset to `offset`."""
-    return Response(RemotingCode.PULL_OFFSET_MOVED, _pull_fields(offset, found), remark="OFFSET_RESET")
+    return Response(RemotingCode.PULL_OFFSET_MOVED, _pull_fields(offset, found, next_node), remark="OFFSET_RESET")
 
 
-def _pull_fields(next_offset: int, found: pb.GetResponse) -> dict[str, str]:
+def _pull_fields(next_offset: int, found: pb.GetResponse, next_node: int) -> dict[str, str]:
     return {
         "nextBeginOffset": str(next_offset),
         "minOffset": str(found.min_offset),
         "maxOffset": str(found.max_offset),
-        "suggestWhichBrokerId": "0",
+        "suggestWhichBrokerId": str(next_node),
         "topicSysFlag": "0",
         "groupSysFlag": "0",
     }

@@ -10,9 +10,12 @@ from cluster.remoting.consumers.pulls import Pulls
 from cluster.remoting.consumers.queue_calls import QueueCalls
 from cluster.remoting.consumers.registrations import Registrations
 from cluster.remoting.consumers.resets import OffsetResets
+from cluster.remoting.names.pull_nodes import PullNodes
 from store.maintenance.background import monotonic_ms
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from cluster.broker.core import BrokerCore
     from cluster.fronts.callers import Callers
     from cluster.fronts.leader_link import LeaderLink
@@ -32,15 +35,24 @@ class Consumers:
         clients: registered at this node; other parts read the table.
         callers: of the front.
         commits: of this node that are on their way; other parts wait for them.
+        nodes: ids of the nodes in routes.
     """
 
     def __init__(
-        self, core: BrokerCore, link: LeaderLink, clients: ClientTable, callers: Callers, commits: PendingCommits
+        self,
+        core: BrokerCore,
+        link: LeaderLink,
+        clients: ClientTable,
+        callers: Callers,
+        commits: PendingCommits,
+        *,
+        nodes: Collection[str],
     ) -> None:
         self._registrations = Registrations(core, link, clients, callers, commits, monotonic_ms)
         resets = OffsetResets(core)
         self._offsets = Offsets(core, link, resets, commits)
-        self._pulls = Pulls(core, link, clients, self._offsets, resets)
+        pull_nodes = PullNodes(core.replica, core.options.self_id, nodes)
+        self._pulls = Pulls(core, link, clients, self._offsets, resets, nodes=pull_nodes)
         self._queues = QueueCalls(core, link)
 
     def handlers(self) -> dict[int, Handler]:

@@ -80,7 +80,8 @@ class NameServerRole:
         """Return the places for clients."""
         nodes = chosen(self._addresses, self._known_leader(), self._replica.is_reachable, self._first)
         self._first = nodes[0]
-        return RoutePlaces(self._options.cluster, self._options.broker, self._addresses, nodes)
+        unreachable = [each for each in self._addresses if not self._replica.is_reachable(each)]
+        return RoutePlaces(self._options.cluster, self._options.broker, self._addresses, nodes, unreachable)
 
     def _tool_places(self) -> RoutePlaces:
         """Return the places for tools, with the leader under id 0: they compare it with the store hosts of messages."""

@@ -1,9 +1,10 @@
 """The routes of topics, as RocketMQ's clients read them: the queues by names of brokers, and the nodes of each name.
 
-All queues are under the name of the broker, whose nodes have the ids 0, 1, ... Clients ask for routes each 30 s, and
-use almost nothing but id 0. So id 0 is a follower: the end of a leader, which costs an election, does not cost clients
-a new route, too (`chosen`). Producers repeat a send that failed at another *name*, so other nodes also have an alias,
-under which queues can only be written. The number of a queue means the same queue under every name (ADR 91).
+All queues are under the name of the broker. Clients ask for routes each 30 s, and use almost nothing but id 0. So id 0
+is a follower: the end of a leader, which costs an election, does not cost clients a new route, too (`chosen`). Each
+node that can be reached also has an id that never changes, by which consumers find another one when theirs stops
+(`cluster.remoting.names.pull_nodes`). Producers repeat a send that failed at another *name*, so other nodes also have
+an alias, under which queues can only be written. The number of a queue means the same queue under every name (ADR 91).
 
 | topic | names |
 | --- | --- |
@@ -23,7 +24,7 @@ from cluster.protocol.topic_config import PERMISSION_WRITE
 from store.model.topics import is_retry_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from cluster.protocol.topic_config import TopicConfig
 
@@ -39,12 +40,14 @@ class RoutePlaces:
         broker: name of the broker.
         addresses: `host:port` of the port for clients, by node id, at least one.
         nodes: those that clients are to use, at least one: the node under id 0, then those with an alias.
+        unreachable: nodes that have no id of their own now.
     """
 
     cluster: str
     broker: str
     addresses: Mapping[str, str]
     nodes: Sequence[str]
+    unreachable: Collection[str] = ()
 
     @property
     def first_address(self) -> str:
@@ -52,9 +55,15 @@ class RoutePlaces:
         return self.addresses[self.nodes[0]]
 
     def broker_data(self) -> dict[str, Any]:
-        """Return the broker with all its nodes."""
+        """Return the broker with all its nodes, as tools list them."""
         ids = sorted(self.addresses, key=lambda each: (each != self.nodes[0], each))
         return self._data(self.broker, {str(at): self.addresses[each] for at, each in enumerate(ids)})
+
+    def broker_of_route(self) -> dict[str, Any]:
+        """Return the broker with the node under id 0, and under ids of their own those that can be reached."""
+        listed = [] if len(self.addresses) < 2 else sorted(self.addresses.keys() - set(self.unreachable))
+        own = {str(own_id(self.addresses, each)): self.addresses[each] for each in listed}
+        return self._data(self.broker, {"0": self.first_address, **own})
 
     def aliases(self) -> dict[str, dict[str, Any]]:
         """Return the further names, each with its node."""
@@ -63,6 +72,11 @@ class RoutePlaces:
 
     def _data(self, name: str, addresses: dict[str, str]) -> dict[str, Any]:
         return {"brokerAddrs": addresses, "brokerName": name, "cluster": self.cluster, "enableActingMaster": False}
+
+
+def own_id(nodes: Collection[str], node: str) -> int:
+    """Return the id of a node in all routes: from 1."""
+    return sorted(nodes).index(node) + 1
 
 
 def chosen(ids: Iterable[str], leader: str, is_reachable: Callable[[str], bool], last: str) -> list[str]:
@@ -94,7 +108,7 @@ def order_value(broker: str, topic: TopicConfig) -> str:
 def route_of(topic: TopicConfig, places: RoutePlaces) -> dict[str, Any]:
     """Return the body of a route."""
     queues = [_queues(places.broker, topic.permission, topic.read_queues, topic)]
-    brokers = [places.broker_data()]
+    brokers = [places.broker_of_route()]
     route: dict[str, Any] = {"brokerDatas": brokers, "filterServerTable": {}, "queueDatas": queues}
     if topic.is_ordered:
         route["orderTopicConf"] = order_value(places.broker, topic)

@@ -1,5 +1,6 @@
 """The classic Java client of RocketMQ, 4.9 and 5.3, unchanged, with a broker of ours, whose leader is killed, too."""
 
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -9,7 +10,8 @@ import pytest
 from cluster.client.broker_calls import BrokerCalls
 from cluster.v1 import broker_pb2 as pb
 from tests.support.brokers.group import BrokerGroup
-from tests.support.waiting import PATIENCE_S, SCENARIO_LIMIT_S
+from tests.support.brokers.remoting_peer import RemotingPeer
+from tests.support.waiting import PATIENCE_S, SCENARIO_LIMIT_S, run
 
 TOPICS = (
     *("Normal", "Ordered", "Delay", "Transaction", "Request", "Broadcast", "Filter", "Retry", "Rebalance"),
@@ -71,6 +73,25 @@ def observed(process):
 def test_messages_of_all_kinds_are_sent_and_consumed(client, group, tmp_path, scenarios):
     found = observed(started(client, group, tmp_path, *scenarios))
     assert set(found) == set(scenarios)
+
+
+async def first_of_route(endpoints):
+    """Return the place of the node under id 0 of a route."""
+    async with RemotingPeer(endpoints.split(";")[0]) as peer:
+        route = json.loads((await peer.ask(105, topic="Failover")).body)
+    return route["brokerDatas"][0]["brokerAddrs"]["0"]
+
+
+def test_consumers_continue_at_once_when_the_follower_stops_from_which_they_pull(client, group, tmp_path):
+    process = started(client, group, tmp_path, "failover")
+    assert process.stdout.readline().strip() == "running"
+    endpoints = group.cluster.remoting_endpoints
+    first = endpoints.split(";").index(run(first_of_route(endpoints)))
+    group.cluster.stop_node(group.cluster.node_ids[first])
+    found = observed(process)["failover"]
+    assert (found["failed"], found["lost"]) == ("0", "0")
+    # Without the last answers of that node it would be the time to the next route, up to 30 s.
+    assert int(found["received_gap_ms"]) < 15_000
 
 
 @pytest.mark.parametrize("scenario", ["failover", "failover-threads", "failover-order"])

@@ -24,7 +24,7 @@ from cluster.protocol.handle_bounds import HANDLES_MAX
 from cluster.protocol.wire.filters import filter_fields
 from cluster.state.pop.ops import AckOutcome
 from cluster.v1 import broker_pb2 as pb
-from dledger.client.retry import HOPS_MAX, Backoff
+from dledger.client.retry import Repetition
 from dledger.security.settings import PLAIN
 
 if TYPE_CHECKING:
@@ -211,8 +211,7 @@ class AsyncPopConsumer:
             RequestFailed: the refusal of the leader, or why there was no answer.
         """
         nodes, end_s = self._connection.nodes, time.monotonic() + wait_s + _TIMEOUT_S
-        backoff: Backoff | None = None
-        hops = 0
+        repetition = Repetition()
         if not nodes.addresses(broker):
             # A message that another consumer took, before this one has asked for routes.
             await self._connection.find(self._topic)
@@ -222,11 +221,8 @@ class AsyncPopConsumer:
                 await nodes.reach(address)
                 return await nodes.call_node(address, method, request, wait_s + _ANSWER_S)
             except RequestFailed as failure:
-                # Only now: its random numbers take longer than all the rest of a call.
-                backoff = backoff or Backoff()
                 is_named = nodes.observe(broker, address, failure)
-                hops += 1
-                pause_s = 0.0 if is_named and hops <= HOPS_MAX else backoff.next_s(failure.repeat_after_s)
+                pause_s = repetition.next_s(failure.repeat_after_s, is_named=is_named)
                 if not failure.is_worth_repeating or time.monotonic() + pause_s >= end_s:
                     raise
             await asyncio.sleep(pause_s)

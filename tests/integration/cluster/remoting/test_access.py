@@ -63,7 +63,7 @@ class Parts(NamedTuple):
         return {
             *NameServerRole(core, link, {"n0": port.endpoint}).handlers(),
             *producers.handlers(),
-            *Consumers(core, link, table, callers_of(core), commits).handlers(),
+            *Consumers(core, link, table, callers_of(core), commits, nodes=()).handlers(),
             *PopConsumers(core, link, table).handlers(),
             *Administration(core, link, table, commits, str(port.shop.path), 1).handlers(),
         }

@@ -47,6 +47,10 @@ def bomb_of_gzip_is_uncompressed_whole(patch):
     patch.setattr(outgoing, "BODY_SIZE_MAX", 1 << 30)
 
 
+def refusals_are_final_before_the_node_has_caught_up(patch):
+    patch.setattr(callers.Callers, "_require_caught_up", lambda self, refusal: None)
+
+
 def messages_of_a_push_consumer_are_renewed_without_end(patch):
     patch.setattr(renewal_table, "RENEWED_MS_MAX", 1 << 60)
 
@@ -146,6 +150,11 @@ MUTANTS = [
         members_of_a_front_have_no_bound,
         "members leave places for calls",
         Tests(MEMBERSHIPS + "test_further_consumers_than_there_are_places_are_no_members"),
+    ),
+    Mutant(
+        refusals_are_final_before_the_node_has_caught_up,
+        "no user is refused because a node has just started",
+        Tests(CALLERS + "test_a_node_that_has_not_caught_up_with_a_leader_has_no_final_refusals"),
     ),
     Mutant(
         messages_of_a_push_consumer_are_renewed_without_end,

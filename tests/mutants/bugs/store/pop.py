@@ -82,6 +82,11 @@ def end_of_a_lease_wakes_no_consumer(patch):
     patch.setattr(Polls, "deadline", lambda _self, _name, _time_ms: None)
 
 
+def acknowledgement_wakes_only_those_that_are_full(patch):
+    wake = Polls.wake_acknowledged
+    patch.setattr(Polls, "wake_acknowledged", lambda self, name, _queues: wake(self, name, ()))
+
+
 def message_that_is_moved_is_not_done(patch):
     patch.setattr(PopRules, "moved", lambda _self, _effect: True)
 
@@ -149,6 +154,13 @@ MUTANTS = [
         moves_begin_after_their_takes_are_released,
         "one copy",
         Tests(GROUP + "test_messages_whose_lease_ends_before_its_take_is_applied_are_moved_once"),
+    ),
+    Mutant(
+        acknowledgement_wakes_only_those_that_are_full,
+        "the next message of a queue in order is given when the one before is done",
+        Tests(
+            "tests/unit/cluster/pop/test_polls.py::test_an_acknowledgement_in_order_wakes_the_consumers_of_its_queue_only"
+        ),
     ),
     Mutant(
         message_that_is_moved_is_not_done,

@@ -9,11 +9,13 @@ from cluster.remoting.consumers.commits import PendingCommits
 from cluster.remoting.consumers.offsets import Offsets
 from cluster.remoting.consumers.resets import OffsetResets
 from cluster.remoting.names import part
+from cluster.remoting.names.pull_nodes import PullNodes
 from cluster.remoting.pop import acked, acks, answers, records
 from tests.mutants.mutant import Mutant, Tests
 
 TABLE = "tests/unit/cluster/remoting/test_clients.py::"
 ROUTES = "tests/unit/cluster/remoting/test_routes.py::"
+HELD = "tests/unit/cluster/remoting/test_held_pulls.py::"
 NODE = "tests/integration/cluster/api/remoting/test_consumers.py::"
 FORMS = "tests/unit/cluster/remoting/pop/test_pop_forms.py::"
 COMMITS = "tests/unit/cluster/remoting/test_commits.py::"
@@ -37,8 +39,8 @@ def newer_connection_ends_with_the_older_one(patch):
 def pull_after_the_end_is_repeated_at_once(patch):
     answer = pulls._answer
 
-    def again(offset, found):
-        response = answer(offset, found)
+    def again(offset, found, next_node):
+        response = answer(offset, found, next_node)
         is_empty = response.code == RemotingCode.PULL_NOT_FOUND
         return replace(response, code=RemotingCode.PULL_RETRY_IMMEDIATELY) if is_empty else response
 
@@ -73,6 +75,15 @@ def route_keeps_a_node_that_has_ended(patch):
 def route_goes_back_to_a_node_that_returns(patch):
     chosen = part.chosen
     patch.setattr(part, "chosen", lambda ids, leader, is_reachable, _: chosen(ids, leader, is_reachable, ""))
+
+
+def node_that_stops_keeps_its_consumers(patch):
+    next_id = PullNodes.next_id
+    patch.setattr(PullNodes, "next_id", lambda self, *, is_stopping: next_id(self, is_stopping=False))
+
+
+def held_pull_is_not_notified(patch):
+    patch.setattr(pulls, "WAITERS_MAX", 0)
 
 
 def handle_is_only_in_the_fields(patch):
@@ -170,6 +181,16 @@ MUTANTS = [
         lock_is_named_by_the_broker,
         "clients recognise the queues that they have locked",
         Tests(NODE + "test_a_queue_is_locked_by_one_client_and_named_as_it_was_asked_for"),
+    ),
+    Mutant(
+        node_that_stops_keeps_its_consumers,
+        "consumers leave a node that stops",
+        Tests(ROUTES + "test_a_follower_keeps_its_consumers_until_it_stops_and_a_leader_sends_them_away"),
+    ),
+    Mutant(
+        held_pull_is_not_notified,
+        "a held pull is answered when its message comes",
+        Tests(HELD + "test_pulls_held_at_a_node_are_answered_when_it_has_a_message_or_stops_and_do_not_look_before"),
     ),
     Mutant(
         handle_is_only_in_the_fields,

@@ -46,7 +46,16 @@ def message_has_the_answer_of_the_first(patch):
     patch.setattr(joined_puts, "_of_row", lambda response, _: of_row(response, 0))
 
 
+def all_networks_share_the_calls_at_a_time(patch):
+    patch.setattr(joined_puts, "current_network", lambda: "")
+
+
 MUTANTS = [
+    Mutant(
+        all_networks_share_the_calls_at_a_time,
+        "a flood of one client does not delay the messages of others",
+        Tests(JOINED + "test_one_network_has_few_calls_at_a_time_and_another_one_waits_for_none_of_them"),
+    ),
     Mutant(
         message_that_is_refused_refuses_those_beside_it,
         "a message is refused for causes of its own only",

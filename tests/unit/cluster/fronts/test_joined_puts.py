@@ -4,12 +4,14 @@ import asyncio
 
 import pytest
 
+from cluster.fronts import joined_puts
 from cluster.fronts.callers import act_for, current_client
 from cluster.fronts.joined_puts import JOINED_BYTES_MAX, JOINED_MESSAGES_MAX, JoinedPuts
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.v1 import broker_pb2 as pb
 from dledger.authentication.front_tokens import FrontClient
 from store.errors import Certainty
+from tests.support.brokers.front_callers import any_callers
 from tests.support.waiting import in_a_loop, until
 
 LIMIT_S = 30.0
@@ -239,3 +241,31 @@ async def test_an_unexpected_error_is_logged_and_fails_the_messages_of_its_call_
     assert "ZeroDivisionError" in failed.message
     assert list(answered.physical_offsets) == [1]
     assert [record.exc_info[0] for record in caplog.records] == [ZeroDivisionError]
+
+
+async def put_from(host, puts, request, limit_s=LIMIT_S):
+    await any_callers().admit(f"ipv4:{host}:4000", lambda: None)
+    return await puts.put(request, limit_s)
+
+
+@pytest.mark.parametrize("kind", ["large", "topics"])
+@in_a_loop
+async def test_one_network_has_few_calls_at_a_time_and_another_one_waits_for_none_of_them(monkeypatch, kind):
+    monkeypatch.setattr(joined_puts, "CALLS_MAX", 4)
+    leader = Leader(is_open=False)
+    puts = JoinedPuts(leader.put)
+
+    def request(number):
+        return message(number, size_bytes=100_000) if kind == "large" else message(number, f"topic {number}")
+
+    flood = [asyncio.create_task(put_from("10.0.0.1", puts, request(number))) for number in range(20)]
+    other = asyncio.create_task(put_from("10.0.0.2", puts, message(99, "other")))
+    await until(lambda: len(leader.calls) == 5)
+    with pytest.raises(RequestFailed, match="was not sent") as caught:
+        await put_from("10.0.0.1", puts, message(50, size_bytes=100_000), 0.0)
+    assert caught.value.certainty is Certainty.NOT_APPENDED
+    assert len(leader.calls) == 5
+    assert [b"00000099"] in leader.calls
+    leader.open.set()
+    await asyncio.gather(other, *flood)
+    assert len(leader.calls) == 21

@@ -24,6 +24,7 @@ FIELDS = {
     "suspendTimeoutMillis": "20000",
 }
 NO_RESETS = SimpleNamespace(next_offset=lambda *_: None, is_behind=lambda *_: False)
+FIRST = SimpleNamespace(next_id=lambda *, is_stopping: 7 if is_stopping else 0)
 NONE = pb.GetResponse(status=pb.GET_STATUS_NO_MESSAGE_IN_QUEUE)
 FOUND = pb.GetResponse(status=pb.GET_STATUS_FOUND, next_offset=1)
 
@@ -68,7 +69,7 @@ class Store:
 
 def pulls_of(leader, store):
     core = SimpleNamespace(replica=SimpleNamespace(store=store))
-    return Pulls(core, leader, ClientTable(), None, NO_RESETS)
+    return Pulls(core, leader, ClientTable(), None, NO_RESETS, nodes=FIRST)
 
 
 def client(host):
@@ -112,7 +113,7 @@ async def test_a_flood_of_pulls_of_one_address_has_few_reads_at_the_leader_and_a
             await gate.wait()
             return FOUND
 
-    held = Pulls(None, Slow(), ClientTable(), None, NO_RESETS)
+    held = Pulls(None, Slow(), ClientTable(), None, NO_RESETS, nodes=FIRST)
     fields = {**FIELDS, "sysFlag": "4"}
     flood = [asyncio.create_task(held.pull(Request(11, fields), client("10.0.0.1"))) for _ in range(50)]
     other = asyncio.create_task(held.pull(Request(11, {**fields, "queueId": "7"}), client("10.0.0.2")))
@@ -142,6 +143,8 @@ async def test_pulls_held_at_a_node_are_answered_when_it_has_a_message_or_stops_
     answers = await asyncio.gather(*waiting[1:])
     expected = RemotingCode.PULL_NOT_FOUND if is_stopped else RemotingCode.SUCCESS
     assert {answer.code for answer in answers} == {expected}
+    # One that stops names another node.
+    assert {answer.fields["suggestWhichBrokerId"] for answer in answers} == {"7" if is_stopped else "0"}
     # Each has looked once before it waited, and at most once after that.
     assert store.looks <= 10
     assert not store.waiters

@@ -14,6 +14,7 @@ from cluster.remoting.codec import encode_json
 from cluster.remoting.command import RemotingCode, Request, Response
 from cluster.remoting.front import Front, RemotingClient
 from cluster.remoting.names.part import NameServerRole
+from cluster.remoting.names.pull_nodes import PullNodes
 from cluster.remoting.names.routes import RoutePlaces, chosen, cluster_of, route_of
 from cluster.v1 import broker_pb2 as pb
 from tests.support.brokers.front_callers import any_callers
@@ -22,6 +23,7 @@ from tests.support.waiting import run
 if TYPE_CHECKING:
     from cluster.broker.core import BrokerCore
     from cluster.fronts.leader_link import LeaderLink
+    from cluster.replica.port import Replica
 
 THREE = {"n0": "h:1", "n1": "h:2", "n2": "h:3"}
 
@@ -74,7 +76,7 @@ def test_the_route_of_one_node_has_the_captured_bytes() -> None:
 def test_each_further_chosen_node_has_a_write_only_alias_and_consumers_see_one_name() -> None:
     route = route_of(TopicConfig("T", 3, 4), RoutePlaces("C1", "b0", THREE, ["n1", "n2"]))
     names = {each["brokerName"]: each["brokerAddrs"] for each in route["brokerDatas"]}
-    assert names == {"b0": {"0": "h:2", "1": "h:1", "2": "h:3"}, "b0-n2": {"0": "h:3"}}
+    assert names == {"b0": {"0": "h:2", "1": "h:1", "2": "h:2", "3": "h:3"}, "b0-n2": {"0": "h:3"}}
     queues = {each["brokerName"]: (each["perm"], each["readQueueNums"]) for each in route["queueDatas"]}
     assert queues == {"b0": (6, 3), "b0-n2": (2, 0)}
     assert {each["writeQueueNums"] for each in route["queueDatas"]} == {4}
@@ -146,6 +148,37 @@ def test_a_choice_by_key_is_the_same_queue_whichever_nodes_are_chosen() -> None:
     ids = [f"n{number}" for number in range(5)]
     reachable = (ids[:0], ids[:3], ids)
     assert {len(chosen(ids, leader, each.__contains__, "")) for leader in ids for each in reachable} == {4}
+
+
+def test_a_node_keeps_its_id_in_all_routes_while_it_can_be_reached() -> None:
+    front, status = part(T=TopicConfig("T"))
+
+    def ids() -> dict[str, str]:
+        found: dict[str, str] = json.loads(ask(front, 105, topic="T").body)["brokerDatas"][0]["brokerAddrs"]
+        return found
+
+    own = {"1": "h:1", "2": "h:2", "3": "h:3"}
+    assert ids() == {"0": "h:2", **own}
+    status.gone = "n1"
+    assert ids() == {"0": "h:3", "1": "h:1", "3": "h:3"}
+    status.gone, status.leader_id = "", "n2"
+    assert ids() == {"0": "h:1", **own}
+
+
+@pytest.mark.parametrize(
+    ("leader", "gone", "running", "stopping"),
+    [("n0", "", 2, 3), ("n0", "n2", 2, 0), ("n2", "", 2, 1), ("n1", "", 0, 1), ("n1", "n0", 0, 3), ("", "", 2, 1)],
+)
+def test_a_follower_keeps_its_consumers_until_it_stops_and_a_leader_sends_them_away(
+    leader: str, gone: str, running: int, stopping: int
+) -> None:
+    status = _Named(leader_id=leader, is_leading=leader == "n1")
+    replica = _Named(status=lambda: status, is_reachable=lambda each: each != gone)
+    nodes = PullNodes(cast("Replica", replica), "n1", THREE)
+    assert (nodes.next_id(is_stopping=False), nodes.next_id(is_stopping=True)) == (running, stopping)
+    for alone in ((), ("n1",), ("n0", "n2")):
+        nodes = PullNodes(cast("Replica", replica), "n1", alone)
+        assert nodes.next_id(is_stopping=False) == nodes.next_id(is_stopping=True) == 0
 
 
 def test_tools_find_the_leader_under_id_0_of_the_list_of_brokers() -> None:

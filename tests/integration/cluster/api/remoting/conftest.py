@@ -78,7 +78,7 @@ async def opened(shop, **options):
         core = shop.broker.core
         try:
             callers, commits = callers_of(core), PendingCommits(link)
-            consumers = Consumers(core, link, clients, callers, commits)
+            consumers = Consumers(core, link, clients, callers, commits, nodes=())
             yield Side(consumers, PopConsumers(core, link, clients), callers)
             await commits.stop()
         finally:
