@@ -30,6 +30,7 @@ _PLACES: Final = {
     "status": "cluster.cli.nodes.status:status",
     "top": "cluster.cli.nodes.top:top",
     "watch": "cluster.cli.nodes.watch:watch",
+    "console": "cluster.cli.nodes.console:console",
     "context": "cluster.cli.nodes.context:context_app",
     "certs": "cluster.cli.nodes.certs:certs_app",
     "audit": "cluster.cli.nodes.audit:audit_app",
