@@ -52,6 +52,8 @@ PANDAS := $(VENV)/pandas
 DOCS := $(VENV)/.docs
 # Atheris; only `make fuzz` needs it.
 FUZZ := $(VENV)/.fuzz
+# Playwright; only `make console-browser` needs it.
+BROWSER := $(VENV)/.browser
 # Tools that look at packages, in an environment of their own: wheel, lock, audit.
 SUPPLY := $(VENV)/supply
 # make fuzz: runs of all decoders together, and the seed of the changes of inputs.
@@ -77,7 +79,7 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test check lint format type contracts collected lists proto verify-proto advisories spark waiting computing unit scenarios sim sim-shell sim-brokers sim-long sim-coverage crashpoints bit-flips stalls mutants mutants-blind chaos kill-waiting \
-	fuzz interop monitoring bench bench-peers bench-spark bench-shape bench-shape-draw docs wheel wheel-client lock audit \
+	fuzz console-browser interop monitoring bench bench-peers bench-spark bench-shape bench-shape-draw docs wheel wheel-client lock console-assets audit \
 	cluster-up cluster-down cluster-status clean distclean
 
 ##@ Start here
@@ -214,6 +216,13 @@ $(FUZZ): $(READY) requirements/fuzz.txt
 	@$(PIP_INSTALL) $(LOCKED)/fuzz.txt
 	@touch $@
 
+console-browser: $(BROWSER) ## The console in Chromium: live elections, nine tabs, dark, narrow (Debian: apt-get install chromium)
+	@$(BIN)/python -m pytest -q tests/browser
+
+$(BROWSER): $(READY) requirements/browser.txt
+	@$(PIP_INSTALL) $(LOCKED)/browser.txt
+	@touch $@
+
 chaos: $(READY) ## Real processes: kill -9 of leaders under load, restart of all nodes, 10,000 queues; the long form
 	@DLEDGER_MANY_QUEUES=long DLEDGER_BROKER_KILLS="$${DLEDGER_BROKER_KILLS:-10}" $(BIN)/python -m pytest -q tests/chaos tests/integration/cluster/local_brokers/test_many_queues.py
 
@@ -262,6 +271,9 @@ wheel-client: $(READY) ## Build the wheel for applications into dist/: the clien
 
 lock: $(READY) $(SUPPLY) ## Write requirements/ again: versions of constraints.txt, with hashes (needs a package index)
 	@$(SUPPLY)/bin/python scripts/lock.py
+
+console-assets: $(READY) ## Compare the console's scripts of others with the published packages (needs npm)
+	@$(BIN)/python scripts/console_assets.py --check
 
 audit: $(SUPPLY) ## Look for known vulnerabilities of all pinned packages (needs the network, for its database)
 	@for each in requirements/*.txt; do $(SUPPLY)/bin/pip-audit --progress-spinner off --disable-pip --strict --require-hashes --requirement "$$each" || exit 1; done

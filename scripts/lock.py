@@ -21,6 +21,7 @@ LOCKS: dict[str, tuple[str, ...]] = {
     "dev": ("pyproject.toml", "--extra", "dev"),
     "pandas": ("--group", "pandas", "--no-deps"),
     "docs": ("--group", "docs"),
+    "browser": ("--group", "browser"),
     "fuzz": ("--group", "fuzz"),
     "supply": ("--group", "supply"),
 }

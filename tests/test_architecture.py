@@ -312,7 +312,7 @@ def test_every_dependency_is_pinned_and_installed_as_pinned() -> None:
 def test_every_locked_package_has_its_hashes_and_the_version_of_the_constraints() -> None:
     pins = dict(_pins())
     locked = {path.stem: dict(_locked(path)) for path in sorted((ROOT / "requirements").glob("*.txt"))}
-    assert {"build", "dev", "docs", "fuzz", "pandas", "runtime", "supply"} == set(locked)
+    assert {"browser", "build", "dev", "docs", "fuzz", "pandas", "runtime", "supply"} == set(locked)
     found = {name: version for each in locked.values() for name, version in each.items()}
     assert {name: pins[name] for name in found if name in pins} == {name: found[name] for name in found if name in pins}
     assert pins.keys() - found.keys() == set()

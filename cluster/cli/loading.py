@@ -29,6 +29,8 @@ _PLACES: Final = {
     "tail": "cluster.cli.nodes.log:tail",
     "status": "cluster.cli.nodes.status:status",
     "top": "cluster.cli.nodes.top:top",
+    "watch": "cluster.cli.nodes.watch:watch",
+    "console": "cluster.cli.nodes.console:console",
     "context": "cluster.cli.nodes.context:context_app",
     "certs": "cluster.cli.nodes.certs:certs_app",
     "audit": "cluster.cli.nodes.audit:audit_app",

@@ -29,7 +29,7 @@ from tests.mutants.bugs.security import (
     peers,
     remoting_access,
 )
-from tests.mutants.bugs.shell import directories, general, snapshots, watching
+from tests.mutants.bugs.shell import console, directories, general, snapshots, watching
 from tests.mutants.bugs.store import (
     broker_journal,
     changed_bits,
@@ -91,6 +91,7 @@ GROUPS = (
     snapshots,
     directories,
     watching,
+    console,
     rare_places,
     starts,
     store_damage,

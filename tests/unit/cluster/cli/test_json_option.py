@@ -21,7 +21,18 @@ assert store  # a fixture
 
 # Commands that print no rows: servers, changes, one fact.
 WITHOUT_ROWS = {
-    *("server", "broker", "nameserver", "produce", "append", "transfer", "rebuild", "export-config", "recall"),
+    *(
+        "server",
+        "broker",
+        "nameserver",
+        "console",
+        "produce",
+        "append",
+        "transfer",
+        "rebuild",
+        "export-config",
+        "recall",
+    ),
     *("context add", "context use", "context remove"),
     *("user first", "user login", "user create", "user password", "user delete"),
     *("user roles", "user enable", "user disable", "user rotate-key", "user create-token", "user delete-token"),
