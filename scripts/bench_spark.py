@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import bench_spark_parts
+import sample_store
 from bench_spark_parts import PARTS, Bench, Part
 from cpu_clock import CpuClock
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from sample_store import SampleConfig, make_sample_store
 
 from cluster.cli.bench.output import empty_table, show_figures
-from pipeline.log.sample_store import SampleConfig, make_sample_store
 from pipeline.spark.session import SparkChoice, spark_session
 from store.errors import StoreError
 
@@ -80,7 +81,8 @@ def main() -> int:
         closing(Bench(spark, store, folder / "spark-scratch")) as bench,
     ):
         # The workers of Spark unpickle functions by their module, and the folder of this script is not on their path.
-        spark.sparkContext.addPyFile(bench_spark_parts.__file__)
+        for path in (sample_store.__file__, bench_spark_parts.__file__):
+            spark.sparkContext.addPyFile(path)
         bench.warm_up()
         for part in parts:
             found = _measured(bench, clock, part, arguments.runs)

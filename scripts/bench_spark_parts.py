@@ -12,6 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sample_store import FILE_SIZE as SAMPLE_FILE_SIZE
+from sample_store import INDEX_FILE_SIZE as SAMPLE_INDEX_FILE_SIZE
+
 from cluster.local.node import choose_ports
 from cluster.local.process import START_LIMIT_S, LocalProcess
 from cluster.local.topics import create_topics
@@ -20,8 +23,6 @@ from pipeline.archive.archive import Archive
 from pipeline.audit.replica import open_replicas
 from pipeline.audit.run import run_audit
 from pipeline.columns.schema import DEFAULT_NAMES
-from pipeline.log.sample_store import FILE_SIZE as SAMPLE_FILE_SIZE
-from pipeline.log.sample_store import INDEX_FILE_SIZE as SAMPLE_INDEX_FILE_SIZE
 from pipeline.log.selection import EVERYTHING
 from pipeline.log.slices import plan
 from pipeline.log.stores import open_store

@@ -75,8 +75,7 @@ def _session(folder: Path, archive: Path) -> SparkSession:
 def _use_spark(session: SparkSession, folder: Path) -> None:
     """Run a query of each kind, so that its classes are loaded."""
     from pyspark.errors import StreamingQueryException
-
-    from pipeline.log.sample_store import SampleConfig, make_sample_store
+    from sample_store import SampleConfig, make_sample_store
 
     store = str(folder / "store")
     make_sample_store(store, SampleConfig(size=1 << 19, file_size=1 << 19))

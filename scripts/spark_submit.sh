@@ -9,7 +9,7 @@
 # yarn: hosts need nothing but Python: an environment is packed and sent along (--archives).
 # kubernetes: DLEDGER_IMAGE names an image with Spark and the extra; our modules are sent along.
 #
-# Hosts that keep a replica each may read it (-o localPath=...); else all must see the directories under the same names.
+# All hosts must see the directories under the same names; else name the addresses of a broker.
 # SPARK_ARGS is handed on: SPARK_ARGS="--executor-memory 4g". DRY_RUN=1 packs and runs nothing: it prints, a line for a
 # word, the settings of the environment and the command that would run.
 set -eu

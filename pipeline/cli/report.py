@@ -56,8 +56,7 @@ def report(
     """Write an HTML page with figures and findings about a log.
 
     The page shows traffic, sizes, delays, hot keys, retries, repeats and gaps, and lists what is unusual. It is one
-    self-contained file. Damaged records are skipped and counted; if several replicas are named, a damaged record is
-    read from another replica (`-o onCorrupt=fail` fails at the first record that is damaged in all of them). A report
+    self-contained file. Damaged records are skipped and counted (`-o onCorrupt=fail` fails at the first one). A report
     takes a few seconds per gigabyte; its memory does not grow with the log.
 
     Examples:

@@ -52,11 +52,12 @@ class BadOption(PipelineError):
 
 
 class UnknownOption(BadOption):
-    """There is no option of this name."""
+    """There is no option of this name; an earlier version may have had one."""
 
-    def __init__(self, name: str, known: Iterable[str]) -> None:
+    def __init__(self, name: str, known: Iterable[str], remedy: str | None = None) -> None:
         names = sorted(known)
-        super().__init__(name, f"one of {', '.join(names)}", "no such option", _did_you_mean(name, names))
+        found = "no such option" if remedy is None else "an option of an earlier version"
+        super().__init__(name, f"one of {', '.join(names)}", found, remedy or _did_you_mean(name, names))
 
 
 class NoCatalogTable(PipelineError):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from pipeline.common.errors import BadOption, NoCatalogTable, UnknownOption
@@ -99,16 +100,24 @@ def check_no_table(given: Mapping[str, str], source: str) -> None:
         raise NoCatalogTable(source)
 
 
-def check_names(given: Mapping[str, str], known: Iterable[str]) -> dict[str, str]:
+def check_names(
+    given: Mapping[str, str], known: Iterable[str], removed: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, str]:
     """Return the options by their canonical names; names are not case-sensitive.
+
+    Args:
+        given: the options.
+        known: names.
+        removed: names that earlier versions had, and for each what to use instead.
 
     Raises:
         UnknownOption: there is no such option.
     """
     by_lower = {name.lower(): name for name in known}
+    instead = {name.lower(): remedy for name, remedy in removed.items()}
     found = {}
     for name, value in given.items():
         if name.lower() not in by_lower:
-            raise UnknownOption(name, by_lower.values())
+            raise UnknownOption(name, by_lower.values(), instead.get(name.lower()))
         found[by_lower[name.lower()]] = value
     return found

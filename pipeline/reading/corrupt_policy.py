@@ -1,8 +1,7 @@
 """The policy for damaged bytes of a log: fail, skip, or skip and keep a copy.
 
 A quarantine is a directory. Each corrupt range of the log is written to it as two files: `<offset>-<size>.bin` holds
-the bytes, `<offset>-<size>.json` their position and the fault, and also the replica (`read_from`) if another replica
-had valid data. A retried task writes the same file names.
+the bytes, `<offset>-<size>.json` their position and the fault. A retried task writes the same file names.
 """
 
 from __future__ import annotations
@@ -41,13 +40,11 @@ class CorruptPolicy:
         kind: the action.
         directory: of the quarantine; the tasks must be able to write to it.
         on_skipped: called with each skipped range; a policy with this callback cannot be sent to another process.
-        on_recovered: called with each range that was read from another replica.
     """
 
     kind: PolicyKind = PolicyKind.FAIL
     directory: str | None = None
     on_skipped: Callable[[Skipped], None] | None = None
-    on_recovered: Callable[[Skipped], None] | None = None
 
     @classmethod
     def parse(cls, kind: str, directory: str | None = None) -> CorruptPolicy:
@@ -82,30 +79,12 @@ class CorruptPolicy:
         if self.directory is not None:
             self._keep(self.directory, skipped, content)
 
-    def recovered(self, skipped: Skipped, content: bytes | memoryview, source: str) -> None:
-        """Report that a corrupt range was read from another replica; a quarantine keeps a copy of the corrupt bytes.
-
-        Args:
-            skipped: the corrupt range.
-            content: its bytes.
-            source: the replica it was read from.
-        """
-        _log.warning(
-            "%s: %d corrupt bytes at %d (offset %d) were read from %s instead: expected %s, found %s",
-            skipped.path, skipped.size, skipped.position, skipped.offset, source, skipped.expected, skipped.found,
-        )  # fmt: skip
-        if self.on_recovered is not None:
-            self.on_recovered(skipped)
-        if self.directory is not None:
-            self._keep(self.directory, skipped, content, source)
-
-    def _keep(self, directory: str, skipped: Skipped, content: bytes | memoryview, source: str | None = None) -> None:
+    def _keep(self, directory: str, skipped: Skipped, content: bytes | memoryview) -> None:
         name = f"{skipped.offset:020d}-{skipped.size}"
-        description = asdict(skipped) | ({} if source is None else {"read_from": source})
         try:
             Path(directory).mkdir(parents=True, exist_ok=True)
             _write(Path(directory, f"{name}.bin"), bytes(content))
-            _write(Path(directory, f"{name}.json"), json.dumps(description, indent=1).encode())
+            _write(Path(directory, f"{name}.json"), json.dumps(asdict(skipped), indent=1).encode())
         except OSError as error:
             raise BadOption("quarantinePath", "a directory that can be written to", f"{directory}: {error}") from error
 

@@ -58,9 +58,6 @@ def _unreadable(report: Report) -> Iterator[ReportFinding]:
     if report.skipped:
         text = f"{count_text(report.skipped, 'record')} could not be read and are missing from all figures here. "
         yield ReportFinding(Level.ALARM, "Damaged records", text + "`dledger verify` names each place.")
-    if report.recovered:
-        text = f"{count_text(report.recovered, 'place')} of one replica could not be read, but of another one. "
-        yield ReportFinding(Level.ALARM, "A damaged replica", text + "`dledger spark audit` names each place.")
 
 
 def _missing_offsets(report: Report) -> Iterator[ReportFinding]:

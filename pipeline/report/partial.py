@@ -102,7 +102,6 @@ class ReportPartial:
         self.unique_keys = KeySample(keys_kept, level)
         self.repeated_examples: list[str] = []
         self.skipped = 0
-        self.recovered = 0
         self.begin_ms: int | None = None
         self.end_ms: int | None = None
 
@@ -221,7 +220,6 @@ class ReportPartial:
         self.unique_keys.merge(other.unique_keys)
         self._add_examples(other.repeated_examples)
         self.skipped += other.skipped
-        self.recovered += other.recovered
         if other.begin_ms is not None and other.end_ms is not None:
             self._extend_times(other.begin_ms, other.end_ms)
 
@@ -242,7 +240,6 @@ class ReportPartial:
             "level": self.unique_keys.level,
             "repeatedExamples": self.repeated_examples,
             "skipped": self.skipped,
-            "recovered": self.recovered,
             "times": [self.begin_ms, self.end_ms],
         }
         return json.dumps(content), self.unique_keys.hashes.tobytes()
@@ -266,7 +263,7 @@ class ReportPartial:
             setattr(partial, name, HeavyHitters(_NAMES_KEPT, counts, error))
         partial.unique_keys.hashes = np.frombuffer(hashes, np.uint64)
         partial.repeated_examples = content["repeatedExamples"]
-        partial.skipped, partial.recovered = content["skipped"], content["recovered"]
+        partial.skipped = content["skipped"]
         partial.begin_ms, partial.end_ms = content["times"]
         return partial
 

@@ -108,7 +108,6 @@ class Report:
         step_ms, first_step_ms, series: the timeline: for each topic messages and bytes of each step.
         repeated_keys: unique keys that occur more than once; an estimate unless `is_repeated_exact`.
         skipped: records that could not be read.
-        recovered: records that were damaged in one replica and read from another.
     """
 
     title: str
@@ -133,7 +132,6 @@ class Report:
     is_repeated_exact: bool
     repeated_examples: list[tuple[str, str]]
     skipped: int
-    recovered: int
 
     def to_json(self) -> dict[str, Any]:
         """Return the figures in JSON's types."""
@@ -179,7 +177,6 @@ def summarise(partial: ReportPartial, title: str) -> Report:
         sample.level == 0,
         [(topic, key) for topic, _, key in (text.partition(SEPARATOR) for text in partial.repeated_examples)],
         partial.skipped,
-        partial.recovered,
     )
 
 

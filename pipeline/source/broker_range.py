@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -9,6 +11,8 @@ from store.model.message import QueueKey
 
 # Default of `patience_s`: seconds for which calls to a broker are retried.
 PATIENCE_S: Final = 60.0
+# Environment variables with the host name of a Spark process.
+_HOST_VARIABLES: Final = ("SPARK_LOCAL_HOSTNAME", "SPARK_LOCAL_IP")
 
 Span = tuple[int, int]
 Spans = Mapping[QueueKey, Span]
@@ -28,6 +32,15 @@ class BrokerRange(NamedTuple):
     end: int
     topic: str = ""
     queue_id: int = -1
+
+    def nearest_first(self) -> BrokerRange:
+        """Return the same range, whose first node is the one on this host, if there is one."""
+        name = socket.gethostname()
+        named = (os.environ.get(variable) for variable in _HOST_VARIABLES)
+        hosts = {name, name.partition(".")[0], "localhost", *filter(None, named)}
+        addresses = self.endpoints.split(",")
+        addresses.sort(key=lambda address: address.rpartition(":")[0].strip("[]") not in hosts)
+        return self._replace(endpoints=",".join(addresses))
 
 
 class Chunk(NamedTuple):

@@ -7,15 +7,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from pipeline.common.errors import DataLost, LostRange
-from pipeline.log.marks import MARK_SIZE, Mark, some_of
 from pipeline.log.slices import QUEUED_SHARE_MAX, SLICE_SIZE_BYTES
 from pipeline.source.broker_range import BrokerRange
 from pipeline.source.parts import Part
 from pipeline.source.view import Span, Spans, parts_min, queue_ranges, spans_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pipeline.log.selection import Selection
     from pipeline.source.chunk_client import BrokerLog, Planned
     from store.model.message import QueueKey
@@ -28,14 +25,10 @@ class BrokerView:
         log: of the broker; not closed by the view.
         endpoints: in the order in which tasks call them.
         topics: the selected topics; empty: all.
-        is_marked: see `pipeline.source.path_view.PathView`.
     """
 
-    def __init__(
-        self, log: BrokerLog, endpoints: str, topics: tuple[str, ...] = (), *, is_marked: bool = False
-    ) -> None:
+    def __init__(self, log: BrokerLog, endpoints: str, topics: tuple[str, ...] = ()) -> None:
         self._log = log
-        self._is_marked = is_marked
         self._endpoints = endpoints
         self._asked = topics
         self._found = log.describe(topics)
@@ -92,20 +85,15 @@ class BrokerView:
         span = planned.end_offset - planned.begin_offset
         if selection.is_by_topic and (planned.size_bytes < QUEUED_SHARE_MAX * span or self._is_by_queue_only(planned)):
             messages = max(1, -(-planned.messages // count))
-            return self._of_queues(spans, rest, messages, self._marks([planned.begin_offset]))
+            return self._of_queues(spans, rest, messages)
         planned = self._log.plan(spans, split_bytes=max(1, span // count))
         borders = [planned.begin_offset, *planned.split_offsets, planned.end_offset]
-        marks = self._marks(borders[:-1] if planned.messages else [])
         if selection.is_by_topic:
             rest = replace(rest, queue_ranges=queue_ranges(spans))
         else:
             # Includes messages that are in no queue: the whole log.
             borders[0], borders[-1] = self._found.begin_offset, self._found.end_offset
-        return [
-            Part(BrokerRange(self._endpoints, begin, end), rest, marks)
-            for begin, end in pairwise(borders)
-            if begin < end
-        ]
+        return [Part(BrokerRange(self._endpoints, begin, end), rest) for begin, end in pairwise(borders) if begin < end]
 
     def close(self) -> None:
         """Do nothing. The connections stay open for the next view."""
@@ -124,15 +112,9 @@ class BrokerView:
         """Return whether this user may not read ranges of the log, which have messages of other topics, too."""
         return planned.messages > 0 and not self._log.may_read_ranges(planned.begin_offset)
 
-    def _marks(self, begins: Sequence[int]) -> tuple[Mark, ...]:
-        """Return marks of the log at some begins of messages."""
-        offsets = some_of(begins) if self._is_marked else ()
-        ranges = [BrokerRange(self._endpoints, offset, offset + MARK_SIZE) for offset in offsets]
-        return tuple(Mark(each.begin, b"".join(chunk.data for chunk in self._log.read(each))) for each in ranges)
-
-    def _of_queues(self, spans: Spans, rest: Selection, count: int, marks: tuple[Mark, ...]) -> list[Part]:
+    def _of_queues(self, spans: Spans, rest: Selection, count: int) -> list[Part]:
         return [
-            Part(BrokerRange(self._endpoints, first, min(first + count, end), key.topic, key.queue_id), rest, marks)
+            Part(BrokerRange(self._endpoints, first, min(first + count, end), key.topic, key.queue_id), rest)
             for key, (begin, end) in sorted(spans.items())
             for first in range(begin, end, count)
         ]

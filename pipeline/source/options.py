@@ -3,7 +3,6 @@
 | option | value | for |
 | --- | --- | --- |
 | `path` | directory of a store, or directories of its replicas, separated by commas | files |
-| `localPath` | directories of replicas on the hosts of tasks: `/data/n0`, or `host:/data/n0`; comma-separated | |
 | `endpoints` | `host:port` of the nodes of one broker, separated by commas | a running broker |
 | `readMode` | the node to read from: `leader`, `follower`, or `nearest`: on the task's host (leader) | endpoints |
 | `subscribe` | topics, separated by commas | |
@@ -43,7 +42,6 @@ from pipeline.common import option_values as values
 from pipeline.common.errors import BadOption
 from pipeline.reading.corrupt_policy import FAIL, CorruptPolicy, PolicyKind
 from pipeline.source.offsets import EARLIEST, LATEST, Bound, parse_assignment, parse_bound
-from pipeline.source.replica_fallback import Replicas, split_host
 
 SCHEMA_STYLES: Final = ("native", "kafka")
 READ_MODES: Final = ("leader", "follower", "nearest")
@@ -52,7 +50,6 @@ _ADDRESS: Final = re.compile(r"(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9]([A-Za-z0-9.-]*[A-Z
 OPTION_NAMES: Final = (
     "path",
     "endpoints",
-    "localPath",
     "readMode",
     "subscribe",
     "subscribePattern",
@@ -81,6 +78,11 @@ OPTION_NAMES: Final = (
     "includeHeaders",
     "pushFilters",
 )
+# Options of earlier versions, and what to use instead.
+REMOVED_OPTIONS: Final = {
+    "localPath": "A query reads one replica. Set `endpoints`, with readMode=nearest if hosts of tasks have nodes, or "
+    "set `path` to a directory that all hosts can read. `dledger spark audit` finds damage in replicas",
+}
 _BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp", "pushFilters")
 _STREAM_ONLY: Final = (
     "maxOffsetsPerTrigger",
@@ -98,14 +100,12 @@ class SourceOptions:
     Attributes:
         paths: of stores; empty if endpoints are read.
         endpoints: separated by commas; empty if files are read.
-        local_paths: paths on the task's host that are read first.
         broker_topics: whether topics of the broker are read that no option names; None: only with the whole log.
         given: the names of the given options.
     """
 
     paths: tuple[str, ...] = ()
     endpoints: str = ""
-    local_paths: tuple[str, ...] = ()
     read_mode: str = "leader"
     subscribe: tuple[str, ...] | None = None
     subscribe_pattern: str | None = None
@@ -158,11 +158,6 @@ class SourceOptions:
         """The native columns to read, if the query has no schema of its own."""
         return self.columns or DEFAULT_NAMES
 
-    @property
-    def replicas(self) -> Replicas:
-        """The replicas from which tasks may choose."""
-        return Replicas(self.paths, self.local_paths, self.read_mode == "nearest")
-
     def check_batch(self) -> None:
         """Check that the options are valid for a batch query.
 
@@ -192,12 +187,11 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
 
     Raises: UnknownOption: there is no option of that name. BadOption: a value is invalid, or two options conflict.
     """
-    given = values.check_names(options, OPTION_NAMES)
+    given = values.check_names(options, OPTION_NAMES, REMOVED_OPTIONS)
     text = given.get
     parsed = SourceOptions(
         paths=values.parse_names("path", given["path"]) if "path" in given else (),
         endpoints=_endpoints(given["endpoints"]) if "endpoints" in given else "",
-        local_paths=_local_paths(given["localPath"]) if "localPath" in given else (),
         read_mode=values.parse_choice("readMode", text("readMode", "leader"), READ_MODES),
         subscribe=values.parse_names("subscribe", given["subscribe"]) if "subscribe" in given else None,
         subscribe_pattern=_pattern(given["subscribePattern"]) if "subscribePattern" in given else None,
@@ -310,14 +304,6 @@ def _endpoints(text: str) -> str:
         if not _ADDRESS.fullmatch(name) or not 0 < int(name.rpartition(":")[2]) < 1 << 16:
             raise BadOption("endpoints", "host:port, separated by commas", repr(name))
     return ",".join(names)
-
-
-def _local_paths(text: str) -> tuple[str, ...]:
-    names = values.parse_names("localPath", text)
-    for name in names:
-        if not split_host(name)[1].startswith("/"):
-            raise BadOption("localPath", "/directory or host:/directory, separated by commas", repr(name))
-    return names
 
 
 def _pattern(text: str) -> str:

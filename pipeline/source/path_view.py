@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import posixpath
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipeline.log.marks import Mark, marks_of, some_of
 from pipeline.log.places import NO_INDEX
 from pipeline.log.replicas import choose_replicas
 from pipeline.log.selection import Selection
 from pipeline.log.slices import QUEUED_SHARE_MAX, plan
 from pipeline.source.parts import Part
 from pipeline.source.view import Span, Spans, parts_min, spans_of
-from store.model.message import QueueKey
 from store.queues.merge_by_offset import LogWindow, UnitRange, Units, clamp, first_in_log, window_of
 from store.queues.unit import BLANK_SIZE
 from store.steps import at_once
@@ -22,9 +19,9 @@ from store.steps import at_once
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pipeline.log.slice import Slice
     from store.check.queue_view import QueueView
     from store.model.dispatch_batch import Int32s, Int64s
+    from store.model.message import QueueKey
 
 
 class PathView:
@@ -32,12 +29,10 @@ class PathView:
 
     Args:
         paths: of the store, or of its replicas.
-        is_marked: whether parts contain marks of the log, for tasks with replicas on their own hosts.
     """
 
-    def __init__(self, paths: Sequence[str], *, is_marked: bool = False) -> None:
+    def __init__(self, paths: Sequence[str]) -> None:
         self._store = choose_replicas(paths)
-        self._is_marked = is_marked or len(paths) > 1
         self.name = self._store.path
 
     @property
@@ -95,25 +90,13 @@ class PathView:
             # The range is known, so no further lookup is needed.
             wanted = Selection(offset_range=(self._store.entry_offset(known.begin), known.end))
         slices = plan(self._store, wanted, partitions_min=least, rows_max=rows_max, fail_on_data_loss=fail_on_data_loss)
-        marks = self._marks(slices) if self._is_marked else ()
         # A task that reads one queue does not need the ranges of the others.
         small = Selection(begin_ms=selection.begin_ms, end_ms=selection.end_ms, tags=selection.tags, sql=selection.sql)
-        return [Part(each, small if each.is_queue else selection, marks) for each in slices]
+        return [Part(each, small if each.is_queue else selection) for each in slices]
 
     def close(self) -> None:
         """Close the files."""
         self._store.close()
-
-    def _marks(self, slices: Sequence[Slice]) -> tuple[Mark, ...]:
-        begins = map(self._begin_of, some_of(slices))
-        return marks_of(self._store, (begin for begin in begins if begin is not None))
-
-    def _begin_of(self, part: Slice) -> int | None:
-        """Return the start of an entry at or before a slice's first record; None if not known."""
-        if part.is_queue:
-            unit = self._store.queue_views[QueueKey(part.topic or "", part.queue_id)].unit(part.begin_queue_offset)
-            return None if unit.size == BLANK_SIZE else self._store.entry_offset(unit.offset)
-        return part.begin if part.is_begin_known else max(int(posixpath.basename(part.path)), self._store.begin_offset)
 
     def _known_window(self, spans: Spans) -> LogWindow | None:
         """Return the log range that contains these spans; None: the queue units are not complete for all of them."""

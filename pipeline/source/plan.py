@@ -39,12 +39,12 @@ class Source:
         """
         options = self._options
         if self._log is None:
-            return PathView(options.paths, is_marked=bool(options.local_paths))
+            return PathView(options.paths)
         from pipeline.source.broker_view import BrokerView  # noqa: PLC0415
 
         # The leader may have changed since the last call.
         endpoints = self._log.order(is_leader_first=options.read_mode != "follower")
-        return BrokerView(self._log, endpoints, options.named_topics, is_marked=bool(options.local_paths))
+        return BrokerView(self._log, endpoints, options.named_topics)
 
     def commit(self, group: str, offsets: Mapping[QueueKey, int]) -> None:
         """Publish consumed offsets; see `BrokerLog.commit_offsets`."""

@@ -130,11 +130,10 @@ def partial_of(parts: Sequence[Part], *, keys_kept: int, level: int, how: ReadSe
     """Return the partial report of some parts, computed in this process. Skipped records are counted."""
     partial = ReportPartial(keys_kept=keys_kept, level=level)
     skipped: list[Skipped] = []
-    recovered: list[Skipped] = []
-    policy = replace(how.on_corrupt, on_skipped=skipped.append, on_recovered=recovered.append)
+    policy = replace(how.on_corrupt, on_skipped=skipped.append)
     counting = replace(how, on_corrupt=policy)
     for part in parts:
         for batch in counting.read(part):
             partial.add(batch)
-    partial.skipped, partial.recovered = len(skipped), len(recovered)
+    partial.skipped = len(skipped)
     return partial

@@ -61,5 +61,5 @@ def read_settings_of(options: SourceOptions, columns: tuple[str, ...]) -> ReadSe
         options.on_corrupt,
         options.fail_on_data_loss,
         options.decompress,
-        options.replicas,
+        options.read_mode == "nearest",
     )

@@ -1,5 +1,6 @@
 """All planted bugs, by name."""
 
+from tests.mutants.bugs.pipeline import log_end
 from tests.mutants.bugs.raft import (
     brought,
     catch_up,
@@ -104,5 +105,6 @@ GROUPS = (
     front_tls,
     audit,
     name_servers,
+    log_end,
 )
 MUTANTS = {mutant.name: mutant for group in GROUPS for mutant in group.MUTANTS}

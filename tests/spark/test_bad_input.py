@@ -10,13 +10,13 @@ from pyspark.errors import PySparkException
 from cluster.v1 import broker_pb2 as pb
 from pipeline.cli.common import cause_of
 from pipeline.common.errors import BrokerUnreachable
-from pipeline.log.sample_store import SampleConfig, make_sample_store
 from pipeline.log.selection import EVERYTHING
 from pipeline.log.slices import plan
 from pipeline.log.stores import open_store
 from pipeline.source.chunk_client import BrokerLog
 from pipeline.source.parts import Part
 from pipeline.spark.jobs import report_over
+from scripts.sample_store import SampleConfig, make_sample_store
 from tests.spark.processes import session_settings, spark_environment
 from tests.spark.queries import LIMIT_S, run_until
 from tests.spark.test_options import run_stream

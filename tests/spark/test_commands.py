@@ -5,13 +5,13 @@ import shutil
 
 import pytest
 
-from pipeline.log.sample_store import SampleConfig, make_sample_store
 from pipeline.log.selection import EVERYTHING
 from pipeline.log.slices import plan
 from pipeline.log.stores import open_store
 from pipeline.report.summary import summarise
 from pipeline.source.parts import Part
 from pipeline.spark.jobs import group_parts, partial_of, report_over, size_of
+from scripts.sample_store import SampleConfig, make_sample_store
 from store.maintenance.archive_mark import decode_mark
 from tests.spark.queries import run_command
 from tests.support.brokers.thread import running_broker
@@ -149,25 +149,23 @@ def test_a_report_of_a_running_broker_is_that_of_its_files(spark, broker, tmp_pa
     assert "nobody" in unknown.stderr
 
 
-def test_a_report_of_several_replicas_reads_what_is_damaged_in_one_from_another(spark, sample, tmp_path):
-    paths = [str(tmp_path / name) for name in ("a", "b")]
-    for path in paths:
-        shutil.copytree(sample[0], path)
-    data = sorted((tmp_path / "a" / "dledger-n0" / "data").iterdir())[1]
+def test_a_report_counts_damaged_records_or_stops_at_the_first(spark, sample, tmp_path):
+    path = tmp_path / "a"
+    shutil.copytree(sample[0], path)
+    data = sorted((path / "dledger-n0" / "data").iterdir())[1]
     with data.open("r+b") as out:
         out.seek(500_000)
         out.write(bytes(2_000))
     words = ["--page", str(tmp_path / "page.html"), "--json", str(tmp_path / "report.json")]
-    alone, both = run("report", paths[0], *words), run("report", ",".join(paths), *words)
-    strict = run("report", paths[0], *words[:2], "-o", "onCorrupt=fail")
+    skipped = run("report", str(path), *words)
+    strict = run("report", str(path), *words[:2], "-o", "onCorrupt=fail")
 
-    assert "Damaged records" in alone.output
+    assert "Damaged records" in skipped.output
     assert strict.exit_code == 1
     assert str(data) in strict.stderr
-    assert "A damaged replica" in both.output
     figures = json.loads((tmp_path / "report.json").read_text())
-    assert (figures["messages"], figures["skipped"]) == (sample[1], 0)
-    assert figures["recovered"] > 0
+    assert figures["messages"] < sample[1]
+    assert figures["skipped"] > 0
 
 
 @pytest.mark.parametrize("kind", ["path", "endpoints"])

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pytest
 
-from pipeline.log.sample_store import SampleConfig, make_sample_store
+from scripts.sample_store import SampleConfig, make_sample_store
 from tests.spark.processes import ROOT, session_settings, spark_environment
 
 RUN_S = 300

@@ -6,7 +6,7 @@ import pytest
 
 from commitlog.offline.rebuild import Layout
 from pipeline.lake.lake import Lake
-from pipeline.log.sample_store import SampleConfig, make_sample_store
+from scripts.sample_store import SampleConfig, make_sample_store
 from store.index.layout import IndexLayout
 from tests.spark.queries import run_command
 from tests.support.pipeline_stores import append_uncommitted, make_replicated

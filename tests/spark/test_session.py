@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.log.sample_store import SampleConfig, make_sample_store
+from scripts.sample_store import SampleConfig, make_sample_store
 from tests.spark.processes import ROOT, session_settings, spark_environment
 from tests.spark.test_bad_input import refused
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.log.sample_store import SampleConfig, make_sample_store
+from scripts.sample_store import SampleConfig, make_sample_store
 from tests.spark.processes import JVM_FLAGS, ROOT, START_S, spark_environment
 from tests.support.waiting import PATIENCE_S
 

@@ -4,12 +4,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.archive.archive import Archive
-from pipeline.log.sample_store import SampleConfig, make_sample_store
 from pipeline.log.selection import Selection
 from pipeline.log.slices import plan
 from pipeline.log.stores import open_store
 from pipeline.reading.read_slice import read_slice
 from pipeline.sink.options import LakeTarget
+from scripts.sample_store import SampleConfig, make_sample_store
 from tests.support.brokers.thread import running_broker
 from tests.support.pipeline_stores import run_here
 from tests.support.spark_cli import run

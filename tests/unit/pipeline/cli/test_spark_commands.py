@@ -8,7 +8,6 @@ import typer
 from pipeline.cli.common import cause_of, print_submit, reported_errors
 from pipeline.cli.sql import is_endpoints, source_options
 from pipeline.common.spark_missing import MissingLibrary, check_libraries
-from pipeline.log.sample_store import SampleConfig, make_sample_store
 from pipeline.log.stores import open_store
 from pipeline.report.partial import REPORT_COLUMNS
 from pipeline.source.options import parse_source_options
@@ -16,6 +15,7 @@ from pipeline.source.parts import ReadSettings
 from pipeline.source.plan import batch_parts
 from pipeline.spark.jobs import partial_of
 from pipeline.spark.part import read_settings_of
+from scripts.sample_store import SampleConfig, make_sample_store
 from tests.support.spark_cli import run
 
 OF_A_TASK = """An exception was thrown from the Python worker. Please see the stack trace below.

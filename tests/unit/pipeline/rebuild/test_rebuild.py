@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from commitlog.offline.rebuild import Layout
-from pipeline.log.sample_store import SampleConfig, make_sample_store
 from pipeline.rebuild.rebuild import StoreInUse, rebuild_store, verify_store
+from scripts.sample_store import SampleConfig, make_sample_store
 from store.fs.linux.files import OsFiles
 from store.index.layout import IndexLayout
 from store.maintenance.lock import lock_store

@@ -5,10 +5,8 @@ import pytest
 from pipeline.columns.schema import ALL_NAMES, DEFAULT_NAMES
 from pipeline.common.errors import BadOption, UnknownColumn, UnknownOption
 from pipeline.source import options as options_module
-from pipeline.source.broker_range import BrokerRange
 from pipeline.source.offsets import EARLIEST, LATEST, format_offsets, read_offsets
 from pipeline.source.options import OPTION_NAMES, parse_source_options
-from pipeline.source.replica_fallback import candidates
 
 PATH = {"path": "/data/n0"}
 
@@ -65,9 +63,6 @@ def test_topics_and_queues_are_chosen_in_three_ways(given, wanted, unwanted):
 
 
 WRONG = [
-    ({"localPath": "data/n0"}, "localPath"),
-    ({"localPath": "/data/n0,n1:data"}, "localPath"),
-    ({"localPath": ":/data"}, "localPath"),
     ({"subscribe": "a", "assign": '{"a": [0]}'}, "assign"),
     ({"subscribe": " , "}, "subscribe"),
     ({"subscribe": "a,a"}, "subscribe"),
@@ -138,11 +133,10 @@ def test_endpoints_are_addresses(endpoints):
         parse_source_options({"endpoints": endpoints})
 
 
-def test_directories_of_other_hosts_are_ignored():
-    options = parsed(localPath="elsewhere:/x,localhost:/y,/z")
-    found = candidates(BrokerRange("a:1", 0, 1), (), options.replicas)
-
-    assert [each.name for each in found] == ["/y", "/z", "broker a:1"]
+def test_a_removed_option_is_refused_with_what_replaces_it():
+    for name, named in (("localPath", "`endpoints`"), ("localpath", "readMode=nearest")):
+        with pytest.raises(UnknownOption, match=rf"option '{name}': .*earlier version.*{named}"):
+            parsed(**{name: "/data/n0"})
 
 
 def test_a_path_or_endpoints_are_required():

@@ -3,6 +3,8 @@
 import base64
 import itertools
 import random
+import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,12 +13,14 @@ import pytest
 from commitlog.record.scan import walk
 from pipeline.columns.schema import DEFAULT_NAMES
 from pipeline.common.errors import CorruptRecord, DataLost
-from pipeline.log.sample_store import SampleConfig, make_sample_store
 from pipeline.log.selection import EVERYTHING
 from pipeline.reading.corrupt_policy import SKIP
 from pipeline.source.broker_range import BrokerRange, Chunk
 from pipeline.source.chunk_client import BrokerLog
+from pipeline.source.options import parse_source_options
 from pipeline.source.parts import Part, ReadSettings
+from pipeline.source.plan import batch_parts
+from scripts.sample_store import SampleConfig, make_sample_store
 from tests.compat.conftest import java_store, manifest, unpack
 from tests.support.brokers.thread import running_broker
 from tests.unit.pipeline.source.test_stream_plan import put
@@ -165,3 +169,35 @@ def test_messages_deleted_meanwhile_are_an_error_or_left_out(broker, monkeypatch
     found = ReadSettings(("queueOffset",), fail_on_data_loss=False).read(part)
 
     assert list(range(50, 200)) == [row["queueOffset"] for batch in found for row in batch.to_pylist()]
+
+
+def test_the_node_on_a_tasks_own_host_is_asked_first(monkeypatch):
+    place = BrokerRange("10.0.0.1:1,[::1]:2,localhost:3,10.0.0.2:4", 0, 10)
+
+    assert place.nearest_first().endpoints == "localhost:3,10.0.0.1:1,[::1]:2,10.0.0.2:4"
+    monkeypatch.setenv("SPARK_LOCAL_HOSTNAME", "10.0.0.2")
+    assert place.nearest_first().endpoints == "localhost:3,10.0.0.2:4,10.0.0.1:1,[::1]:2"
+    asked = []
+    chunk = Chunk(b"", 0, 0, 10)
+    monkeypatch.setattr(BrokerLog, "read", lambda _log, part: asked.append(part.endpoints) or iter([chunk]))
+    for is_nearest_first in (False, True):
+        list(ReadSettings(("queueOffset",), is_nearest_first=is_nearest_first).read(Part(place, EVERYTHING)))
+    assert asked == [place.endpoints, place.nearest_first().endpoints]
+
+
+def test_damage_in_one_of_several_replicas_is_not_read_from_another(tmp_path):
+    """A query reads the replica that was planned; `dledger spark audit` compares replicas."""
+    folder = tmp_path / "a"
+    count = make_sample_store(str(folder), SampleConfig(size=1 << 20, file_size=4 << 20, has_queues=False))
+    shutil.copytree(folder, tmp_path / "b")
+    options = parse_source_options({"path": f"{folder},{tmp_path / 'b'}"})
+    parts = batch_parts(options)
+    path = Path(parts[0].place.path)
+    with path.open("r+b") as file:
+        file.seek(500_000)
+        file.write(bytes(2_000))
+
+    with pytest.raises(CorruptRecord, match=str(path)):
+        list(ReadSettings(("physicalOffset",)).read(parts[0]))
+    rows = sum(batch.num_rows for batch in ReadSettings(("physicalOffset",), on_corrupt=SKIP).read(parts[0]))
+    assert count - 20 < rows < count

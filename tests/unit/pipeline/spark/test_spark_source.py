@@ -12,10 +12,10 @@ from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from pipeline.columns.schema import DEFAULT_NAMES, arrow_schema, spark_ddl
 from pipeline.common.errors import BadOption, BadSchema, PipelineError
-from pipeline.log.sample_store import SampleConfig, make_sample_store
 from pipeline.log.selection import EVERYTHING
 from pipeline.spark.filters import narrowed
 from pyspark_dledger import DefaultSource
+from scripts.sample_store import SampleConfig, make_sample_store
 from tests.support.brokers.thread import running_broker
 from tests.unit.pipeline.source.test_stream_plan import put
 
