@@ -55,6 +55,7 @@ _PLACES: Final = {
     "brokers": "cluster.cli.messages.brokers:brokers_app",
     "inspect": "cluster.cli.store.inspect:inspect_app",
     "backup": "cluster.cli.backup.backups:backup_app",
+    "restore": "cluster.cli.backup.restore:restore",
 }
 
 

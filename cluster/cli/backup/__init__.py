@@ -1,4 +1,4 @@
-"""Commands for backups of a group: `dledger backup`.
+"""Commands for backups of a group: `dledger backup` and `restore`.
 
 Not here: how backups are made, read and checked (`cluster.backup`).
 """

@@ -165,7 +165,7 @@ def list_backups(destination: Destination, *, as_json: AsJson = False) -> None:
 def _row(manifest: BackupManifest) -> Row:
     return {
         "serial": manifest.serial,
-        "created": _time_text(manifest.created_ms),
+        "created": time_text(manifest.created_ms),
         "createdMs": manifest.created_ms,
         "group": manifest.group,
         "groupId": manifest.group_id,
@@ -176,12 +176,12 @@ def _row(manifest: BackupManifest) -> Row:
         "endTerm": manifest.end.term,
         "parts": len(manifest.parts),
         "bytes": sum(part.size for part in manifest.parts),
-        "lastTime": _time_text(manifest.last_time_ms),
+        "lastTime": time_text(manifest.last_time_ms),
         "lastTimeMs": manifest.last_time_ms if manifest.last_time_ms >= 0 else None,
     }
 
 
-def _time_text(time_ms: int) -> str | None:
+def time_text(time_ms: int) -> str | None:
     """Return a time with seconds; None for an unknown one."""
     return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S") if time_ms >= 0 else None
 

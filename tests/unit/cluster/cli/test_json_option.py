@@ -51,7 +51,7 @@ WITHOUT_ROWS = {
         "group copy",
     ),
     *("members add", "members promote", "members remove", "brokers drain", "brokers restore"),
-    "backup create",
+    *("backup create", "restore"),
     # A JSON object, always.
     "inspect term",
 }
