@@ -76,7 +76,7 @@ export PYTHONDONTWRITEBYTECODE :=
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check lint format type contracts collected lists proto verify-proto advisories spark waiting computing unit scenarios sim sim-shell sim-brokers sim-long sim-coverage crashpoints bit-flips stalls mutants mutants-blind chaos kill-waiting \
+.PHONY: help setup demo test check lint format type contracts collected lists proto verify-proto advisories spark waiting computing unit scenarios sim sim-shell sim-brokers sim-long sim-coverage crashpoints bit-flips stalls mutants mutants-blind chaos streams kill-waiting \
 	fuzz interop bench bench-peers bench-spark bench-shape bench-shape-draw docs wheel wheel-client lock audit \
 	cluster-up cluster-down cluster-status clean distclean
 
@@ -216,6 +216,9 @@ $(FUZZ): $(READY) requirements/fuzz.txt
 
 chaos: $(READY) ## Real processes: kill -9 of leaders under load, restart of all nodes, 10,000 queues; the long form
 	@DLEDGER_MANY_QUEUES=long DLEDGER_BROKER_KILLS="$${DLEDGER_BROKER_KILLS:-10}" $(BIN)/python -m pytest -q tests/chaos tests/integration/cluster/local_brokers/test_many_queues.py
+
+streams: $(READY) ## Real processes: kill -9 of leaders and Spark drivers while a lake is written, optimized, vacuumed and deleted from; the long form
+	@DLEDGER_STREAM_ENDS="$${DLEDGER_STREAM_ENDS:-11}" $(BIN)/python -m pytest -q -s tests/spark/test_killed_streams.py
 
 kill-waiting: $(READY) ## Real processes: kill -9 of leaders while 100,000 delays, pops and transactions each are open; the long form
 	@DLEDGER_WAITING=100000 DLEDGER_WAITING_KILLS=10 $(BIN)/python -m pytest -q -s tests/chaos/test_kills_while_all_waits.py
