@@ -226,6 +226,9 @@ $(BROWSER): $(READY) requirements/browser.txt
 chaos: $(READY) ## Real processes: kill -9 of leaders under load, restart of all nodes, 10,000 queues; the long form
 	@DLEDGER_MANY_QUEUES=long DLEDGER_BROKER_KILLS="$${DLEDGER_BROKER_KILLS:-10}" $(BIN)/python -m pytest -q tests/chaos tests/integration/cluster/local_brokers/test_many_queues.py
 
+streams: $(READY) ## Real processes: kill -9 of leaders and Spark drivers while a lake is written, optimized, vacuumed and deleted from; the long form
+	@DLEDGER_STREAM_ENDS="$${DLEDGER_STREAM_ENDS:-11}" $(BIN)/python -m pytest -q -s tests/spark/test_killed_streams.py
+
 kill-waiting: $(READY) ## Real processes: kill -9 of leaders while 100,000 delays, pops and transactions each are open; the long form
 	@DLEDGER_WAITING=100000 DLEDGER_WAITING_KILLS=10 $(BIN)/python -m pytest -q -s tests/chaos/test_kills_while_all_waits.py
 

@@ -1,8 +1,8 @@
 """Archives a log: writes all messages of a range to a lake, and records the archived range in a mark.
 
-The log is archived in pieces of some gigabytes. Each piece is one batch of the lake and begins where the archived range
-ends, so a restarted archive continues, and a killed one leaves no duplicates. Tasks read slices of the files and write
-Parquet; Spark only schedules them, and the data does not pass through the JVM.
+The log is archived in pieces of some gigabytes. Each piece is one commit of the lake, which extends the archived range
+of the log, so a restarted archive continues, and a killed one leaves no duplicates. Tasks read slices of the files and
+write Parquet; Spark only schedules them, and the data does not pass through the JVM.
 
 The *archive mark* `_archived/<log>.json` contains the physical offset up to which all messages are in the lake. It is
 written after the commit, and a broker with the option `archive_mark` deletes no message at or after that offset.
@@ -20,8 +20,7 @@ from pipeline.columns.schema import ALL_NAMES, arrow_schema
 from pipeline.common.errors import BadOption, DataLost, LostRange
 from pipeline.common.grouping import grouped
 from pipeline.lake.files import DataFile
-from pipeline.lake.lake import Lake
-from pipeline.lake.manifest import BatchId, LogRange, Manifest
+from pipeline.lake.lake import Lake, LogRange
 from pipeline.log.entry_count import check_entries
 from pipeline.log.selection import Selection
 from pipeline.log.slice import Slice
@@ -49,7 +48,7 @@ class ArchiveTask(NamedTuple):
     """The parameters of all tasks of a piece; sent to the tasks."""
 
     target: LakeTarget
-    batch: BatchId
+    log: str
     columns: tuple[str, ...] = ARCHIVE_COLUMNS
     verify_crc: bool = True
 
@@ -63,7 +62,7 @@ class Archived:
         begin, end: range of physical offsets archived by this run.
         rows: number of messages written.
         size_bytes: of the files written.
-        pieces: number of batches committed.
+        pieces: number of commits.
     """
 
     log: str
@@ -78,14 +77,13 @@ class Archive:
     """One log and its lake.
 
     Args:
-        target: path and kind of the lake.
+        target: the lake.
         log: name of the log in the lake; the same for all replicas; constant.
         columns: of the lake; `ARCHIVE_COLUMNS` are sufficient for a restore.
         verify_crc: check the checksums of each message before it is archived.
 
     Raises:
-        pipeline.lake.columns.UnfitSchema, pipeline.common.errors.BadOption, pipeline.lake.manifest.DamagedLake:
-            see `Lake.create`.
+        pipeline.common.errors.PipelineError: see `Lake.create`; also BadOption if the lake was not made by an archive.
     """
 
     def __init__(
@@ -104,7 +102,11 @@ class Archive:
         self._columns = tuple(columns)
         self._verify_crc = verify_crc
         self._files: Files = OsFiles() if files is None else files
-        self._lake = Lake.create(target.root, target.kind, arrow_schema(self._columns), self._files)
+        schema = arrow_schema(self._columns)
+        self._lake = Lake.create(target.root, schema, has_logs=True, files=self._files)
+        if not self._lake.has_logs:
+            remedy = "Archive into another directory: its files do not say of which log they are"
+            raise BadOption("path", "a lake of an archive", f"a lake of a query, {target.root}", remedy)
 
     def begin(self, store: StoreView, *, fail_on_data_loss: bool = True) -> int:
         """Return the start of the next piece: the end of the archived range, or the start of the log.
@@ -113,9 +115,9 @@ class Archive:
             DataLost: messages after the archived range are already deleted.
         """
         covered = self._lake.covered(self._log)
-        if not covered:
+        if covered is None:
             return store.begin_offset
-        end = covered[-1].end
+        end = covered.end
         if end < store.begin_offset and fail_on_data_loss:
             lost = LostRange("log", end, store.begin_offset, "deleted before it was archived")
             remedy = "Archive them from another replica that still has them, or skip them with --allow-data-loss"
@@ -129,7 +131,6 @@ class Archive:
         *,
         piece_size_bytes: int = PIECE_SIZE_BYTES,
         fail_on_data_loss: bool = True,
-        on_piece: Callable[[Manifest], None] = lambda _: None,
     ) -> Archived:
         """Archive the messages of the store that are not in the lake.
 
@@ -137,41 +138,34 @@ class Archive:
             store: the open store; messages up to its end are archived. Open a replicated log with `Tail.COMMITTED`,
                 because uncommitted entries may be truncated, and the next piece may come from another replica.
             runner: runs the tasks.
-            piece_size_bytes: bytes of the log per batch.
+            piece_size_bytes: bytes of the log per commit.
             fail_on_data_loss: False: continue after messages that are already deleted.
-            on_piece: called with each committed batch.
 
         Raises:
-            pipeline.common.errors.PipelineError: the run failed; committed batches stay, and the next run continues.
+            pipeline.common.errors.PipelineError: the run failed; committed pieces stay, and the next run continues.
         """
         position = first = self.begin(store, fail_on_data_loss=fail_on_data_loss)
         done = Archived(self._log, first, first)
         while position < store.end_offset:
-            end = min(position + piece_size_bytes, store.end_offset)
-            manifest = self._archive_piece(store, runner, position, end)
+            files = self._archive_piece(store, runner, position, min(position + piece_size_bytes, store.end_offset))
+            covered = self._lake.covered(self._log)
             # Another driver may have committed this piece with another end.
-            assert manifest.covers is not None
-            position = manifest.covers.end
-            size_bytes = sum(file.size_bytes for file in manifest.files)
-            done = Archived(
-                self._log, first, position, done.rows + manifest.rows, done.size_bytes + size_bytes, done.pieces + 1
-            )
+            assert covered is not None
+            assert covered.end > position
+            position = covered.end
+            rows, size_bytes = sum(file.rows for file in files), sum(file.size_bytes for file in files)
+            done = Archived(self._log, first, position, done.rows + rows, done.size_bytes + size_bytes, done.pieces + 1)
             self.write_mark()
-            on_piece(manifest)
         self.write_mark()
         return done
 
-    def _archive_piece(self, store: StoreView, runner: Runner, begin: int, end: int) -> Manifest:
-        batch = BatchId(f"archive-{self._log}", begin)
+    def _archive_piece(self, store: StoreView, runner: Runner, begin: int, end: int) -> Sequence[DataFile]:
+        """Return the files that this run has added to the lake; none if another one was faster."""
         slices = plan(store, Selection(offset_range=(begin, end)))
         check_entries(store, slices, begin, end)
-        files = runner(
-            grouped(slices, _GROUP_SIZE_BYTES), ArchiveTask(self._target, batch, self._columns, self._verify_crc)
-        )
-        last_index = max((file.index[1] for file in files if file.index is not None), default=-1)
-        last_term = max((file.term[1] for file in files if file.term is not None), default=-1)
-        covers = LogRange(self._log, begin, end, last_index, last_term)
-        return self._lake.commit(batch, files, covers=covers, note={"store": store.path})
+        task = ArchiveTask(self._target, self._log, self._columns, self._verify_crc)
+        files = runner(grouped(slices, _GROUP_SIZE_BYTES), task)
+        return files if self._lake.extend(LogRange(self._log, begin, end), files) else ()
 
     def write_mark(self) -> ArchiveMark | None:
         """Write the mark; return it, or None if no range is archived.
@@ -180,9 +174,11 @@ class Archive:
         replica that still has a part of the gap deletes no files, because that part is not archived.
         """
         covered = self._lake.covered(self._log)
-        if not covered:
+        if covered is None:
             return None
-        mark = ArchiveMark(self._log, covered[-1].begin, covered[-1].end)
+        # A broker deletes what the mark says, so the log must not lose the commit.
+        self._lake.sync()
+        mark = ArchiveMark(*covered)
         path = mark_path(self._lake.root, self._log)
         self._files.make_directory(path.rpartition("/")[0])
         self._files.prepare_replace(path)
@@ -191,14 +187,13 @@ class Archive:
 
 
 def stage(group: Sequence[Slice], task: ArchiveTask) -> Iterator[DataFile]:
-    """Write the messages of some slices to files in the lake's staging folder, in a task; yield their descriptions.
+    """Write the messages of some slices to files of the lake, in a task; yield their descriptions.
 
     Raises:
         pipeline.common.errors.CorruptRecord, pipeline.common.errors.DataLost: a byte of a slice is not accounted for;
             the piece must not be committed.
     """
-    name = f"{task.batch.name}-{group[0].begin}"
-    writer = task.target.writer(name)
+    writer = task.target.writer(f"archive-{group[0].begin}", task.log)
     columns = (*task.columns, *(name for name in COVERAGE_COLUMNS if name not in task.columns))
     for part in group:
         coverage = Coverage(part)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pipeline.log.store_view import StoreView
 
 _BATCH_ROWS = 10_000
+_UNKNOWN = (0, 1 << 63)
 
 
 def lake_rows(lake: Lake, selection: Selection = EVERYTHING, log: str | None = None) -> Iterator[pa.RecordBatch]:
@@ -40,15 +41,16 @@ def lake_rows(lake: Lake, selection: Selection = EVERYTHING, log: str | None = N
     if missing := missing_columns(lake.schema):
         remedy = "Only archives, and lakes that were written with all columns, can be restored"
         raise NotLossless(f"lake {lake.root}", f"the columns {', '.join(missing)}", "a lake without them", remedy)
-    files = [file for file in _files_of(lake, log) if _may_hold(file, selection)]
-    files.sort(key=lambda file: (file.physical or (0, 0), file.path))
+    wanted = selection.topics, selection.begin_ms, selection.end_ms
+    files = [file for file in _files_of(lake, log) if file.may_hold(*wanted)]
+    # A file whose offsets are not known is read first, and kept until all others have been compared with it.
+    files.sort(key=lambda file: (file.physical or _UNKNOWN, file.path))
     waiting: pa.Table | None = None
     for place, file in enumerate(files):
         rows = _chosen(lake.read(file), selection)
         waiting = rows if waiting is None else pa.concat_tables([waiting, rows])
         if place + 1 < len(files):
-            following = files[place + 1].physical
-            assert following is not None
+            following = files[place + 1].physical or _UNKNOWN
             if following == file.physical or following[0] <= _first(waiting):
                 continue
             is_done = pc.less(waiting["physicalOffset"], following[0])
@@ -71,22 +73,14 @@ def store_rows(store: StoreView, selection: Selection = EVERYTHING) -> Iterator[
 def _files_of(lake: Lake, log: str | None) -> list[DataFile]:
     """Return the lake's files of one log."""
     by_log: dict[str, list[DataFile]] = {}
-    for name, file in lake.files_by_log():
-        by_log.setdefault(name, []).append(file)
+    for file in lake.files():
+        by_log.setdefault(file.log or "", []).append(file)
     logs = sorted(by_log)
     if log is None and len(logs) > 1:
         raise BadOption("log", f"one of the logs of the lake: {', '.join(map(repr, logs))}", "none")
     if log is not None and log not in by_log:
         raise BadOption("log", f"one of the logs of the lake: {', '.join(map(repr, logs))}", repr(log))
     return by_log.get(log if log is not None else logs[0] if logs else "", [])
-
-
-def _may_hold(file: DataFile, selection: Selection) -> bool:
-    if selection.topics is not None and file.topic not in selection.topics:
-        return False
-    if selection.begin_ms is not None and file.stored_ms[1] < selection.begin_ms:
-        return False
-    return selection.end_ms is None or file.stored_ms[0] < selection.end_ms
 
 
 def _chosen(rows: pa.Table, selection: Selection) -> pa.Table:

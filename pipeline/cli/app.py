@@ -10,6 +10,7 @@ import typer
 from cluster.cli.common import help_of
 from pipeline.cli.archive import archive
 from pipeline.cli.audit import audit
+from pipeline.cli.lake import lake_app
 from pipeline.cli.rebuild import rebuild
 from pipeline.cli.report import report
 from pipeline.cli.restore import replay, restore
@@ -24,6 +25,7 @@ spark_app = typer.Typer(
 )
 for command in (report, audit, rebuild, archive, restore, replay, sql, count, tail):
     spark_app.command(help=help_of(command))(command)
+spark_app.add_typer(lake_app, name="lake")
 
 
 def spark() -> None:
@@ -37,8 +39,9 @@ def spark() -> None:
         dledger spark report /data/n0                        a page of figures and findings
         dledger spark audit /data/n0 /data/n1 /data/n2       compare replicas, check checksums
         dledger spark rebuild /data/n0                       rebuild queues and index in parallel
-        dledger spark archive /data/n0 /lake --log broker-a  archive to Parquet, Delta, Iceberg
+        dledger spark archive /data/n0 /lake --log broker-a  archive to a Delta table of Parquet
         dledger spark restore /lake 127.0.0.1:20921          put archived messages into topics
+        dledger spark lake verify /lake                      check every file of a lake
         dledger spark count /data/n0 --by topic              count messages by any column
         dledger spark sql /data/n0 "SELECT tags, count(*) FROM messages GROUP BY tags"
         dledger spark report /data/n0 --master spark://head:7077   the same on a standalone cluster

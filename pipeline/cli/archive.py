@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -16,15 +15,6 @@ from pipeline.cli.common import (
     reported_errors,
 )
 from pipeline.spark.session import LOCAL_MASTER
-
-
-class LakeKind(StrEnum):
-    """The table format of a lake."""
-
-    PARQUET = "parquet"
-    DELTA = "delta"
-    ICEBERG = "iceberg"
-
 
 _Log = Annotated[
     str,
@@ -50,15 +40,15 @@ def archive(
     log: _Log,
     uncommitted: _Uncommitted = False,
     allow_data_loss: _AllowDataLoss = False,
-    kind: Annotated[LakeKind, typer.Option("--kind", help="The table format of a new lake.")] = LakeKind.PARQUET,
     master: MasterOption = LOCAL_MASTER,
     conf: ConfOption = None,
 ) -> None:
     """Add new messages of a store to a lake, with all their fields.
 
-    Parts of the log are committed one by one; a command that was interrupted continues after the last committed part
-    when it is repeated, on any replica. Rows are partitioned by topic and date, and ordered by queue and offset. A
-    broker whose option `archive_mark` names the lake's mark deletes only messages that are in the lake.
+    The lake is a Delta table. Parts of the log are committed one by one; a command that was interrupted continues after
+    the last committed part when it is repeated, on any replica. Rows are partitioned by topic, date and log, and
+    ordered by queue and offset. A broker whose option `archive_mark` names the lake's mark deletes only messages that
+    are in the lake.
 
     Of a replicated log only committed entries are archived, also from a node that is stopped: its group may still
     truncate the others.
@@ -66,7 +56,6 @@ def archive(
     Examples:
         dledger spark archive /data/n0 /lake --log broker-a
         dledger spark archive /data/n1 /lake --log broker-a              the next day, from another replica
-        dledger spark archive /data/n0 /lake --log broker-a --kind delta
         dledger spark archive /data/n0 /lake --log broker-a --allow-data-loss    some files were deleted too early
     """
     with reported_errors():
@@ -77,7 +66,7 @@ def archive(
         from pipeline.spark.archive import SparkRunner
         from pipeline.spark.progress import shown_progress
 
-        archive_ = Archive(LakeTarget(lake_root(lake), str(kind)), log)
+        archive_ = Archive(LakeTarget(lake_root(lake)), log)
         with open_store(directory, tail=Tail.ALL if uncommitted else Tail.COMMITTED) as store:
             # Before Spark is started, which is slow.
             begin = archive_.begin(store, fail_on_data_loss=not allow_data_loss)

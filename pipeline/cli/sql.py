@@ -20,13 +20,15 @@ from pipeline.cli.common import (
     reported_errors,
     selection_of,
 )
+from pipeline.common.option_values import check_names, parse_names, parse_time_ms
 from pipeline.spark.session import LOCAL_MASTER
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 VIEW = "messages"
 _TEXT_SHOWN_MAX = 120
+_LAKE_OPTIONS = ("path", "subscribe", "startingTimestamp", "endingTimestamp", "columns", "log")
 
 
 class RowFormat(StrEnum):
@@ -43,6 +45,13 @@ SourceArgument = Annotated[
         help="Directory of a store (several replicas: separated by commas), or host:port,... of a running broker.",
     ),
 ]
+RowsArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="SOURCE",
+        help="Directory of a store (several replicas: separated by commas) or of a lake, or host:port,... of a broker.",
+    ),
+]
 RowFormatOption = Annotated[RowFormat, typer.Option("--format", help="A table, or one JSON object a line.")]
 LimitOption = Annotated[int, typer.Option("--limit", min=1, metavar="COUNT", help="Print at most this number of rows.")]
 OptionOption = Annotated[
@@ -52,7 +61,7 @@ OptionOption = Annotated[
 
 
 def sql(
-    source: SourceArgument,
+    source: RowsArgument,
     query: Annotated[str, typer.Argument(metavar="QUERY", help=f"An SQL query on the table `{VIEW}`.")],
     *,
     topic: TopicsOption = None,
@@ -71,21 +80,25 @@ def sql(
     evaluated with consume queues and indexes; conditions of the query itself are evaluated by reading all messages. If
     bodies are not needed, name the columns that are: `-o columns=topic,tags`.
 
+    A lake has the columns with which it was written, and `date`; an archive also has `log`. Spark reads its Parquet
+    files, and only those that a condition may concern. Options of a lake: columns, log.
+
     Examples:
         dledger spark sql /data/n0 "SELECT topic, count(*) AS messages FROM messages GROUP BY topic ORDER BY 2 DESC"
         dledger spark sql /data/n0 --topic orders "SELECT * FROM messages WHERE keys = 'o-17'"
         dledger spark sql 127.0.0.1:20921 --topic orders "SELECT get_json_object(string(body), '$.city') AS city,
             count(*) FROM messages GROUP BY 1" --format jsonl
+        dledger spark sql /lake "SELECT date, count(*) FROM messages WHERE topic = 'orders' GROUP BY date"
     """
     with reported_errors():
         options = source_options(source, topic, since, until, option)
         with command_session("sql", master, conf) as spark:
-            spark.read.format("dledger").options(**options).load().createOrReplaceTempView(VIEW)
+            _frame_of(spark, options).createOrReplaceTempView(VIEW)
             _print_frame(spark.sql(query), limit, format_)
 
 
 def count(
-    source: SourceArgument,
+    source: RowsArgument,
     *,
     by: Annotated[
         str,
@@ -109,6 +122,7 @@ def count(
         dledger spark count /data/n0 --by topic,queueId
         dledger spark count /data/n0 --topic orders --by tags --since 2026-11-21T09:00:00
         dledger spark count 127.0.0.1:20921 --by ""
+        dledger spark count /lake --by topic,date
     """
     names = [name.strip() for name in by.split(",") if name.strip()]
     with reported_errors():
@@ -117,7 +131,7 @@ def count(
         with command_session("count", master, conf) as spark:
             from pyspark.sql import functions as f  # see `pipeline.cli.app`
 
-            frame = spark.read.format("dledger").options(**options).load()
+            frame = _frame_of(spark, options)
             counted = frame.groupBy(*names).agg(f.count("*").alias("messages"), f.sum("storeSize").alias("bytes"))
             _print_frame(counted.orderBy(f.desc("messages"), *names), limit, format_)
 
@@ -146,6 +160,32 @@ def is_endpoints(source: str) -> bool:
     """Return whether a source consists of addresses of a broker, not directories."""
     parts = source.split(",")
     return all(":" in part and "/" not in part and part.rpartition(":")[2].isdigit() for part in parts)
+
+
+def _frame_of(spark: SparkSession, options: dict[str, str]) -> DataFrame:
+    """Return the messages of a source of the command line.
+
+    Raises:
+        pipeline.common.errors.PipelineError: an option does not fit, or a lake cannot be opened; Spark reports the
+            faults of other sources.
+    """
+    from pipeline.lake.lake import is_lake  # see `pipeline.cli.app`
+
+    if not is_lake(root := options.get("path", "")):
+        return spark.read.format("dledger").options(**options).load()
+    from pipeline.spark.lake_frame import lake_frame
+
+    given = check_names(options, _LAKE_OPTIONS)
+    topics, since, until = (given.get(name) for name in ("subscribe", "startingTimestamp", "endingTimestamp"))
+    frame = lake_frame(
+        spark,
+        root,
+        topics=None if topics is None else parse_names("subscribe", topics),
+        begin_ms=None if since is None else parse_time_ms("startingTimestamp", since),
+        end_ms=None if until is None else parse_time_ms("endingTimestamp", until),
+        log=given.get("log"),
+    )
+    return frame.select(*parse_names("columns", given["columns"])) if "columns" in given else frame
 
 
 def _print_frame(frame: DataFrame, limit: int, format_: RowFormat) -> None:

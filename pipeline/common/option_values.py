@@ -34,11 +34,11 @@ def parse_flag(name: str, text: str) -> bool:
     return word in _TRUE
 
 
-def parse_count(name: str, text: str) -> int:
-    """Parse an integer of at least 1."""
+def parse_count(name: str, text: str, least: int = 1) -> int:
+    """Parse an integer of at least `least`."""
     digits = text.strip().replace("_", "")
-    if not (digits.isascii() and digits.isdigit() and 1 <= int(digits) <= _LONG_MAX):
-        raise BadOption(name, "a whole number of at least 1", repr(text))
+    if not (digits.isascii() and digits.isdigit() and least <= int(digits) <= _LONG_MAX):
+        raise BadOption(name, f"a whole number of at least {least}", repr(text))
     return int(digits)
 
 

@@ -1,6 +1,6 @@
-"""Lakes: messages as Parquet files in a directory, committed batch by batch.
+"""Lakes: messages as a Delta table of Parquet files, committed batch by batch.
 
-A manifest for each batch decides which files belong to the lake (ADR 16); `maintenance` compacts, verifies and deletes
-unreferenced files; `tables` writes into a table of Delta Lake or Iceberg. Spark's writer is in `pipeline.spark`.
-`pipeline.sink`, archives and Spark's modules import it.
+The transaction log of the Delta table decides which files belong to a lake (ADR 96); the library `deltalake` writes it.
+`files` writes data files in tasks, `lake` commits them, `maintenance` joins small files, deletes unreferenced ones and
+checks all, `conversion` converts lakes of older versions. Spark's writer and reader are in `pipeline.spark`.
 """

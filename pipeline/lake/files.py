@@ -1,20 +1,27 @@
 """The data files of a lake: Parquet, of one topic and one day each, rows by queue and offset.
 
-A task collects rows, sorts them, and writes one file per topic and day of the store time (UTC), to its own folder below
-`_staging`, which readers cannot see before the driver publishes it (`pipeline.lake.lake`). The checksum of a file is
-computed before it is written, and the file is synced before the task ends.
+    <root>/topic=<topic>/date=<YYYY-MM-DD>/part-<task>-<random>-<number>.parquet              a lake of a query
+    <root>/topic=<topic>/date=<YYYY-MM-DD>/log=<log>/part-<task>-<random>-<number>.parquet    an archive
 
-For a lossless frame (`pipeline.columns.record_builder`) the records are rebuilt from the file's rows, and their
-checksum is stored, so that a restore can verify that they equal those in the log.
+A task collects rows, sorts them, and writes one file per topic and day of the store time (UTC), durably, before it
+ends. Names are unique for each attempt, and readers do not see a file before the driver commits it
+(`pipeline.lake.lake`); what is never committed is deleted by `pipeline.lake.maintenance.vacuum`.
+
+Each page of a file has a checksum (the Parquet format's CRC-32). For a lossless frame
+(`pipeline.columns.record_builder`) the records are rebuilt from the file's rows, and the CRC-32C of all of them is in
+the file's key-value metadata, so that `verify` and a restore can prove that they equal those in the log.
 """
 
 from __future__ import annotations
 
+import hashlib
+import re
 import uuid
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 import numpy as np
@@ -29,19 +36,20 @@ from pipeline.common.errors import PipelineError
 from store.fs.linux.files import OsFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator, Mapping
 
     from numpy.typing import NDArray
 
     from store.fs.ports import Files
 
-STAGING: Final = "_staging"
+RECORDS_CRC: Final = b"dledger.records.crc32c"
 KEY_COLUMNS: Final = ("topic", "queueId", "queueOffset", "storeTimestamp")
 # The size in columns of 128 MiB of log, the input of one archive task: one file per topic and day.
 _ROLL_SIZE_BYTES: Final = 192 << 20
 _ROW_GROUP_ROWS: Final = 256_000
 _US_A_DAY: Final = 86_400_000_000
 _WRITERS: Final = 4
+_PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _WORDS: Final = ("topic", "tags", "bornHost", "storeHost")
 _RISING: Final = ("queueOffset", "physicalOffset", "index", "storeTimestamp", "bornTimestamp", "bornTimestampMs")
@@ -49,62 +57,59 @@ _COMPRESSIONS: Final = {"zstd": 1, "snappy": None, "none": None}
 COMPRESSIONS: Final = tuple(_COMPRESSIONS)
 
 
+# Of reading a damaged file. A footer has no checksum, so its damage appears as names, types and numbers of any kind.
+FAULTS: Final = (OSError, ValueError, pa.ArrowException)
+
+
 class UnfitRows(PipelineError):
     """Rows that cannot be stored in a lake."""
 
 
-class QueueSpan(NamedTuple):
-    """The part of one queue in a file: `rows` messages at offsets in [begin, end)."""
-
-    queue_id: int
-    begin: int
-    end: int
-    rows: int
+# Columns whose first and last values the Delta log has, for readers that choose files.
+SPANNED: Final = ("queueId", *_RISING)
 
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """One file of a lake; all paths are below the lake's root.
+    """One file of a lake.
 
     Attributes:
-        path: after its publication.
-        staged: path written by the task.
+        path: below the lake's root.
         topic, date: of all its rows; the date is YYYY-MM-DD.
         rows: number of rows.
-        size_bytes, crc32c: of the whole file.
-        queues: its part of each queue.
-        physical: range [begin, end) of log offsets of its records; None: not in the frame.
-        index: first and last index of their entries; None in a log without entries.
-        term: first and last term.
-        stored_ms: first and last store timestamp.
-        records_crc32c: of all records, concatenated in the order of rows; None if the frame is not lossless.
+        size_bytes: of the file.
+        log: name of the log of all its rows; None: not known.
+        spans: first and last value of columns (`SPANNED`), times in microseconds since 1970. A column that is absent,
+            has nulls, or whose values are not known, is left out.
     """
 
     path: str
-    staged: str
     topic: str
     date: str
     rows: int
     size_bytes: int
-    crc32c: int
-    queues: tuple[QueueSpan, ...]
-    physical: tuple[int, int] | None
-    index: tuple[int, int] | None
-    term: tuple[int, int] | None
-    stored_ms: tuple[int, int]
-    records_crc32c: int | None
+    log: str | None
+    spans: Mapping[str, tuple[int, int]]
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the JSON object for a manifest."""
-        return asdict(self) | {"queues": [list(span) for span in self.queues]}
+    @property
+    def physical(self) -> tuple[int, int] | None:
+        """The log offsets of its first and last record; None: not known."""
+        return self.spans.get("physicalOffset")
 
-    @classmethod
-    def from_json(cls, found: dict[str, Any]) -> DataFile:
-        """Return the file from the result of `as_json`."""
-        known = {field.name: found[field.name] for field in fields(cls)}
-        for name in ("physical", "index", "term", "stored_ms"):
-            known[name] = None if known[name] is None else tuple(known[name])
-        return cls(**known | {"queues": tuple(QueueSpan(*span) for span in found["queues"])})
+    @property
+    def stored_ms(self) -> tuple[int, int] | None:
+        """The first and last store timestamp, milliseconds; None: not known."""
+        found = self.spans.get("storeTimestamp")
+        return None if found is None else (found[0] // US_A_MS, found[1] // US_A_MS)
+
+    def may_hold(self, topics: Collection[str] | None, begin_ms: int | None, end_ms: int | None) -> bool:
+        """Return whether it may have rows of these topics (None: all) stored in [begin, end) (None: at any time)."""
+        if topics is not None and self.topic not in topics:
+            return False
+        stored_ms = self.stored_ms
+        if stored_ms is None:
+            return True
+        return (begin_ms is None or stored_ms[1] >= begin_ms) and (end_ms is None or stored_ms[0] < end_ms)
 
 
 class FileWriter:
@@ -114,7 +119,7 @@ class FileWriter:
         root: of the lake: a directory that all tasks and the driver share.
         name: unique for the batch and the partition; part of the names of its files.
         compression: zstd, snappy or none.
-        is_topic_stored: False: the topic is in the path only, as readers of partitioned Parquet expect it.
+        log: name of the log of all rows, in a lake that has logs; else None.
         roll_size_bytes: rows are collected in memory up to this size, then sorted and written.
         files: the file system.
     """
@@ -125,12 +130,12 @@ class FileWriter:
         name: str,
         compression: str = "zstd",
         *,
-        is_topic_stored: bool = False,
+        log: str | None = None,
         roll_size_bytes: int = _ROLL_SIZE_BYTES,
         files: Files | None = None,
     ) -> None:
         self._root = root
-        self._is_topic_stored = is_topic_stored
+        self._log = log
         # Each attempt has unique file names, so that attempts cannot interfere.
         self._name = f"{name}-{uuid.uuid4().hex[:12]}"
         self._compression = compression
@@ -139,7 +144,6 @@ class FileWriter:
         self._gathered: list[pa.RecordBatch] = []
         self._gathered_bytes = 0
         self._written: list[DataFile] = []
-        self._has_folder = False
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add rows.
@@ -169,26 +173,33 @@ class FileWriter:
             return
         (batch,) = pa.Table.from_batches(self._gathered).combine_chunks().to_batches()
         self._gathered, self._gathered_bytes = [], 0
-        if not self._has_folder:
-            self._files.make_directory(f"{self._root}/{STAGING}/{self._name}")
-            self._has_folder = True
         # Tasks run in parallel, so threads are used only for waiting on the disk.
         with ThreadPoolExecutor(_WRITERS) as writers:
             waiting = []
+            folders = set[str]()
             for number, (date, part) in enumerate(split_sorted(batch), len(self._written)):
                 file, content = self._encode(number, date, part)
                 self._written.append(file)
-                waiting.append(writers.submit(self._files.create_from, f"{self._root}/{file.staged}", [content]))
+                path = f"{self._root}/{file.path}"
+                folder = str(Path(path).parent)
+                if folder not in folders:
+                    self._files.make_directory(folder)
+                    folders.add(folder)
+                waiting.append(writers.submit(self._files.create_from, path, [content]))
             for each in waiting:
                 each.result()
-        self._files.sync_directory(f"{self._root}/{STAGING}/{self._name}")
+        for folder in sorted(folders):
+            self._files.sync_directory(folder)
 
     def _encode(self, number: int, date: str, part: pa.RecordBatch) -> tuple[DataFile, bytes]:
-        name = f"part-{self._name}-{number:05d}.parquet"
-        content = encode_parquet(part if self._is_topic_stored else part.drop_columns(["topic"]), self._compression)
-        staged = f"{STAGING}/{self._name}/{name}"
-        described = describe(part, date, name)
-        return replace(described, staged=staged, size_bytes=len(content), crc32c=crc32c(content)), content
+        described = describe(part, date, f"part-{self._name}-{number:05d}.parquet", self._log)
+        content = encode_parquet(part.drop_columns(["topic"]), self._compression, _records_crc(part))
+        return replace(described, size_bytes=len(content)), content
+
+
+def plain_name(text: str) -> str:
+    """Return a name for files of a write: its id if that has only plain characters, else a hash of it."""
+    return text if _PLAIN.fullmatch(text) else hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def check_lake_schema(schema: pa.Schema) -> None:
@@ -234,42 +245,29 @@ def _order(parts: NDArray[Any], queues: NDArray[Any], offsets: NDArray[Any]) -> 
     return None if (np.diff(order) == 1).all() else order
 
 
-def describe(part: pa.RecordBatch, date: str, name: str) -> DataFile:
-    """Return the description of one file for a manifest, without size, checksum and staging path."""
+def describe(part: pa.RecordBatch, date: str, name: str, log: str | None) -> DataFile:
+    """Describe one file of these rows, without its size."""
     topic = part.column("topic")[0].as_py()
-    queues = np.asarray(part.column("queueId").to_numpy())
-    offsets = np.asarray(part.column("queueOffset").to_numpy())
-    begins = np.flatnonzero(np.diff(queues, prepend=queues[0] - 1))
-    ends = np.append(begins[1:], len(queues))
-    spans = tuple(
-        QueueSpan(int(queues[begin]), int(offsets[begin]), int(offsets[end - 1]) + 1, int(end - begin))
-        for begin, end in zip(begins, ends, strict=True)
-    )
-    stored = _range(part, "storeTimestamp")
-    assert stored is not None
-    physical = _range(part, "physicalOffset")
-    records_crc: int | None = None
-    if not missing_columns(part.schema):
-        records = build_records(part)
-        records_crc = checksum_of(records)
-        if physical is not None:
-            last = pc.index(part.column("physicalOffset"), physical[1]).as_py()
-            physical = physical[0], physical[1] + len(records[last].as_buffer())
     return DataFile(
-        path=f"topic={quote(topic, safe='')}/date={date}/{name}",
-        staged="",
+        path=f"{folder_of(topic, date, log)}/{name}",
         topic=topic,
         date=date,
         rows=part.num_rows,
         size_bytes=0,
-        crc32c=0,
-        queues=spans,
-        physical=physical if records_crc is not None else None,
-        index=_range(part, "index"),
-        term=_range(part, "term"),
-        stored_ms=(stored[0] // US_A_MS, stored[1] // US_A_MS),
-        records_crc32c=records_crc,
+        log=log,
+        spans={name: span for name in SPANNED if (span := _span(part, name)) is not None},
     )
+
+
+def folder_of(topic: str, date: str, log: str | None) -> str:
+    """The folder of files, below the root: Hive's layout of partitions, which Spark and Arrow know."""
+    folder = f"topic={quote(topic, safe='')}/date={date}"
+    return folder if log is None else f"{folder}/log={quote(log, safe='')}"
+
+
+def _records_crc(part: pa.RecordBatch) -> int | None:
+    """The checksum of all records, concatenated in the order of rows; None if the frame is not lossless."""
+    return None if missing_columns(part.schema) else checksum_of(build_records(part))
 
 
 def checksum_of(records: pa.Array, checksum: int = 0) -> int:
@@ -281,13 +279,16 @@ def checksum_of(records: pa.Array, checksum: int = 0) -> int:
     return int(crc32c(memoryview(data)[int(borders[0]) : int(borders[-1])], checksum))
 
 
-def encode_parquet(part: pa.RecordBatch | pa.Table, compression: str) -> bytes:
-    """Return rows as a Parquet file."""
+def encode_parquet(part: pa.RecordBatch | pa.Table, compression: str, records_crc: int | None = None) -> bytes:
+    """Return rows as a Parquet file, with the checksum of their records if it is given."""
     names = part.schema.names
+    table = part if isinstance(part, pa.Table) else pa.Table.from_batches([part])
+    if records_crc is not None:
+        table = table.replace_schema_metadata({RECORDS_CRC: b"%d" % records_crc})
     stream = pa.BufferOutputStream()
     flat = {name for name in names if not pa.types.is_nested(part.schema.field(name).type)}
     pq.write_table(
-        part if isinstance(part, pa.Table) else pa.Table.from_batches([part]),
+        table,
         stream,
         row_group_size=_ROW_GROUP_ROWS,
         compression=compression,
@@ -297,12 +298,13 @@ def encode_parquet(part: pa.RecordBatch | pa.Table, compression: str) -> bytes:
         # Statistics of bodies are omitted, because no query filters by them.
         write_statistics=sorted(flat - {"body", "propertiesRaw"}),
         coerce_timestamps="us",
+        write_page_checksum=True,
     )
     return bytes(stream.getvalue())
 
 
-def _range(part: pa.RecordBatch, name: str) -> tuple[int, int] | None:
-    if name not in part.schema.names or part.column(name).null_count == part.num_rows:
+def _span(part: pa.RecordBatch, name: str) -> tuple[int, int] | None:
+    if name not in part.schema.names or part.column(name).null_count:
         return None
     column = part.column(name)
     found = pc.min_max(pa.array(microseconds(column)) if pa.types.is_timestamp(column.type) else column)
@@ -310,7 +312,7 @@ def _range(part: pa.RecordBatch, name: str) -> tuple[int, int] | None:
 
 
 def read_rows(root: str, file: DataFile, schema: pa.Schema) -> pa.Table:
-    """Return the rows of a published file.
+    """Return the rows of a committed file; the checksum of each page that has one is compared.
 
     Args:
         root: of the lake.
@@ -320,17 +322,43 @@ def read_rows(root: str, file: DataFile, schema: pa.Schema) -> pa.Table:
     Raises:
         UnfitRows: the file is missing or damaged.
     """
-    path = f"{root}/{file.path}"
+    path, expected = f"{root}/{file.path}", f"a Parquet file of {file.rows} rows"
     try:
         with pa.memory_map(path) as content:
-            table = pq.read_table(content, columns=[name for name in schema.names if name != "topic"])
+            names = [name for name in schema.names if name != "topic"]
+            table = pq.ParquetFile(content, page_checksum_verification=True).read(names)
+            if "topic" in schema.names:
+                topics = pa.repeat(pa.scalar(file.topic), len(table))
+                table = table.add_column(schema.get_field_index("topic"), "topic", topics)
+            if missing := [name for name in names if name not in table.schema.names]:
+                raise UnfitRows(path, expected, f"no column {missing[0]!r}", _RESTORE)
+            rows = table.cast(schema)
     except FileNotFoundError as error:
-        remedy = "Repeat it if the lake was compacted meanwhile; otherwise restore the file, or archive its range again"
-        raise UnfitRows(path, f"a Parquet file of {file.rows} rows", str(error), remedy) from None
-    except (OSError, pa.ArrowInvalid) as error:
-        remedy = "`verify` finds all such files; restore them from a backup, or archive their range of the log again"
-        raise UnfitRows(path, f"a Parquet file of {file.rows} rows", str(error), remedy) from None
-    if "topic" in schema.names:
-        topics = pa.repeat(pa.scalar(file.topic), len(table))
-        table = table.add_column(schema.get_field_index("topic"), "topic", topics)
-    return table.cast(schema)
+        remedy = (
+            "Repeat it if small files were joined and deleted meanwhile; else restore it, or archive its range again"
+        )
+        raise UnfitRows(path, expected, str(error), remedy) from None
+    except FAULTS as error:
+        raise UnfitRows(path, expected, str(error), _RESTORE) from None
+    if len(rows) != file.rows:
+        raise UnfitRows(path, expected, f"{len(rows)} rows", _RESTORE)
+    return rows
+
+
+def records_crc_of(root: str, file: DataFile) -> int | None:
+    """The checksum of all records that the file's metadata has; None: it has none.
+
+    Raises:
+        UnfitRows: the file is missing, or its footer is damaged.
+    """
+    path = f"{root}/{file.path}"
+    try:
+        found = (pq.read_metadata(path).metadata or {}).get(RECORDS_CRC)
+        return None if found is None else int(found)
+    except FAULTS as error:
+        raise UnfitRows(path, f"a Parquet file of {file.rows} rows", str(error), _RESTORE) from None
+
+
+_RESTORE: Final = (
+    "`dledger spark lake verify` finds all such files; restore them, or archive their range of the log again"
+)

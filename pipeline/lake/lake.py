@@ -1,69 +1,103 @@
-"""A lake: messages as Parquet files in a directory that all tasks and the driver share, committed batch by batch.
+"""A lake: messages as a Delta table in a directory that all tasks and the driver share.
 
-    <root>/_lake.json                          format, kind and columns
-    <root>/_manifests/                         files added and removed by each batch (`pipeline.lake.manifest`)
-    <root>/_staging/                           files of tasks before their publication
-    <root>/topic=<t>/date=<YYYY-MM-DD>/*.parquet
+    <root>/_delta_log/                                  the transaction log: which files belong to the lake
+    <root>/topic=<t>/date=<YYYY-MM-DD>/*.parquet         data files (`pipeline.lake.files`)
+    <root>/_archived/<log>.json                         archive marks (`pipeline.archive.archive`)
 
-The driver commits a batch in two steps:
+Tasks write files under final names that are unique; the driver adds them to the log in one atomic commit. What is
+committed exactly once is decided by *application transactions* of the same commit, numbers that the log keeps for
+ever, also through checkpoints, clean-up and the work of other Delta programs:
 
-1. *Decide*: its manifest is created, permanently. A driver that commits the same batch again, because the query was
-   killed before it recorded the commit, gets the first manifest, and its own files are discarded.
-2. *Publish*: files are moved from staging to their final paths, and added to the table (kind `delta` or `iceberg`),
-   once, by the batch's id. After a crash in between the next driver completes the publication.
+| application | number |
+| --- | --- |
+| `dledger/write/<write id>` | the last batch of a query, or 0 for a named batch write |
+| `dledger/archive/<log>/begin`, `.../end` | physical offsets of the archived range of a log |
 
-Readers of the plain directory (kind `parquet`) may see a partly published batch; readers that use `files` or the table
-do not. A lock on `_lock` serializes drivers.
+The library accepts a repeated number, but refuses a commit if another one with the same application was made since the
+snapshot it is based on. So a driver reads the number from a fresh snapshot, and commits on that snapshot, or begins
+again. A file of a batch that lost is in no version of the table.
 """
 
 from __future__ import annotations
 
+import logging
 import time
-from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
+import tenacity
 
-from pipeline.common.errors import BadOption, PipelineError
-from pipeline.lake.columns import check_columns, type_of
+from pipeline.common.errors import BadOption, NotWritable, PipelineError
+from pipeline.lake.columns import check_columns
+from pipeline.lake.delta_table import (
+    LOG,
+    LOG_FOLDER,
+    PARTITIONS,
+    add_action,
+    check_readable,
+    delta,
+    delta_schema,
+    errors,
+    files_of,
+    row_schema,
+    transactions,
+)
 from pipeline.lake.files import DataFile, FileWriter, read_rows
-from pipeline.lake.manifest import BatchId, DamagedLake, LogRange, Manifest, Manifests, create_once, read_sealed
-from store.errors import DirectoryLocked
 from store.fs.linux.files import OsFiles
-from store.fs.sealed_json import seal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from store.fs.ports import DirectoryLock, Files
+    from store.fs.ports import Files
 
-KINDS: Final = ("parquet", "delta", "iceberg")
-DESCRIPTION: Final = "_lake.json"
-_FORMAT: Final = 1
-_LOCK: Final = "_lock"
-_TURN_S: Final = 60.0
-_LOOK_S: Final = 0.05
+logger = logging.getLogger(__name__)
+
+DESCRIPTION: Final = "messages of a log"
+# The file that describes a lake of an older version.
+OLD_DESCRIPTION: Final = "_lake.json"
+_WRITE: Final = "dledger/write/"
+_ARCHIVE: Final = "dledger/archive/"
+_COMMIT_ATTEMPTS: Final = 20
+_PAUSE_MAX_S: Final = 2.0
+# A day of commits every 10 s leaves 8,640 files in the log, and each commit lists them (10 us each).
+_SETTINGS: Final = {
+    "delta.checkpointInterval": "100",
+    "delta.logRetentionDuration": "interval 1 days",
+    "delta.deletedFileRetentionDuration": "interval 7 days",
+}
 
 
-class FilesReplaced(PipelineError):
-    """Files that a batch should replace are no longer in the lake: another batch has replaced them."""
+class DamagedLake(PipelineError):
+    """There is no lake, or its log is missing or damaged."""
 
 
-class TableChanged(PipelineError):
-    """Another program changed a table of a lake (DELETE, OPTIMIZE): maintenance would undo that or lose live files."""
+class OldLake(PipelineError):
+    """A lake of an older version, whose batches are described by manifests."""
 
 
-class Table(Protocol):
-    """A table over the files of a lake."""
+class BusyLake(PipelineError):
+    """Other drivers committed so often that this commit found no turn; it was certainly not made."""
 
-    def paths(self) -> frozenset[str]:
-        """Return the current files of the table, relative to the root, except files with deleted rows."""
-        ...
 
-    def apply(self, manifest: Manifest) -> None:
-        """Apply a batch, unless it was applied already."""
-        ...
+class BatchId(NamedTuple):
+    """Identifies a batch by its write (the id of a streaming query, or the name of a job) and its number."""
+
+    write_id: str
+    number: int
+
+
+class LogRange(NamedTuple):
+    """A range of a log that a lake contains completely: physical offsets, half open."""
+
+    log: str
+    begin: int
+    end: int
+
+
+def is_lake(root: str, files: Files | None = None) -> bool:
+    """Return whether a directory is a lake, or one of an older version; without the library, and without opening it."""
+    system: Files = OsFiles() if files is None else files
+    return bool(root) and any(system.exists(f"{root}/{name}") for name in (LOG_FOLDER, OLD_DESCRIPTION))
 
 
 class Lake:
@@ -71,44 +105,50 @@ class Lake:
 
     Attributes:
         root: its directory.
-        kind: parquet, delta or iceberg.
         schema: of its rows.
+        has_logs: whether each file belongs to a log, as in archives.
     """
 
-    def __init__(self, root: str, kind: str, schema: pa.Schema, files: Files) -> None:
+    def __init__(self, root: str, table: Any, files: Files) -> None:
         self.root = root
-        self.kind = kind
-        self.schema = schema
+        self._table = table
         self._files = files
-        self._manifests = Manifests(root, files)
-        self._tables: list[Table] = []
+        self.schema: pa.Schema = row_schema(table)
+        self._partitions: list[str] = list(table.metadata().partition_columns)
+        self.has_logs = LOG in self._partitions
 
     @classmethod
-    def create(cls, root: str, kind: str, schema: pa.Schema, files: Files | None = None) -> Lake:
-        """Open the lake in a directory, or create it; publish batches that are decided.
+    def create(cls, root: str, schema: pa.Schema, *, has_logs: bool = False, files: Files | None = None) -> Lake:
+        """Open the lake in a directory, or create it.
+
+        Args:
+            root: the directory.
+            schema: of its rows.
+            has_logs: for a new one: whether each file belongs to a log.
+            files: the file system.
 
         Raises:
-            UnfitSchema: it has other columns.
-            BadOption: the lake has another kind, or there is no such kind.
-            DamagedLake: a file of it is missing or damaged.
+            UnfitSchema: the lake has other columns.
+            BadOption: the directory holds something else.
+            OldLake, DamagedLake, UnsupportedTable, MissingPackage: see `open`.
         """
         system: Files = OsFiles() if files is None else files
-        if kind not in KINDS:
-            raise BadOption("kind", f"one of {', '.join(KINDS)}", repr(kind))
-        path = f"{root}/{DESCRIPTION}"
-        if not system.exists(path):
+        if not system.exists(f"{root}/{LOG_FOLDER}") and not system.exists(f"{root}/{OLD_DESCRIPTION}"):
             system.make_directory(root)
-            other_files = [name for name in system.list_directory(root) if not name.startswith((".", "_"))]
+            others = [name for name in system.list_directory(root) if not name.startswith((".", "_"))]
             # Another driver may have created and filled the lake in between.
-            if other_files and not system.exists(path):
-                found = f"a directory that holds {other_files[0]!r} and is no lake"
+            if others and not system.exists(f"{root}/{LOG_FOLDER}"):
+                found = f"a directory that holds {others[0]!r} and is no lake"
                 raise BadOption("path", "a lake, or an empty directory", found, "Name another directory")
-            columns = [[field.name, str(field.type)] for field in schema]
-            create_once(system, path, seal({"format": _FORMAT, "kind": kind, "columns": columns}))
-        lake = cls.open(root, files, schema=schema)
-        if lake.kind != kind:
-            raise BadOption("kind", f"{lake.kind!r}, as the lake {root} was made", repr(kind))
-        lake.publish()
+            return cls.create_table(root, schema, has_logs=has_logs, files=system)
+        return cls.open(root, files, schema=schema)
+
+    @classmethod
+    def create_table(cls, root: str, schema: pa.Schema, *, has_logs: bool, files: Files) -> Lake:
+        """Create the table in a directory, unless it exists, and open it; raises as `create`."""
+        _create_table(root, schema, [*PARTITIONS, LOG] if has_logs else list(PARTITIONS))
+        lake = cls._open_table(root, files)
+        check_columns(root, lake.schema, schema)
         return lake
 
     @classmethod
@@ -116,253 +156,178 @@ class Lake:
         """Open the lake in a directory.
 
         Raises:
-            DamagedLake: there is no lake, or a file of it is missing or damaged.
+            OldLake: it is one of an older version, which must be converted.
+            DamagedLake: there is no lake, or its log is damaged.
+            UnsupportedTable: another program changed the table in a way that this one cannot read.
             UnfitSchema: `schema` is given, and the lake has other columns.
+            MissingPackage: the library `deltalake` is not installed.
         """
         system: Files = OsFiles() if files is None else files
-        path = f"{root}/{DESCRIPTION}"
-        raw = system.read_bytes(path)
-        if raw is None:
-            raise DamagedLake(path, "the description of a lake", "no such file", "Name the directory of a lake")
-        described = read_sealed(path, raw)
-        columns: list[list[str]] = described["columns"]
+        if system.exists(f"{root}/{OLD_DESCRIPTION}"):
+            remedy = f"Convert it once, while nothing writes to it: dledger spark lake convert {root}"
+            raise OldLake(f"lake {root}", "a Delta table", "a lake of an older version", remedy)
+        lake = cls._open_table(root, system)
         if schema is not None:
-            check_columns(root, columns, schema)
-        known = pa.schema([pa.field(name, type_of(text)) for name, text in columns])
-        return cls(root, described["kind"], known, system)
+            check_columns(root, lake.schema, schema)
+        return lake
+
+    @classmethod
+    def _open_table(cls, root: str, files: Files) -> Lake:
+        try:
+            table = delta().DeltaTable(root)
+        except errors().TableNotFoundError:
+            remedy = "Name the directory of a lake"
+            raise DamagedLake(f"{root}/{LOG_FOLDER}", "the log of a Delta table", "none", remedy) from None
+        except (errors().DeltaError, OSError) as error:
+            remedy = "Restore _delta_log from a backup; nothing was changed"
+            raise DamagedLake(f"{root}/{LOG_FOLDER}", "the log of a Delta table", str(error), remedy) from error
+        check_readable(root, table)
+        lake = cls(root, table, files)
+        if not set(PARTITIONS) <= set(lake._partitions):
+            found = f"one partitioned by {', '.join(lake._partitions) or 'nothing'}"
+            raise DamagedLake(f"lake {root}", "a table partitioned by topic and date", found, "Name a lake's directory")
+        return lake
 
     # --------------------------------------------------------------------------------------------------- committing
 
-    def commit(
-        self,
-        batch: BatchId,
-        files: Sequence[DataFile],
-        *,
-        covers: LogRange | None = None,
-        removed: Sequence[str] = (),
-        note: dict[str, Any] | None = None,
-    ) -> Manifest:
-        """Commit a batch, unless it is committed already; return the committed manifest.
+    def commit(self, batch: BatchId, files: Sequence[DataFile]) -> bool:
+        """Add the files of a batch, unless the batch is committed; return whether this call has added them.
 
-        Args:
-            batch: id of the batch.
-            files: staged by tasks.
-            covers: range of a log that it contains completely.
-            removed: paths of files that these replace.
-            note: additional fields of the manifest.
+        A batch with a lower number than one of the same write counts as committed: a query commits in order.
 
         Raises:
-            DamagedLake: a file to publish is missing.
-            FilesReplaced: one of `removed` is not in the lake; no change was made.
-            TableChanged: files should be replaced, but another program changed the table; no change was made.
+            BusyLake: see there. The batch was not committed.
+            DamagedLake: the log cannot be read or written; the batch may have been committed, and may be repeated.
         """
-        now_ms = time.time_ns() // 1_000_000
-        mine = Manifest(batch, now_ms, tuple(files), tuple(removed), covers, note or {})
-        with self._turn():
-            self._check_number(batch)
-            self._check_removed(mine)
-            decided = self._manifests.create(mine)
-            if decided is not mine and decided.files != mine.files:
-                self._discard(files)
-            self._publish(decided)
-        return decided
 
-    def _check_number(self, batch: BatchId) -> None:
-        """Check the order of batches, because tables record only the last batch of each write."""
-        last = self._manifests.last_number(batch.write_id)
-        if self.kind != "parquet" and batch.number < last and self._manifests.get(batch) is None:
-            remedy = "Use another checkpoint, or another name for the write"
-            raise PipelineError(f"batch {batch.number} of {batch.write_id}", f"one after {last}", "it", remedy)
+        def plan() -> Mapping[str, int] | None:
+            return {_write(batch.write_id): batch.number} if self.last_number(batch.write_id) < batch.number else None
 
-    def _check_removed(self, mine: Manifest) -> None:
-        """Check that no other batch has replaced these files, which would duplicate their rows."""
-        if mine.removed and self._manifests.get(mine.batch) is None:
-            self._check_tables()
-            gone = sorted(set(mine.removed) - {file.path for file in self.files()})
-            if gone:
-                self._discard(mine.files)
-                remedy = "Another compaction finished first: begin again with the current files of the lake"
-                raise FilesReplaced(f"lake {self.root}", f"the file {gone[0]}", "another in its place", remedy)
+        return self._add(files, plan)
 
-    def abort(self, batch: BatchId, files: Iterable[DataFile]) -> None:
-        """Delete staged files; if the batch is committed with them, publish it instead."""
-        with self._turn():
-            decided = self._manifests.get(batch)
-            kept = set() if decided is None else {file.staged for file in decided.files}
-            self._discard(file for file in files if file.staged not in kept)
-            if decided is not None:
-                self._publish(decided)
+    def extend(self, covers: LogRange, files: Sequence[DataFile]) -> bool:
+        """Add the files of the next range of a log; return whether this call has added them.
 
-    def publish(self) -> None:
-        """Publish batches that are decided but not completely published, after a crash of a driver."""
-        with self._turn():
-            self._publish_decided()
+        False: the lake covers the start of the range already, because another driver has added it. A range after a gap
+        begins a new one, and the lake forgets that the one before the gap is complete.
 
-    def _publish_decided(self) -> None:
-        for manifest in self._manifests.unpublished():
-            self._publish(manifest)
-
-    def check_tables(self) -> None:
-        """Check that the table has exactly the files in the manifests.
-
-        Raises:
-            TableChanged: another program changed the table; maintenance must not touch this lake.
+        Raises: see `commit`.
         """
-        with self._turn():
-            self._check_tables()
 
-    def _check_tables(self) -> None:
-        # A killed driver may have decided a batch that is not in the table yet.
-        self._publish_decided()
-        held = {file.path for file in self.files()}
-        for table in self._tables or self._open_tables():
-            found = table.paths()
-            if differing := sorted(held ^ found):
-                where = "only in the table" if differing[0] in found else "only in the manifests"
-                remedy = (
-                    "Compaction and vacuum work only on tables that no other program changes: use the other program's, "
-                    "or archive the log into a new lake (docs/lakes.md)"
-                )
-                raise TableChanged(
-                    f"lake {self.root}", f"a {self.kind} table of the {len(held)} files in the manifests",
-                    f"{len(differing)} that differ, first of all {differing[0]}, {where}", remedy,
-                )  # fmt: skip
+        def plan() -> Mapping[str, int] | None:
+            known = self.covered(covers.log)
+            if known is not None and known.end > covers.begin:
+                return None
+            begin = covers.begin if known is None or known.end < covers.begin else known.begin
+            return {_begin(covers.log): begin, _end(covers.log): covers.end}
 
-    @contextmanager
-    def _turn(self) -> Iterator[None]:
-        """Hold the commit lock.
+        return self._add(files, plan)
 
-        Raises:
-            store.errors.DirectoryLocked: another driver has held the lock for a minute.
+    def adopt(self, files: Sequence[DataFile], numbers: Mapping[str, int], covered: Sequence[LogRange]) -> bool:
+        """Add the files, the last batches of queries, and the ranges of an older lake, unless files were added already.
+
+        Raises: see `commit`.
         """
-        deadline = time.monotonic() + _TURN_S
-        lock: DirectoryLock | None = None
-        while lock is None:
-            try:
-                lock = self._files.lock(f"{self.root}/{_LOCK}")
-            except DirectoryLocked:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(_LOOK_S)
+        known = {_write(write_id): number for write_id, number in numbers.items()}
+        for log, begin, end in covered:
+            known |= {_begin(log): begin, _end(log): end}
+        return self._add(files, lambda: known if self._table.version() == 0 else None)
+
+    def _add(self, files: Sequence[DataFile], plan: Callable[[], Mapping[str, int] | None]) -> bool:
+        """Add files with the numbers that `plan` returns for the newest snapshot; None: they are committed already."""
+        attempts = tenacity.Retrying(
+            stop=tenacity.stop_after_attempt(_COMMIT_ATTEMPTS),
+            wait=tenacity.wait_random_exponential(multiplier=0.05, max=_PAUSE_MAX_S),
+            retry=tenacity.retry_if_exception_type(errors().CommitFailedError),
+        )
         try:
-            yield
-        finally:
-            lock.release()
+            return bool(attempts(self._add_once, files, plan))
+        except tenacity.RetryError as error:
+            found = f"{_COMMIT_ATTEMPTS} conflicts, the last one: {error.last_attempt.exception()}"
+            remedy = "Nothing was committed: repeat it when fewer programs write to the lake"
+            raise BusyLake(f"lake {self.root}", "a turn to commit", found, remedy) from error
 
-    def _publish(self, manifest: Manifest) -> None:
-        folders = set[str]()
-        for file in manifest.files:
-            staged, place = f"{self.root}/{file.staged}", f"{self.root}/{file.path}"
-            if not self._files.exists(staged):
-                self._check_published(manifest, file)
-                continue
-            folder = str(Path(place).parent)
-            if folder not in folders:
-                self._files.make_directory(folder)
-                folders.add(folder)
-            self._files.rename(staged, place)
-        for folder in sorted(folders):
-            self._files.sync_directory(folder)
-        self._remove_folders(file.staged for file in manifest.files)
-        for table in self._tables or self._open_tables():
-            table.apply(manifest)
-        if self.kind == "parquet":
-            self.remove(manifest.removed)
-        self._manifests.mark_published(manifest.batch)
+    def _add_once(self, files: Sequence[DataFile], plan: Callable[[], Mapping[str, int] | None]) -> bool:
+        self._refresh()
+        numbers = plan()
+        if numbers is None:
+            return False
+        made_ms, before = time.time_ns() // 1_000_000, self._table.version()
+        parts = transactions()
+        done = [parts.Transaction(*each) for each in numbers.items()]
+        try:
+            self._table.create_write_transaction(
+                [add_action(each, made_ms) for each in files],
+                "append",
+                delta_schema(self.schema, self._partitions),
+                self._partitions,
+                commit_properties=parts.CommitProperties(app_transactions=done),
+            )
+        except errors().CommitFailedError:
+            raise
+        except (errors().DeltaError, OSError) as error:
+            # Of the commit, or of the checkpoint after it.
+            self._refresh()
+            if any(self._table.transaction_version(name) != number for name, number in numbers.items()):
+                remedy = "Correct the cause and repeat it: a batch is never committed twice"
+                raise DamagedLake(f"{self.root}/{LOG_FOLDER}", "a commit", str(error), remedy) from error
+            logger.warning("lake_checkpoint_not_written lake=%s error=%r", self.root, str(error))
+        self._refresh()
+        self._sync(range(before + 1, self._table.version() + 1))
+        return True
 
-    def _check_published(self, manifest: Manifest, file: DataFile) -> None:
-        if self._files.exists(f"{self.root}/{file.path}"):
-            return
-        # Published and replaced since.
-        if any(file.path in each.removed for each in self._manifests.all()):
-            return
-        where = f"neither there nor in {file.staged}"
-        remedy = f"Archive the batch {manifest.batch} again from the log, or restore the file from a backup"
-        raise DamagedLake(f"{self.root}/{file.path}", f"a file of {file.rows} rows", where, remedy)
+    def _refresh(self) -> None:
+        try:
+            self._table.update_incremental()
+        except (errors().DeltaError, OSError) as error:
+            remedy = "Repair or restore the folder; nothing was changed"
+            raise DamagedLake(f"{self.root}/{LOG_FOLDER}", "the log of a Delta table", str(error), remedy) from error
 
-    def _open_tables(self) -> list[Table]:
-        if self.kind != "parquet":
-            # Imported here, because each needs a library of an optional extra.
-            from pipeline.lake.tables import open_table  # noqa: PLC0415
+    def _sync(self, versions: Sequence[int]) -> None:
+        """Make versions of the log durable: the library does not."""
+        folder = f"{self.root}/{LOG_FOLDER}"
+        for version in versions:
+            path = f"{folder}/{version:020d}.json"
+            if self._files.exists(path):
+                file = self._files.open(path)
+                try:
+                    file.sync()
+                finally:
+                    file.close()
+        self._files.sync_directory(folder)
 
-            self._tables = [open_table(self.root, self.kind, self.schema)]
-        return self._tables
-
-    def remove(self, paths: Iterable[str]) -> None:
-        """Delete existing files; paths are relative to the root."""
-        for path in paths:
-            if self._files.exists(f"{self.root}/{path}"):
-                self._files.remove(f"{self.root}/{path}")
-
-    def sweep(self, paths: Iterable[str]) -> list[str]:
-        """Delete files that are in no batch, and emptied folders, under the commit lock; return the deleted paths.
-
-        Raises:
-            TableChanged: another program changed the table, which may need these files; no file was deleted.
-        """
-        with self._turn():
-            self._check_tables()
-            held = {file.path for file in self.files()}
-            unused = [path for path in paths if path not in held]
-            self.remove(unused)
-            # The folder of manifests, whose drafts begin with a dot, is kept.
-            self._remove_folders(path for path in unused if not Path(path).name.startswith("."))
-        return unused
-
-    def _discard(self, files: Iterable[DataFile]) -> None:
-        paths = [file.staged for file in files]
-        self.remove(paths)
-        self._remove_folders(paths)
-
-    def _remove_folders(self, paths: Iterable[str]) -> None:
-        """Remove the folders of files if they are empty."""
-        for folder in sorted({str(Path(path).parent) for path in paths}):
-            path = Path(f"{self.root}/{folder}")
-            if path.is_dir() and not any(path.iterdir()):
-                path.rmdir()
+    def sync(self) -> None:
+        """Make the whole log durable, also what other drivers have committed."""
+        self._files.sync_tree(f"{self.root}/{LOG_FOLDER}")
 
     # ------------------------------------------------------------------------------------------------------ reading
 
-    def manifests(self) -> list[Manifest]:
-        """Return all manifests; oldest first."""
-        return sorted(self._manifests.all(), key=lambda each: (each.made_ms, each.batch))
+    def last_number(self, write_id: str) -> int:
+        """Return the highest committed batch number of a write; -1: none."""
+        return self._number(_write(write_id))
 
-    def manifest(self, batch: BatchId) -> Manifest | None:
-        """Return the manifest of a batch; None: it is not committed."""
-        return self._manifests.get(batch)
+    def covered(self, log: str) -> LogRange | None:
+        """Return the last range of a log that the lake contains without a gap; None: nothing of it."""
+        end = self._number(_end(log))
+        return None if end < 0 else LogRange(log, self._number(_begin(log)), end)
+
+    def _number(self, application: str) -> int:
+        found = self._table.transaction_version(application)
+        return -1 if found is None else int(found)
+
+    def refresh(self) -> None:
+        """See what other programs have committed since this lake was opened.
+
+        Raises:
+            DamagedLake: the log cannot be read.
+            UnsupportedTable: see `open`.
+        """
+        self._refresh()
+        check_readable(self.root, self._table)
 
     def files(self) -> list[DataFile]:
-        """Return the current files of the lake, by topic, date and path."""
-        manifests = self.manifests()
-        removed = {path for each in manifests for path in each.removed}
-        held = [file for each in manifests for file in each.files if file.path not in removed]
-        return sorted(held, key=lambda file: (file.topic, file.date, file.path))
-
-    def files_by_log(self) -> list[tuple[str, DataFile]]:
-        """Return the current files, each with the name of its log; empty: unknown."""
-        held = {file.path for file in self.files()}
-        return [
-            (each.covers.log if each.covers is not None else each.note.get("log", ""), file)
-            for each in self.manifests()
-            for file in each.files
-            if file.path in held
-        ]
-
-    def last_number(self, write_id: str) -> int:
-        """Return the highest batch number of a write; -1: none."""
-        return self._manifests.last_number(write_id)
-
-    def covered(self, log: str) -> list[LogRange]:
-        """Return the completely archived ranges of a log, joined, ascending."""
-        ranges = sorted(each.covers for each in self.manifests() if each.covers is not None and each.covers.log == log)
-        joined: list[LogRange] = []
-        for each in ranges:
-            last = joined[-1] if joined else None
-            if last is None or each.begin > last.end:
-                joined.append(each)
-            elif each.end > last.end:
-                joined[-1] = each._replace(begin=last.begin)
-        return joined
+        """Return the files of the newest version that this object has seen, by topic, date and path."""
+        return files_of(self._table, self.root)
 
     def read(self, file: DataFile, names: Sequence[str] | None = None) -> pa.Table:
         """Return the rows of a file, with all columns or the named ones.
@@ -373,11 +338,41 @@ class Lake:
         wanted = self.schema.names if names is None else names
         return read_rows(self.root, file, pa.schema([self.schema.field(name) for name in wanted]))
 
-    def writer(self, name: str, compression: str = "zstd") -> FileWriter:
+    def writer(self, name: str, compression: str = "zstd", log: str | None = None) -> FileWriter:
         """Return the writer for the rows of one task; `name` is unique for batch and partition."""
-        return lake_writer(self.root, self.kind, name, compression)
+        return FileWriter(self.root, name, compression, log=log)
+
+    @property
+    def table(self) -> Any:
+        """The `deltalake.DeltaTable`, for maintenance."""
+        return self._table
 
 
-def lake_writer(root: str, kind: str, name: str, compression: str) -> FileWriter:
-    """Return a writer for the rows of one task, without opening the lake."""
-    return FileWriter(root, name, compression, is_topic_stored=kind == "iceberg")
+def _write(write_id: str) -> str:
+    return f"{_WRITE}{write_id}"
+
+
+def _begin(log: str) -> str:
+    return f"{_ARCHIVE}{log}/begin"
+
+
+def _end(log: str) -> str:
+    return f"{_ARCHIVE}{log}/end"
+
+
+def _create_table(root: str, schema: pa.Schema, partitions: Sequence[str]) -> None:
+    """Create the table, unless another driver has."""
+    try:
+        delta().DeltaTable.create(
+            root,
+            delta_schema(schema, partitions),
+            mode="ignore",
+            partition_by=list(partitions),
+            description=DESCRIPTION,
+            configuration=_SETTINGS,
+        )
+    except errors().CommitFailedError:
+        # It was created concurrently.
+        return
+    except (errors().DeltaError, OSError) as error:
+        raise NotWritable(root, str(error)) from error

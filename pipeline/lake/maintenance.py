@@ -1,39 +1,43 @@
-"""Maintenance of a lake: compaction of small files, vacuum of unreferenced ones, and a check of every byte.
+"""Maintenance of a lake: joins small files, deletes unreferenced ones, shortens the log, checks all bytes.
 
-*Compaction* rewrites small files of one topic, day and log to larger ones, sorted by queue and offset as before. It is
-an ordinary batch: the new files replace the old ones atomically, also in tables.
+The library does the work, as other Delta programs do, and theirs is as good: the log says what belongs to the table.
 
-*Vacuum* deletes files that are in no manifest: files of batches that were never committed or were written twice, and
-files that compaction has replaced. It keeps files below a minimum age, because a query may be about to commit them, and
-readers of tables may use an earlier version.
+*Optimize* joins small files of one topic, day and log to larger ones, in one commit.
 
-Both refuse a lake whose table another program changed (`pipeline.lake.lake.TableChanged`).
+*Vacuum* deletes files that are in no version of the table that readers may still use: those of attempts that were never
+committed, and those that were replaced. It keeps young files, because a query may be about to commit them.
+
+*Clean the log* writes a checkpoint and deletes the entries before it that are older than `delta.logRetentionDuration`,
+because a commit reads the names of all entries.
 """
 
 from __future__ import annotations
 
-import math
-import time
-from glob import glob
+import logging
+import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import pyarrow as pa
-from crc32c import crc32c
-
-from pipeline.columns.record_builder import build_records
-from pipeline.lake.files import STAGING, DataFile, UnfitRows, checksum_of
-from pipeline.lake.lake import FilesReplaced, Lake
-from pipeline.lake.manifest import MANIFESTS, BatchId, Manifest
+from pipeline.columns.record_builder import build_records, missing_columns
+from pipeline.common.errors import BadOption
+from pipeline.lake.delta_table import LOG_FOLDER, errors
+from pipeline.lake.files import DataFile, UnfitRows, checksum_of, records_crc_of
+from pipeline.lake.lake import DamagedLake
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
-COMPACT: Final = "compact"
+    import pyarrow as pa
+
+    from pipeline.lake.lake import Lake
+
+logger = logging.getLogger(__name__)
+
 TARGET_SIZE_BYTES: Final = 256 << 20
-VACUUM_AGE_S: Final = 7 * 86_400.0
-_DRAFT: Final = ".draft-"
-_FILES: Final = ("topic=*/date=*/*.parquet", f"{STAGING}/*/*")
+VACUUM_AGE_H: Final = 168
+# A file is committed within this time after it was written.
+VACUUM_AGE_MIN_H: Final = 24
+_CRC_MASK: Final = 0x7FFFFFFF
 
 
 class LakeFinding(NamedTuple):
@@ -48,131 +52,126 @@ class LakeFinding(NamedTuple):
         return f"{self.path}: expected {self.expected}, found {self.found}"
 
 
+class Joined(NamedTuple):
+    """The result of `optimize`: the number of files that were replaced, and of those in their place."""
+
+    removed: int
+    added: int
+
+
+def optimize(lake: Lake, *, target_size_bytes: int = TARGET_SIZE_BYTES) -> Joined:
+    """Join small files of one topic, day and log, in one commit; rows keep the order in which they were committed.
+
+    Args:
+        lake: the lake.
+        target_size_bytes: files are joined up to about this size.
+
+    Raises:
+        pipeline.lake.lake.DamagedLake: a file or the log cannot be read or written, or another program replaced the
+            same files meanwhile; nothing was changed.
+    """
+    lake.refresh()
+    found = _maintained(lake, lambda: lake.table.optimize.compact(target_size=target_size_bytes))
+    lake.refresh()
+    return Joined(found["numFilesRemoved"], found["numFilesAdded"])
+
+
+def vacuum(lake: Lake, *, age_h: int = VACUUM_AGE_H, is_dry: bool = False) -> list[str]:
+    """Delete files that no version of the table within `age_h` has; return their paths, relative to the root.
+
+    Args:
+        lake: the lake.
+        age_h: hours, at least 24; files that were changed or replaced within this time are kept.
+        is_dry: only return the paths.
+
+    Raises:
+        BadOption: the age is less.
+        pipeline.lake.lake.DamagedLake: the log or a folder cannot be read or written; some files may be deleted.
+    """
+    if age_h < VACUUM_AGE_MIN_H:
+        remedy = "A query may be about to commit a younger file"
+        raise BadOption("age", f"at least {VACUUM_AGE_MIN_H} hours", age_h, remedy)
+    return delete_unreferenced(lake, age_h, is_dry=is_dry)
+
+
+def delete_unreferenced(lake: Lake, age_h: int, *, is_dry: bool = False) -> list[str]:
+    """As `vacuum`, for any age: with 0 nothing may be writing to the lake or reading it."""
+    lake.refresh()
+    found = _maintained(
+        lake, lambda: lake.table.vacuum(age_h, dry_run=is_dry, enforce_retention_duration=False, full=True)
+    )
+    lake.refresh()
+    return sorted(found)
+
+
+def clean_log(lake: Lake) -> int:
+    """Write a checkpoint and delete old entries of the log before it; return the number of files that the log has now.
+
+    Raises:
+        pipeline.lake.lake.DamagedLake: the log cannot be read or written.
+    """
+    lake.refresh()
+    _maintained(lake, lake.table.create_checkpoint)
+    _maintained(lake, lake.table.cleanup_metadata)
+    lake.refresh()
+    return sum(1 for _ in Path(lake.root, LOG_FOLDER).glob("*"))
+
+
+def _maintained(lake: Lake, work: Any) -> Any:
+    try:
+        return work()
+    except (errors().DeltaError, OSError) as error:
+        remedy = "Repeat it; `dledger spark lake verify` names damaged files"
+        raise DamagedLake(f"lake {lake.root}", "files and a log to maintain", str(error), remedy) from error
+
+
+# -------------------------------------------------------------------------------------------------------------- checks
+
+
 def verify(lake: Lake, *, is_deep: bool = True) -> Iterator[LakeFinding]:
-    """Yield the faults of the lake's files.
+    """Yield the faults of the lake's files: each page's checksum is compared where it has one.
 
     Args:
         lake: the lake to check.
-        is_deep: also rebuild all records, and compare their checksum with that of the archived records.
+        is_deep: also rebuild the records of lossless files, and compare them with the checksum in the file; for files
+            that another program wrote (which do not have it), compare bodies with the checksums of their records.
     """
     for file in lake.files():
         path = Path(lake.root) / file.path
         if not path.is_file():
             yield LakeFinding(file.path, f"a file of {file.size_bytes} bytes", "none")
             continue
-        content = path.read_bytes()
-        if len(content) != file.size_bytes or crc32c(content) != file.crc32c:
-            found = f"{len(content)} bytes with {crc32c(content):#010x}"
-            yield LakeFinding(file.path, f"{file.size_bytes} bytes with the checksum {file.crc32c:#010x}", found)
-        elif is_deep and file.records_crc32c is not None:
-            yield from _verify_records(lake, file)
-
-
-def _verify_records(lake: Lake, file: DataFile) -> Iterator[LakeFinding]:
-    try:
-        checksum = 0
-        for batch in lake.read(file).combine_chunks().to_batches():
-            checksum = checksum_of(build_records(batch), checksum)
-    except UnfitRows as error:
-        yield LakeFinding(file.path, error.expected, error.found)
-        return
-    if checksum != file.records_crc32c:
-        expected = f"records with the checksum {file.records_crc32c:#010x}"
-        yield LakeFinding(file.path, expected, f"{checksum:#010x}")
-
-
-def compact(lake: Lake, *, target_size_bytes: int = TARGET_SIZE_BYTES, compression: str = "zstd") -> list[Manifest]:
-    """Compact small files; return the committed batches.
-
-    Files that a concurrent compaction has replaced are skipped.
-
-    Args:
-        lake: the lake to compact.
-        target_size_bytes: files are joined up to about this size; files of at least half of it are kept.
-        compression: of the new files.
-
-    Raises:
-        pipeline.lake.lake.TableChanged: another program changed the table, and compaction would undo that.
-        pipeline.common.errors.PipelineError: a file cannot be read. Committed batches stay.
-    """
-    lake.check_tables()
-    done: list[Manifest] = []
-    for log, files in _groups(lake, target_size_bytes):
-        try:
-            manifest = _join(lake, log, files, compression)
-        except (FilesReplaced, UnfitRows):
-            if {file.path for file in files} <= {file.path for file in lake.files()}:
-                raise
+        if (size := path.stat().st_size) != file.size_bytes:
+            yield LakeFinding(file.path, f"{file.size_bytes} bytes", f"{size}")
             continue
-        if manifest is not None:
-            done.append(manifest)
-    return done
+        try:
+            yield from _verify_rows(lake, file, is_deep=is_deep)
+        except UnfitRows as error:
+            yield LakeFinding(file.path, error.expected, error.found)
 
 
-def _join(lake: Lake, log: str, files: Sequence[DataFile], compression: str) -> Manifest | None:
-    """Replace several files by one; None: another compaction has committed under this number."""
-    batch = BatchId(COMPACT, lake.last_number(COMPACT) + 1)
-    rows = pa.concat_tables([lake.read(file) for file in files]).combine_chunks()
-    writer = lake.writer(batch.name, compression)
-    for part in rows.to_batches():
-        writer.write(part)
-    written = tuple(writer.finish())
-    manifest = lake.commit(batch, written, removed=[file.path for file in files], note={"log": log})
-    return manifest if manifest.files == written else None
+def _verify_rows(lake: Lake, file: DataFile, *, is_deep: bool) -> Iterator[LakeFinding]:
+    rows = lake.read(file)
+    if not is_deep or missing_columns(lake.schema):
+        return
+    expected = records_crc_of(lake.root, file)
+    batches = rows.combine_chunks().to_batches()
+    if expected is None:
+        for batch in batches:
+            yield from _bad_bodies(file, batch)
+        return
+    checksum = 0
+    for batch in batches:
+        checksum = checksum_of(build_records(batch), checksum)
+    if checksum != expected:
+        yield LakeFinding(file.path, f"records with the checksum {expected:#010x}", f"{checksum:#010x}")
 
 
-def _groups(lake: Lake, target_size_bytes: int) -> Iterator[tuple[str, list[DataFile]]]:
-    """Yield (log, files) to join to one file: of one topic and day, adjacent in the log."""
-    small: dict[tuple[str, str, str], list[DataFile]] = {}
-    for log, file in lake.files_by_log():
-        if file.size_bytes < target_size_bytes // 2:
-            small.setdefault((log, file.topic, file.date), []).append(file)
-    for (log, _, _), files in sorted(small.items()):
-        group: list[DataFile] = []
-        size_bytes = 0
-        for file in sorted(files, key=lambda each: (each.physical or (0, 0), each.path)):
-            if group and size_bytes + file.size_bytes > target_size_bytes:
-                if len(group) > 1:
-                    yield log, group
-                group, size_bytes = [], 0
-            group.append(file)
-            size_bytes += file.size_bytes
-        if len(group) > 1:
-            yield log, group
-
-
-def vacuum(lake: Lake, *, age_s: float = VACUUM_AGE_S, is_dry: bool = False) -> list[str]:
-    """Delete files that are in no manifest; return their paths, relative to the root.
-
-    Args:
-        lake: all decided batches are published first.
-        age_s: files changed within this time, in seconds, are kept.
-        is_dry: only return the paths.
-
-    Raises:
-        pipeline.lake.lake.TableChanged: another program changed the table, which may have files in no manifest; no file
-            was deleted.
-    """
-    lake.check_tables()
-    held = {file.path for file in lake.files()}
-    before_s = time.time_ns() / 1e9 - age_s
-    root = Path(lake.root)
-    # Unlike `Path.walk`, this ignores folders that are deleted concurrently.
-    files = [path for pattern in _FILES for path in glob(pattern, root_dir=root)]  # noqa: PTH207
-    candidates = [path for path in [*files, *_drafts(root)] if path not in held]
-    found = sorted(path for path in candidates if _changed_s(root / path) < before_s)
-    return found if is_dry else lake.sweep(found)
-
-
-def _changed_s(path: Path) -> float:
-    """Return the time of a file's last change; infinity if it is missing, because a concurrent commit has moved it."""
-    try:
-        return path.stat().st_mtime
-    except FileNotFoundError:
-        return math.inf
-
-
-def _drafts(root: Path) -> Sequence[str]:
-    """Return the unfinished manifests of killed processes."""
-    found = [*(root / MANIFESTS).glob(f"{_DRAFT}*"), *root.glob(f"{_DRAFT}*")]
-    return [str(path.relative_to(root)) for path in found]
+def _bad_bodies(file: DataFile, batch: pa.RecordBatch) -> Iterator[LakeFinding]:
+    for body, crc, offset in zip(
+        batch.column("body"), batch.column("bodyCrc").to_pylist(), batch.column("queueOffset").to_pylist(), strict=True
+    ):
+        content = body.as_buffer()
+        if content.size and zlib.crc32(content) & _CRC_MASK != crc:
+            expected = f"a body with the checksum {crc:#010x} at queue offset {offset}"
+            yield LakeFinding(file.path, expected, f"{zlib.crc32(content) & _CRC_MASK:#010x}")

@@ -13,9 +13,9 @@
 | option of a lake | value |
 | --- | --- |
 | `path` | its directory, accessible to all tasks and the driver |
-| `kind` | parquet, delta, iceberg (parquet) |
 | `compression` | of its files: zstd, snappy, none (zstd) |
 | `writeId` | batch writes: a name for this write; a repeated write with the same name changes nothing |
+| `optimizeEvery` | streams: small files are joined after each such number of batches; 0: never (100) |
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from cluster.client.routing.connection import BrokerConnection
 from pipeline.common import option_values as values
 from pipeline.common.errors import BadOption
 from pipeline.lake.files import COMPRESSIONS, FileWriter
-from pipeline.lake.lake import KINDS, lake_writer
 from pipeline.sink.log_writer import LogTarget
 
 if TYPE_CHECKING:
@@ -45,7 +44,10 @@ LOG_OPTIONS: Final = (
     "deliveryTimeout",
     "compression",
 )
-LAKE_OPTIONS: Final = ("path", "kind", "compression", "writeId")
+LAKE_OPTIONS: Final = ("path", "compression", "writeId", "optimizeEvery")
+# Iceberg, and plain Parquet, were written by older versions.
+_KIND: Final = "kind"
+_OPTIMIZE_EVERY: Final = 100
 # Options that Spark adds to those of a write.
 _OF_SPARK: Final = frozenset({"checkpointlocation", "queryname", "outputmode", "numrows"})
 _NO_COMPRESSION: Final = "none"
@@ -57,17 +59,17 @@ class LakeTarget:
 
     Attributes:
         root: of the lake.
-        kind: parquet, delta or iceberg.
         compression: of its files.
+        optimize_every: small files are joined after each such number of batches of a stream; 0: never.
     """
 
     root: str
-    kind: str = "parquet"
     compression: str = "zstd"
+    optimize_every: int = _OPTIMIZE_EVERY
 
-    def writer(self, name: str) -> FileWriter:
+    def writer(self, name: str, log: str | None = None) -> FileWriter:
         """Return the writer for the rows of one task; `name` is unique per batch and partition."""
-        return lake_writer(self.root, self.kind, name, self.compression)
+        return FileWriter(self.root, name, self.compression, log=log)
 
 
 def parse_log_target(given: Mapping[str, str]) -> tuple[LogTarget, str]:
@@ -100,11 +102,16 @@ def parse_lake_target(given: Mapping[str, str]) -> tuple[LakeTarget, str]:
 
     Raises: BadOption, UnknownOption: an option is unknown, missing or invalid.
     """
-    options = _checked(given, LAKE_OPTIONS)
+    others = {name: text for name, text in given.items() if name.lower() != _KIND}
+    kind = next((text for name, text in given.items() if name.lower() == _KIND), "delta")
+    if kind.strip().lower() != "delta":
+        remedy = "Leave the option out: each lake is a Delta table, whose files are Parquet"
+        raise BadOption(_KIND, "delta", repr(kind), remedy)
+    options = _checked(others, LAKE_OPTIONS)
     target = LakeTarget(
         lake_root(options.get("path", "")),
-        values.parse_choice("kind", options.get("kind", KINDS[0]), KINDS),
         values.parse_choice("compression", options.get("compression", "zstd"), COMPRESSIONS),
+        values.parse_count("optimizeEvery", options.get("optimizeEvery", str(_OPTIMIZE_EVERY)), least=0),
     )
     return target, options.get("writeId") or uuid.uuid4().hex
 

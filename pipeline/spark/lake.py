@@ -1,13 +1,15 @@
-"""The data source `format("dledger-lake")`: writes rows of a batch or a stream as files of a lake, and reads lakes.
+"""The data source `format("dledger-lake")`: writes rows of a batch or a stream into a lake, each batch once.
 
-Tasks write files, and the driver commits them once per batch (`pipeline.lake.lake`). Options: `pipeline.sink.options`.
-Reads return the rows in the manifests of the lake: exactly the committed rows.
+Tasks write files, and the driver commits them (`pipeline.lake.lake`). Options: `pipeline.sink.options`. Lakes are read
+by Spark's own Parquet reader (`pipeline.spark.lake_frame`), or by any Delta reader.
 """
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -15,19 +17,18 @@ from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceReader,
     DataSourceStreamArrowWriter,
-    InputPartition,
     WriterCommitMessage,
 )
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline.common import option_values as values
 from pipeline.common.errors import BadOption
-from pipeline.common.grouping import grouped
 from pipeline.lake.columns import check_types
-from pipeline.lake.files import DataFile, check_lake_schema, read_rows
-from pipeline.lake.lake import Lake
-from pipeline.lake.manifest import BatchId
-from pipeline.sink.options import LakeTarget, lake_root, parse_lake_target
+from pipeline.lake.delta_table import LOG_FOLDER
+from pipeline.lake.files import DataFile, check_lake_schema, plain_name
+from pipeline.lake.lake import BatchId, DamagedLake, Lake
+from pipeline.lake.maintenance import optimize
+from pipeline.sink.options import LakeTarget, parse_lake_target
 from pipeline.spark.task import partition_id, stream_task
 
 if TYPE_CHECKING:
@@ -35,8 +36,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
-_READ_SIZE_BYTES = 64 << 20
-_BATCH_ROWS = 10_000
+logger = logging.getLogger(__name__)
 
 
 class LakeSource(DataSource):
@@ -50,32 +50,43 @@ class LakeSource(DataSource):
         """Return the name for `format(...)`."""
         return "dledger-lake"
 
-    def _root(self) -> str:
-        return lake_root(values.check_names(self.options, ("path",)).get("path", ""))
-
     def schema(self) -> StructType:
-        """Return the columns of the lake."""
-        values.check_no_table(self.options, self.name())
-        return from_arrow_schema(Lake.open(self._root()).schema)
+        """Refuse to read: rows that pass through Python take many times as long as with Spark's own reader.
 
-    def reader(self, schema: StructType) -> LakeReader:
-        """Return a reader of a lake; a schema of the user selects the columns."""
-        return LakeReader(self._root(), to_arrow_schema(schema, timezone="UTC"))
+        Raises:
+            BadOption: always; it names what reads a lake.
+        """
+        values.check_no_table(self.options, self.name())
+        self._refuse()
+
+    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002  (Spark's interface)
+        """Refuse to read, as `schema`."""
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        remedy = "Use lake_frame(spark, path) of pipeline.spark.lake_frame, or any reader of Delta tables"
+        raise BadOption("format", "dledger-lake for a write", "a read", remedy)
 
     def writer(self, schema: StructType, overwrite: bool) -> LakeBatchWriter:
-        """Return a writer of batches."""
+        """Return a writer of batches; the lake is created, because files of tasks are added to one that exists."""
         target, write_id = parse_lake_target(self.options)
-        return LakeBatchWriter(target, _checked(schema, is_overwriting=overwrite), write_id)
+        columns = _checked(schema, is_overwriting=overwrite)
+        Lake.create(target.root, columns)
+        return LakeBatchWriter(target, columns, write_id)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> LakeStreamWriter:  # noqa: N802  (Spark's name)
-        """Return a writer of a stream."""
+        """Return a writer of a stream, for each batch; the lake is created, as for batches."""
         target, _ = parse_lake_target(self.options)
-        return LakeStreamWriter(target, _checked(schema, is_overwriting=overwrite))
+        columns = _checked(schema, is_overwriting=overwrite)
+        # Opening it takes longer with each entry of its log, and the commit does so.
+        if not Path(target.root, LOG_FOLDER).is_dir():
+            Lake.create(target.root, columns)
+        return LakeStreamWriter(target, columns)
 
 
 @dataclass
-class FilesStaged(WriterCommitMessage):
-    """The files that one task has staged, and the streaming query."""
+class FilesWritten(WriterCommitMessage):
+    """The files that one task has written, and the streaming query."""
 
     files: list[DataFile]
     query_id: str = ""
@@ -89,17 +100,18 @@ class LakeBatchWriter(DataSourceArrowWriter):
         self._schema = schema
         self._batch = BatchId(write_id, 0)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> FilesStaged:
-        """Stage the rows of one task."""
-        return FilesStaged(_stage(self._target, self._schema, f"{self._batch.name}-{partition_id()}", iterator))
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> FilesWritten:
+        """Write the rows of one task."""
+        return FilesWritten(
+            _write(self._target, self._schema, f"{plain_name(self._batch.write_id)}-{partition_id()}", iterator)
+        )
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Commit the files that all tasks have staged."""
-        _lake(self._target, self._schema).commit(self._batch, _files(messages))
+        """Commit the files of all tasks."""
+        Lake.open(self._target.root, schema=self._schema).commit(self._batch, _files(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Delete the staged files, unless they are committed."""
-        _lake(self._target, self._schema).abort(self._batch, _files(messages))
+        """Leave the files: Spark calls this also for a commit that took effect, and vacuum deletes the others."""
 
 
 class LakeStreamWriter(DataSourceStreamArrowWriter):
@@ -109,64 +121,48 @@ class LakeStreamWriter(DataSourceStreamArrowWriter):
         self._target = target
         self._schema = schema
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> FilesStaged:
-        """Stage the rows of one task."""
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> FilesWritten:
+        """Write the rows of one task."""
         task = stream_task()
-        name = f"{BatchId(task.query_id, task.batch_id).name}-{task.partition}"
-        return FilesStaged(_stage(self._target, self._schema, name, iterator), task.query_id)
+        name = f"{plain_name(task.query_id)}-{task.batch_id}-{task.partition}"
+        return FilesWritten(_write(self._target, self._schema, name, iterator), task.query_id)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  (Spark's name)
-        """Commit the files that all tasks have staged, once per batch of the query."""
+        """Commit the files of all tasks, once per batch of the query."""
         if query := _query_of(messages):
-            _lake(self._target, self._schema).commit(BatchId(query, batchId), _files(messages))
+            lake = Lake.open(self._target.root, schema=self._schema)
+            is_new = lake.commit(BatchId(query, batchId), _files(messages))
+            every = self._target.optimize_every
+            if is_new and every and (batchId + 1) % every == 0:
+                _join_small_files(lake)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Delete the staged files, unless they are committed: Spark also calls this after a commit that took effect."""
-        if query := _query_of(messages):
-            _lake(self._target, self._schema).abort(BatchId(query, batchId), _files(messages))
+        """Leave the files: Spark calls this also for a commit that took effect, and vacuum deletes the others."""
 
 
-@dataclass
-class LakePart(InputPartition):
-    """Files that one task reads."""
-
-    files: list[DataFile]
-
-
-class LakeReader(DataSourceReader):
-    """Reads the files in the manifests of a lake."""
-
-    def __init__(self, root: str, schema: pa.Schema) -> None:
-        self._root = root
-        self._schema = schema
-
-    def partitions(self) -> list[InputPartition]:
-        """Return the files, in groups of up to 64 MiB."""
-        return [LakePart(files) for files in grouped(Lake.open(self._root).files(), _READ_SIZE_BYTES)]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of some files. Without files, Spark passes a partition of its own class."""
-        for file in partition.files if isinstance(partition, LakePart) else ():
-            yield from read_rows(self._root, file, self._schema).to_batches(_BATCH_ROWS)
-
-
-def _stage(target: LakeTarget, schema: pa.Schema, name: str, batches: Iterator[pa.RecordBatch]) -> list[DataFile]:
+def _write(target: LakeTarget, schema: pa.Schema, name: str, batches: Iterator[pa.RecordBatch]) -> list[DataFile]:
     writer = target.writer(name)
     for batch in batches:
         writer.write(batch.cast(schema))
     return writer.finish()
 
 
-def _lake(target: LakeTarget, schema: pa.Schema) -> Lake:
-    return Lake.create(target.root, target.kind, schema)
+def _join_small_files(lake: Lake) -> None:
+    try:
+        joined = optimize(lake)
+    except DamagedLake as error:
+        # The batch is committed; another program may have changed the same files.
+        logger.warning("lake_not_optimized lake=%s error=%r", lake.root, str(error))
+    else:
+        logger.info("lake_optimized lake=%s removed=%d added=%d", lake.root, *joined)
 
 
 def _files(messages: Sequence[WriterCommitMessage | None]) -> list[DataFile]:
-    return [file for message in messages if isinstance(message, FilesStaged) for file in message.files]
+    return [file for message in messages if isinstance(message, FilesWritten) for file in message.files]
 
 
 def _query_of(messages: Sequence[WriterCommitMessage | None]) -> str:
-    return next((message.query_id for message in messages if isinstance(message, FilesStaged)), "")
+    return next((message.query_id for message in messages if isinstance(message, FilesWritten)), "")
 
 
 def _checked(schema: StructType, *, is_overwriting: bool) -> pa.Schema:

@@ -56,7 +56,7 @@ class Drill:
 
 def why_not() -> str | None:
     """Return why this part cannot run on this machine; None: it can."""
-    for library in ("pyspark", "pyarrow", "matplotlib"):
+    for library in ("pyspark", "pyarrow", "matplotlib", "deltalake"):
         if find_spec(library) is None:
             return f"{library} is not installed: pip install -e '.[spark]'"
     try:
@@ -192,8 +192,7 @@ def _wait_for_rows(lake: Path, count: int) -> None:
 
 def _rows(lake: Path) -> int:
     """Return the number of rows committed to the lake. Does not use Spark, because it is called often."""
-    from pipeline.lake.lake import Lake  # only where Arrow is installed
-    from pipeline.lake.manifest import DamagedLake
+    from pipeline.lake.lake import DamagedLake, Lake  # only where Arrow is installed
 
     try:
         return sum(file.rows for file in Lake.open(str(lake)).files())
@@ -204,8 +203,10 @@ def _rows(lake: Path) -> int:
 
 def _counted(spark: SparkSession, lake: Path) -> dict[str, Counter[bytes]]:
     """Return the number of occurrences of each line of each topic in the lake."""
+    from pipeline.spark.lake_frame import lake_frame  # only where PySpark is installed
+
     found: dict[str, Counter[bytes]] = {}
-    for row in spark.read.format("dledger-lake").option("path", str(lake)).load().select("topic", "body").collect():
+    for row in lake_frame(spark, str(lake)).select("topic", "body").collect():
         found.setdefault(row["topic"], Counter())[bytes(row["body"])] += 1
     return found
 

@@ -1,6 +1,7 @@
 """All planted bugs, by name."""
 
 from tests.mutants.bugs.pipeline import log_end
+from tests.mutants.bugs.pipeline import lakes
 from tests.mutants.bugs.raft import (
     brought,
     catch_up,
@@ -106,5 +107,6 @@ GROUPS = (
     audit,
     name_servers,
     log_end,
+    lakes,
 )
 MUTANTS = {mutant.name: mutant for group in GROUPS for mutant in group.MUTANTS}

@@ -1,9 +1,14 @@
-"""A stream of a live cluster into a lake, whose leaders, queries and drivers are ended: nothing lost, nothing twice."""
+"""A stream of a live cluster into a lake, whose leaders, queries and drivers are ended: nothing lost, nothing twice.
+
+Meanwhile small files are joined, unreferenced ones are deleted, and another Delta program deletes rows: these never
+come back.
+"""
 
 import os
 import random
 import threading
 
+import pyarrow as pa
 import pytest
 
 from cluster import OutgoingMessage, Producer
@@ -12,16 +17,18 @@ from cluster.local.brokers import LocalBrokers
 from cluster.protocol.errors import RequestFailed
 from cluster.v1 import broker_pb2 as pb
 from pipeline.lake.lake import Lake
-from pipeline.lake.maintenance import verify
+from pipeline.lake.maintenance import delete_unreferenced, optimize, verify
 from pipeline.log.selection import EVERYTHING
 from pipeline.source.broker_connections import BrokerConnections
 from pipeline.source.broker_range import BrokerRange
 from pipeline.source.chunk_client import BrokerLog
 from pipeline.source.parts import Part, ReadSettings
+from pipeline.spark.lake_frame import lake_frame
 from tests.spark.processes import StreamProcess, gave_up_on_python
+from tests.support.lake_rows import delta_table, table_bodies
 from tests.support.waiting import PATIENCE_S, wait_until
 
-# Of leaders and queries, and as many of leaders and drivers; make test takes a few, a long run takes 20.
+# Of leaders and queries, and as many of leaders and drivers; make test takes a few, make streams takes eleven.
 ENDS = int(os.environ.get("DLEDGER_STREAM_ENDS", "3"))
 SEED = int(os.environ.get("DLEDGER_STREAM_SEED", str(random.randrange(1 << 30))))
 LIMIT_S = 120
@@ -114,6 +121,44 @@ def check_log(endpoints):
     return ends
 
 
+class Maintenance:
+    """What others do to the lake while a stream writes to it.
+
+    Attributes:
+        begins: the first offset of each queue that has not been deleted.
+        deleted: the bodies of deleted messages.
+    """
+
+    def __init__(self, root):
+        self._root = str(root)
+        self.begins = {}
+        self.deleted = set()
+
+    def optimize(self):
+        """Join small files, also while the stream writes others."""
+        optimize(Lake.open(self._root))
+
+    def vacuum(self):
+        """Delete what is in no version, whatever its age: no driver may be running."""
+        delete_unreferenced(Lake.open(self._root), 0)
+
+    def delete(self):
+        """Let another program delete the older half of the rows of each queue."""
+        lake = Lake.open(self._root)
+        rows = pa.concat_tables(
+            [lake.read(file, ["queueId", "queueOffset", "body"]) for file in lake.files()]
+        ).to_pylist()
+        ends = {}
+        for row in rows:
+            ends[row["queueId"]] = max(ends.get(row["queueId"], 0), row["queueOffset"])
+        # Rows of a queue are committed in order: what is older than these is in the lake.
+        begins = {queue_id: (self.begins.get(queue_id, 0) + end) // 2 for queue_id, end in ends.items()}
+        self.deleted |= {int(row["body"]) for row in rows if row["queueOffset"] < begins[row["queueId"]]}
+        self.begins |= begins
+        wanted = " OR ".join(f"(queueId = {queue_id} AND queueOffset < {begin})" for queue_id, begin in begins.items())
+        delta_table(self._root).delete(wanted)
+
+
 @pytest.mark.timeout(3600)
 def test_nothing_is_lost_or_duplicated_while_leaders_queries_and_drivers_are_killed(spark, tmp_path):
     print(f"DLEDGER_STREAM_SEED={SEED}")
@@ -134,12 +179,15 @@ def test_nothing_is_lost_or_duplicated_while_leaders_queries_and_drivers_are_kil
             "readMode": draw.choice(["leader", "follower"]),
         }
         # Drivers: with SIGKILL, during a batch or between two.
-        driver = StreamProcess(tmp_path, source)
+        driver, others = StreamProcess(tmp_path, source), Maintenance(tmp_path / "out")
         driver.start()
         for number in range(ENDS):
             load.wait_for_more(draw.randrange(1, 400))
             if number % 2 == 0:
+                others.optimize()
                 driver.kill()
+                for work in draw.sample([others.optimize, others.vacuum, others.delete], 3):
+                    work()
                 driver.start()
             else:
                 end_leader(cluster)
@@ -160,12 +208,15 @@ def test_nothing_is_lost_or_duplicated_while_leaders_queries_and_drivers_are_kil
         ends = check_log(brokers.endpoints)
 
     # Their number depends on the duration of the run: no more of them than is compared.
-    found = spark.read.format("dledger-lake").load(str(tmp_path / "out"))
-    rows = found.select("queueId", "queueOffset", "body").collect()
-    assert list(verify(Lake.open(str(tmp_path / "out")))) == []
-    assert sorted((queue, offset) for queue, end in ends.items() for offset in range(end)) == sorted(
-        (row.queueId, row.queueOffset) for row in rows
-    )
+    rows = lake_frame(spark, str(tmp_path / "out")).select("queueId", "queueOffset", "body").collect()
+    lake = Lake.open(str(tmp_path / "out"))
+    assert list(verify(lake)) == []
+    assert sorted(
+        (queue, offset) for queue, end in ends.items() for offset in range(others.begins.get(queue, 0), end)
+    ) == sorted((row.queueId, row.queueOffset) for row in rows)
     bodies = [int(row.body) for row in rows]
     assert len(bodies) == len(set(bodies))
-    assert load.acknowledged <= set(bodies) <= load.acknowledged | load.unknown
+    assert others.deleted
+    assert others.deleted.isdisjoint(bodies)
+    assert load.acknowledged <= {*bodies, *others.deleted} <= load.acknowledged | load.unknown
+    assert table_bodies(lake.root) == sorted(bodies)

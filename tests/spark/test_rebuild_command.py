@@ -77,6 +77,29 @@ def test_counts_and_sql_are_those_of_the_messages(spark, sample):
     assert "Traceback" not in wrong.stderr
 
 
+def test_counts_and_sql_of_an_archive_are_those_of_its_messages(spark, sample, tmp_path):
+    folder, count = sample
+    lake = tmp_path / "lake"
+    assert run("archive", str(folder), str(lake), "--log", "broker-a").exit_code == 0
+
+    in_lake, in_store = (
+        run("count", str(source), "--by", "topic,queueId", "--format", "jsonl") for source in (lake, folder)
+    )
+    assert in_lake.exit_code == 0, in_lake.output
+    assert in_lake.stdout == in_store.stdout
+    by_log = run("count", str(lake), "--by", "log", "--topic", "orders", "--format", "jsonl")
+    expected = run("count", str(folder), "--topic", "orders", "--format", "jsonl")
+    assert by_log.stdout.replace('"log": "broker-a"', '"topic": "orders"') == expected.stdout
+    asked = run("sql", str(lake), "SELECT count(DISTINCT date) > 0 AS days FROM messages", "--format", "jsonl")
+    assert '{"days": true}' in asked.output
+    other = run("count", str(lake), "-o", "log=broker-b", "--by", "", "--format", "jsonl")
+    assert '"messages": 0' in other.output
+    wrong = run("count", str(lake), "-o", "onCorrupt=fail")
+    assert wrong.exit_code == 2
+    assert "onCorrupt" in wrong.stderr
+    assert count > 0
+
+
 def test_the_tail_prints_the_messages_of_a_stream(spark, sample, capfd):
     folder, _ = sample
     result = run_command(

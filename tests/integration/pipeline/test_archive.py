@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.archive.archive import Archive
+from pipeline.archive.archive import ARCHIVE_COLUMNS, Archive
 from pipeline.columns.record_builder import build_records
+from pipeline.columns.schema import arrow_schema
 from pipeline.common.errors import BadOption, CorruptRecord, DataLost
 from pipeline.lake.lake import Lake
-from pipeline.lake.manifest import LogRange
 from pipeline.log.stores import open_store
 from pipeline.sink.options import LakeTarget
 from store.fs.linux.files import OsFiles
@@ -51,7 +51,7 @@ def archived(lake):
 
 def run(root, lake, **options):
     with open_store(str(root)) as store:
-        return Archive(LakeTarget(str(lake), options.pop("kind", "parquet")), "n0").run(store, run_here, **options)
+        return Archive(LakeTarget(str(lake)), "n0").run(store, run_here, **options)
 
 
 def mark_of(lake):
@@ -78,29 +78,71 @@ class Killed(Exception):
     """The driver ends here."""
 
 
-@pytest.mark.parametrize("place", ["before", "behind"])
+@pytest.mark.parametrize("place", ["before the commit", "after the commit", "before the mark"])
 def test_killed_archive_continues_and_duplicates_nothing(tmp_path, place, monkeypatch):
     root, lake = tmp_path / "store", tmp_path / "lake"
     fill(root, 0, 700)
-    real = Lake.commit
+    real = Lake.extend
 
-    def commit(self, batch, files, **named):
-        if batch.number and place == "before":
+    def extend(self, covers, files):
+        if covers.begin and place == "before the commit":
             raise Killed
-        done = real(self, batch, files, **named)
-        if batch.number:
+        done = real(self, covers, files)
+        if covers.begin and place == "after the commit":
             raise Killed
         return done
 
+    def sync(_):
+        raise Killed
+
     with monkeypatch.context() as patch:
-        patch.setattr(Lake, "commit", commit)
+        patch.setattr(Lake, "extend", extend)
+        if place == "before the mark":
+            patch.setattr(Lake, "sync", sync)
         with pytest.raises(Killed):
             run(root, lake, piece_size_bytes=50_000)
-    begun = mark_of(lake)
+    marked = mark_of(lake).end if place != "before the mark" else 0
     run(root, lake, piece_size_bytes=80_000)
 
-    assert 0 < begun.end < mark_of(lake).end
+    assert marked < mark_of(lake).end
     assert archived(Lake.open(str(lake))) == records_of(root)
+
+
+def test_two_archives_of_one_log_at_the_same_time_store_each_message_once(tmp_path):
+    """The other one archives a larger piece after this one has written its files; this one continues after it."""
+    root, lake = tmp_path / "store", tmp_path / "lake"
+    fill(root, 0, 700)
+    others = [lambda: run(root, lake, piece_size_bytes=80_000)]
+
+    def overtaken(groups, task):
+        files = run_here(groups, task)
+        while others:
+            others.pop()()
+        return files
+
+    with open_store(str(root)) as store:
+        done = Archive(LakeTarget(str(lake)), "n0").run(store, overtaken, piece_size_bytes=50_000)
+
+    assert archived(Lake.open(str(lake))) == records_of(root)
+    assert (done.rows, done.size_bytes) == (0, 0)
+    assert mark_of(lake) == ("n0", 0, done.end)
+
+
+def test_the_log_of_the_table_is_durable_before_the_mark_allows_a_broker_to_delete(tmp_path, monkeypatch):
+    root, lake = tmp_path / "store", tmp_path / "lake"
+    fill(root, 0, 50)
+    steps = []
+    for name in ("sync_tree", "replace"):
+        real = getattr(OsFiles, name)
+
+        def noted(self, path, *rest, real=real, **named):
+            steps.append(str(path).rpartition("/")[2])
+            return real(self, path, *rest, **named)
+
+        monkeypatch.setattr(OsFiles, name, noted)
+    run(root, lake)
+
+    assert steps[:2] == ["_delta_log", "n0.json"]
 
 
 def test_after_a_gap_the_mark_allows_only_logs_that_begin_there_to_be_deleted(tmp_path):
@@ -118,12 +160,11 @@ def test_after_a_gap_the_mark_allows_only_logs_that_begin_there_to_be_deleted(tm
     run(root, lake, fail_on_data_loss=False)
 
     covered = Lake.open(str(lake)).covered("n0")
-    assert [each.begin for each in covered] == [0, 131_072]
-    assert covered[0].end == end
-    assert mark_of(lake) == ("n0", 131_072, covered[1].end)
+    assert covered.begin == 131_072
+    assert mark_of(lake) == ("n0", 131_072, covered.end)
     floor = ArchiveFloor(OsFiles(), mark_path(str(lake), "n0"), "n0")
     floor.check()
-    assert floor.lowered(1 << 40, 131_072) == covered[1].end
+    assert floor.lowered(1 << 40, 131_072) == covered.end
     for begin in (0, end, 131_071):
         assert floor.lowered(1 << 40, begin) == begin
         assert "are not archived" in floor.fault
@@ -143,6 +184,15 @@ def test_corrupt_record_stops_the_archive_before_it(tmp_path):
     assert mark_of(lake).end == 65_536
 
 
+def test_a_lake_of_a_query_is_no_archive(tmp_path):
+    root, lake = tmp_path / "store", tmp_path / "lake"
+    fill(root, 0, 50)
+    Lake.create(str(lake), arrow_schema(ARCHIVE_COLUMNS))
+
+    with pytest.raises(BadOption, match="a lake of a query"):
+        run(root, lake)
+
+
 def test_two_logs_share_a_lake(tmp_path):
     lake = tmp_path / "lake"
     for log in ("n0", "n1"):
@@ -152,6 +202,7 @@ def test_two_logs_share_a_lake(tmp_path):
 
     opened = Lake.open(str(lake))
     assert sum(file.rows for file in opened.files()) == 100
-    assert isinstance(opened.covered("n1")[0], LogRange)
+    assert {file.log: file.rows for file in opened.files()} == {"n0": 50, "n1": 50}
+    assert opened.covered("n1").end == opened.covered("n0").end
     with pytest.raises(BadOption, match="log"):
         Archive(LakeTarget(str(lake)), "a/b")

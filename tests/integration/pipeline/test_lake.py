@@ -1,64 +1,50 @@
-"""A lake contains each batch once, wherever its driver is killed."""
+"""A lake contains each batch once, wherever its driver is killed, and whichever driver commits it."""
 
-import errno
-import json
-from dataclasses import replace
-from pathlib import Path
+import multiprocessing
+from importlib.util import find_spec
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from pipeline.columns.record_builder import build_records
-from pipeline.common.errors import BadOption, NotWritable
+from pipeline.common.errors import BadOption
+from pipeline.lake import lake as lake_module
 from pipeline.lake.columns import UnfitSchema
-from pipeline.lake.files import STAGING, FileWriter, UnfitRows, checksum_of
-from pipeline.lake.lake import Lake
-from pipeline.lake.manifest import BatchId, DamagedLake, LogRange
+from pipeline.lake.files import UnfitRows, checksum_of, records_crc_of
+from pipeline.lake.lake import BatchId, BusyLake, DamagedLake, Lake, LogRange
+from pipeline.lake.maintenance import clean_log
 from store.fs.linux.files import OsFiles
-from tests.support.lake_rows import NAMES, records_of, rows_of
+from tests.support.lake_rows import (
+    NAMES,
+    Killed,
+    bodies,
+    delta_table,
+    lake_at,
+    overtaken,
+    records_of,
+    rows_of,
+    table_bodies,
+    written,
+)
 
 BATCH = BatchId("query", 3)
-
-
-def stage(root, *batches, name="query-3-0", **options):
-    writer = FileWriter(str(root), name, **options)
-    for batch in batches:
-        writer.write(batch)
-    return writer.finish()
-
-
-def lake_at(root, schema=None, files=None):
-    return Lake.create(str(root), "parquet", schema or rows_of(records_of(1)).schema, files)
-
-
-def read(root, file):
-    return Lake.open(str(root)).read(file)
-
-
-def bodies(lake):
-    return sorted(int(body) for file in lake.files() for body in read(lake.root, file)["body"].to_pylist())
-
-
-def plain_bodies(root):
-    """Read like a program that does not know manifests."""
-    return sorted(int(body) for body in pq.read_table(root, columns=["body"])["body"].to_pylist())
+pytestmark = pytest.mark.skipif(not find_spec("deltalake"), reason="needs deltalake")
 
 
 def test_rows_are_stored_by_topic_and_date_in_the_order_of_queues(tmp_path):
     """Ten hours, two of them before midnight; topics and days come mixed and backwards."""
-    records = records_of(1_000, step_ms=36_000)
-    batch = rows_of(records)
+    batch = rows_of(records_of(1_000, step_ms=36_000))
     lake = lake_at(tmp_path)
 
-    lake.commit(BATCH, stage(tmp_path, batch.take(pa.array(range(999, -1, -1)))))
+    assert lake.commit(BATCH, written(tmp_path, batch.take(pa.array(range(999, -1, -1)))))
 
-    files = lake.files()
+    files = Lake.open(str(tmp_path)).files()
     assert {(file.topic, file.date) for file in files} == {
         (topic, date) for topic in ("orders", "%RETRY%g") for date in ("2026-11-21", "2026-11-22")
     }
     for file in files:
-        rows = read(tmp_path, file)
+        rows = lake.read(file)
         assert rows.schema.names == list(NAMES)
         places = list(zip(rows["queueId"].to_pylist(), rows["queueOffset"].to_pylist(), strict=True))
         assert places == sorted(places)
@@ -68,50 +54,43 @@ def test_rows_are_stored_by_topic_and_date_in_the_order_of_queues(tmp_path):
     assert sum(file.rows for file in files) == 1_000
 
 
-def test_manifest_describes_the_contents_of_files(tmp_path):
+def test_the_log_describes_files_as_the_task_that_wrote_them_did(tmp_path):
     records = records_of(100, begin=5_000)
-    lake = lake_at(tmp_path)
+    lake = lake_at(tmp_path, has_logs=True)
+    files = written(tmp_path, rows_of(records, begin=5_000), log="n/0")
 
-    lake.commit(BATCH, stage(tmp_path, rows_of(records, begin=5_000)), covers=LogRange("n0", 5_000, 9_000, 99, 2))
+    lake.extend(LogRange("n/0", 5_000, 9_000), files)
 
-    (manifest,) = Lake.open(str(tmp_path)).manifests()
-    assert manifest.rows == 100
-    assert manifest.covers == LogRange("n0", 5_000, 9_000, 99, 2)
-    for file in manifest.files:
-        rows = read(tmp_path, file)
+    assert Lake.open(str(tmp_path)).files() == sorted(files, key=lambda file: (file.topic, file.date, file.path))
+    for file in files:
+        rows = lake.read(file)
         offsets = rows["physicalOffset"].to_pylist()
-        sizes = rows["storeSize"].to_pylist()
-        assert file.physical == (min(offsets), max(offsets) + sizes[offsets.index(max(offsets))])
+        assert file.physical == (min(offsets), max(offsets))
         assert file.size_bytes == (tmp_path / file.path).stat().st_size
-        assert sum(span.rows for span in file.queues) == file.rows == len(rows)
-        for span in file.queues:
-            held = [
-                offset
-                for queue, offset in zip(rows["queueId"].to_pylist(), rows["queueOffset"].to_pylist(), strict=True)
-                if queue == span.queue_id
-            ]
-            assert held == list(range(span.begin, span.end))
+        assert file.rows == len(rows)
+        assert file.log == "n/0"
         (again,) = rows.combine_chunks().to_batches()
         built = build_records(again)
-        assert checksum_of(built) == file.records_crc32c
+        assert checksum_of(built) == records_crc_of(lake.root, file)
         assert set(built.to_pylist()) <= set(records)
 
 
-def test_covered_ranges_of_a_log_are_joined(tmp_path):
-    lake = lake_at(tmp_path)
-    for number, (begin, end) in enumerate([(100, 200), (0, 100), (150, 260), (300, 400)]):
-        lake.commit(BatchId("a", number), [], covers=LogRange("n0", begin, end, end, number))
-    lake.commit(BatchId("b", 0), [], covers=LogRange("n1", 260, 300))
+def test_adjacent_ranges_of_a_log_are_joined_and_one_after_a_gap_begins_a_new_one(tmp_path):
+    lake = lake_at(tmp_path, has_logs=True)
 
-    assert [(each.begin, each.end, each.last_term) for each in lake.covered("n0")] == [(0, 260, 2), (300, 400, 3)]
+    added = [lake.extend(LogRange("n0", *span), []) for span in [(100, 200), (200, 260), (150, 300), (0, 100)]]
+    assert added == [True, True, False, False]
+    assert lake.covered("n0") == ("n0", 100, 260)
+    assert lake.extend(LogRange("n0", 300, 400), [])
+    assert lake.extend(LogRange("n1", 260, 300), [])
 
-
-class Killed(Exception):
-    """The process ends here."""
+    assert Lake.open(str(tmp_path)).covered("n0") == ("n0", 300, 400)
+    assert lake.covered("n1") == ("n1", 260, 300)
+    assert lake.covered("n2") is None
 
 
 class CrashingFiles(OsFiles):
-    """Ends before the nth change of a file."""
+    """Ends before the nth change of a file, or sync."""
 
     def __init__(self, changes):
         self.left = changes
@@ -127,17 +106,8 @@ def _crashing(name):
     return change
 
 
-for _name in ("create_from", "rename", "remove", "make_directory", "sync_directory"):
+for _name in ("create_from", "make_directory", "open", "sync_directory"):
     setattr(CrashingFiles, _name, _crashing(_name))
-
-
-def commit_or_die(root, files, changes, batch=BATCH, **arguments):
-    crashing = CrashingFiles(changes)
-    try:
-        lake_at(root, files=crashing).commit(batch, files, **arguments)
-    except Killed:
-        return False
-    return True
 
 
 def test_batch_is_stored_once_wherever_the_driver_is_killed(tmp_path):
@@ -146,54 +116,172 @@ def test_batch_is_stored_once_wherever_the_driver_is_killed(tmp_path):
     changes, has_ended = 0, False
     while not has_ended:
         root = tmp_path / str(changes)
-        lake_at(root).commit(BatchId("query", 2), stage(root, rows_of(records_of(10, first=100))))
-        has_ended = commit_or_die(root, stage(root, batch), changes)
+        try:
+            lake_at(root, files=CrashingFiles(changes)).commit(BATCH, written(root, batch))
+            has_ended = True
+        except Killed:
+            pass
 
         lake = lake_at(root)
-        assert lake.commit(BATCH, stage(root, batch)).rows == 40
+        lake.commit(BATCH, written(root, batch))
 
-        assert bodies(lake) == [*range(40), *range(100, 110)], changes
-        assert plain_bodies(root) == bodies(lake), changes
-        assert bodies(lake_at(root)) == bodies(lake), changes
+        assert bodies(lake) == list(range(40)), changes
+        assert table_bodies(root) == list(range(40)), changes
         changes += 1
-    assert changes > 8
+    assert changes > 3
 
 
-def test_abort_keeps_committed_files_and_deletes_the_rest(tmp_path):
-    """Spark calls abort also when the commit took effect, and raised after it."""
-    changes, has_ended = 0, False
+@pytest.mark.parametrize("has_committed", [False, True])
+def test_batch_is_stored_once_if_the_driver_is_killed_before_or_after_the_commit(tmp_path, monkeypatch, has_committed):
     batch = rows_of(records_of(40))
-    while not has_ended:
-        root = tmp_path / str(changes)
-        files = stage(root, batch)
-        has_ended = commit_or_die(root, files, changes)
-        lake = lake_at(root)
-        was_committed = lake.manifest(BATCH) is not None
+    lake = lake_at(tmp_path)
+    lake.commit(BatchId("query", 2), written(tmp_path, rows_of(records_of(10, first=100))))
+    table = type(delta_table(tmp_path))
+    real = table.create_write_transaction
 
-        lake.abort(BATCH, files)
+    def killed(self, *arguments, **named):
+        if has_committed:
+            real(self, *arguments, **named)
+        raise Killed
 
-        assert bodies(lake) == (list(range(40)) if was_committed else []), changes
-        assert not any(lake_folder.iterdir() for lake_folder in (Path(lake.root) / STAGING).glob("*"))
-        changes += 1
+    with monkeypatch.context() as patch:
+        patch.setattr(table, "create_write_transaction", killed)
+        with pytest.raises(Killed):
+            lake.commit(BATCH, written(tmp_path, batch))
+    assert lake_at(tmp_path).commit(BATCH, written(tmp_path, batch)) is not has_committed
+
+    assert table_bodies(tmp_path) == [*range(40), *range(100, 110)]
 
 
-def test_two_concurrent_attempts_leave_the_rows_of_one(tmp_path):
+def test_another_driver_that_commits_the_same_batch_meanwhile_makes_this_one_leave_it_out(tmp_path, monkeypatch):
     batch = rows_of(records_of(40))
     lake, other = lake_at(tmp_path), lake_at(tmp_path)
-    mine, theirs = stage(tmp_path, batch), stage(tmp_path, batch)
 
-    first = lake.commit(BATCH, mine)
-    second = other.commit(BATCH, theirs)
+    with overtaken(monkeypatch, lambda: other.commit(BATCH, written(tmp_path, batch))):
+        assert not lake.commit(BATCH, written(tmp_path, batch))
 
-    assert first == second
-    assert bodies(lake) == list(range(40))
+    assert table_bodies(tmp_path) == bodies(lake) == list(range(40))
+
+
+def test_commits_of_other_queries_are_kept_and_the_batch_is_added_after_them(tmp_path, monkeypatch):
+    lake, other = lake_at(tmp_path), lake_at(tmp_path)
+
+    with overtaken(monkeypatch, lambda: other.commit(BatchId("other", 0), written(tmp_path, rows_of(records_of(10))))):
+        assert lake.commit(BATCH, written(tmp_path, rows_of(records_of(10, first=10))))
+
+    assert bodies(lake) == list(range(20))
+
+
+def _commit_batches(root, count):
+    lake = Lake.open(root)
+    for number in range(count):
+        lake.commit(BatchId("query", number), written(root, rows_of(records_of(2, first=2 * number)), name="x"))
+
+
+@pytest.mark.slow
+def test_two_processes_that_commit_the_same_batches_store_each_once(tmp_path):
+    lake = lake_at(tmp_path)
+    spawn = multiprocessing.get_context("spawn")
+    processes = [spawn.Process(target=_commit_batches, args=(str(tmp_path), 40)) for _ in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+
+    lake.refresh()
+    assert [process.exitcode for process in processes] == [0, 0]
+    assert bodies(lake) == list(range(80))
+    assert lake.last_number("query") == 39
+
+
+def test_each_query_has_its_own_numbers_and_they_survive_checkpoints_and_a_shorter_log(tmp_path):
+    lake = lake_at(tmp_path)
+    for number in range(105):
+        lake.commit(BatchId("query", number), [])
+    lake.commit(BatchId("a query/with any name", 7), written(tmp_path, rows_of(records_of(4))))
+
+    assert (tmp_path / "_delta_log/_last_checkpoint").exists()
+    clean_log(lake)
+
+    again = Lake.open(str(tmp_path))
+    assert (again.last_number("query"), again.last_number("a query/with any name")) == (104, 7)
+    assert again.last_number("another") == -1
+    assert not again.commit(BatchId("query", 99), written(tmp_path, rows_of(records_of(4))))
+    assert bodies(again) == list(range(4))
+
+
+def test_a_commit_that_finds_no_turn_ends_and_has_certainly_not_been_made(tmp_path, monkeypatch):
+    from deltalake.exceptions import CommitFailedError
+
+    lake = lake_at(tmp_path)
+
+    def refused(*_, **__):
+        raise CommitFailedError("a concurrent transaction")
+
+    monkeypatch.setattr(lake_module, "_PAUSE_MAX_S", 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(delta_table(tmp_path)), "create_write_transaction", refused)
+        with pytest.raises(BusyLake, match="Nothing was committed"):
+            lake.commit(BATCH, written(tmp_path, rows_of(records_of(4))))
+
+    assert lake.last_number("query") == -1
+    assert bodies(lake) == []
+
+
+@pytest.mark.parametrize("has_committed", [False, True])
+def test_an_error_after_the_commit_leaves_it_and_one_before_it_is_reported(tmp_path, monkeypatch, has_committed):
+    """The library writes a checkpoint after some commits, and fails if that cannot be written."""
+    from deltalake.exceptions import DeltaError
+
+    lake = lake_at(tmp_path)
+    table = type(delta_table(tmp_path))
+    real = table.create_write_transaction
+
+    def failing(self, *arguments, **named):
+        if has_committed:
+            real(self, *arguments, **named)
+        raise DeltaError("no space")
+
+    monkeypatch.setattr(table, "create_write_transaction", failing)
+    if has_committed:
+        assert lake.commit(BATCH, written(tmp_path, rows_of(records_of(4))))
+    else:
+        with pytest.raises(DamagedLake, match="no space"):
+            lake.commit(BATCH, written(tmp_path, rows_of(records_of(4))))
+
+    assert bodies(lake) == (list(range(4)) if has_committed else [])
+
+
+class RecordedFiles(OsFiles):
+    """Records what is made durable."""
+
+    def __init__(self):
+        self.synced = []
+
+    def open(self, path):
+        self.synced.append(path.rpartition("/")[2])
+        return super().open(path)
+
+    def sync_directory(self, path):
+        self.synced.append(path.rpartition("/")[2])
+        super().sync_directory(path)
+
+
+def test_entries_of_the_log_are_durable_when_a_commit_returns(tmp_path):
+    files = RecordedFiles()
+    lake = lake_at(tmp_path, files=files)
+    for number in range(3):
+        files.synced.clear()
+        lake.commit(BatchId("query", number), [])
+
+        assert files.synced == [f"{number + 1:020d}.json", "_delta_log"]
 
 
 def test_large_batches_are_rolled_into_several_files(tmp_path):
     batch = rows_of(records_of(400))
     lake = lake_at(tmp_path)
 
-    files = stage(tmp_path, *[batch.slice(begin, 100) for begin in range(0, 400, 100)], roll_size_bytes=1)
+    files = written(tmp_path, *[batch.slice(begin, 100) for begin in range(0, 400, 100)], roll_size_bytes=1)
     lake.commit(BATCH, files)
 
     assert len(files) == 8
@@ -203,52 +291,34 @@ def test_large_batches_are_rolled_into_several_files(tmp_path):
 def test_empty_batches_are_committed_too(tmp_path):
     lake = lake_at(tmp_path)
 
-    lake.commit(BATCH, stage(tmp_path, rows_of(records_of(1)).slice(0, 0)))
+    assert lake.commit(BATCH, written(tmp_path, rows_of(records_of(1)).slice(0, 0)))
 
-    assert lake.manifest(BATCH).rows == 0
+    assert lake.last_number("query") == 3
     assert lake.files() == []
 
 
-@pytest.mark.parametrize("change", ["one byte", "cut", "gone"])
-def test_damaged_manifest_is_reported(tmp_path, change):
-    lake = lake_at(tmp_path)
-    lake.commit(BATCH, stage(tmp_path, rows_of(records_of(4))))
-    (path,) = (tmp_path / "_manifests").glob("*.json")
-    content = bytearray(path.read_bytes())
-    if change == "gone":
-        (tmp_path / "_lake.json").unlink()
-        path = "_lake.json"
-    else:
-        content[30] ^= 1
-        path.write_bytes(content if change == "one byte" else content[:-20])
+@pytest.mark.parametrize("change", ["damaged", "gone"])
+def test_a_damaged_log_is_reported(tmp_path, change):
+    lake_at(tmp_path).commit(BATCH, written(tmp_path, rows_of(records_of(4))))
+    for path in (tmp_path / "_delta_log").glob("*.json"):
+        path.write_text("{" * 40) if change == "damaged" else path.unlink()
 
-    with pytest.raises(DamagedLake, match=Path(path).name):
+    with pytest.raises(DamagedLake, match="_delta_log"):
         Lake.open(str(tmp_path)).files()
 
 
-def test_missing_file_is_reported_before_a_batch_counts_as_published(tmp_path):
-    lake = lake_at(tmp_path)
-    files = stage(tmp_path, rows_of(records_of(4)))
-    (tmp_path / files[0].staged).unlink()
-
-    with pytest.raises(DamagedLake, match=r"part-query-3-0"):
-        lake.commit(BATCH, files)
-
-
-def test_other_columns_kind_or_a_foreign_directory_are_refused(tmp_path):
+def test_other_columns_types_names_or_a_foreign_directory_are_refused(tmp_path):
     schema = rows_of(records_of(1)).schema
     lake_at(tmp_path / "lake")
 
     with pytest.raises(UnfitSchema, match="extra"):
         lake_at(tmp_path / "lake", schema.append(pa.field("extra", pa.string())))
-    with pytest.raises(BadOption, match="delta"):
-        Lake.create(str(tmp_path / "lake"), "delta", schema)
-    with pytest.raises(BadOption, match="hudi"):
-        Lake.create(str(tmp_path / "new"), "hudi", schema)
     (tmp_path / "full").mkdir()
     (tmp_path / "full/file").touch()
     with pytest.raises(BadOption, match="no lake"):
         lake_at(tmp_path / "full")
+    with pytest.raises(DamagedLake, match="none"):
+        Lake.open(str(tmp_path / "full"))
 
 
 class OvertakenFiles(OsFiles):
@@ -265,50 +335,36 @@ class OvertakenFiles(OsFiles):
 
 def test_a_lake_created_concurrently_by_another_driver_is_accepted(tmp_path):
     def other():
-        lake_at(tmp_path).commit(BATCH, stage(tmp_path, rows_of(records_of(4))))
+        lake_at(tmp_path).commit(BATCH, written(tmp_path, rows_of(records_of(4))))
 
     lake = lake_at(tmp_path, files=OvertakenFiles(other))
 
     assert bodies(lake) == list(range(4))
 
 
-def test_a_file_system_without_hard_links_is_reported(tmp_path, monkeypatch):
-    def refused(path, _):
-        raise PermissionError(errno.EPERM, "Operation not permitted", str(path))
-
-    monkeypatch.setattr(Path, "hardlink_to", refused)
-
-    with pytest.raises(NotWritable, match="hard link"):
-        lake_at(tmp_path / "lake")
-
-    assert list((tmp_path / "lake").iterdir()) == []
-
-
 def test_rows_without_offsets_are_refused(tmp_path):
     batch = rows_of(records_of(2))
 
     with pytest.raises(UnfitRows, match="queueOffset"):
-        stage(tmp_path, batch.select(["topic", "queueId", "storeTimestamp", "body"]))
+        written(tmp_path, batch.select(["topic", "queueId", "storeTimestamp", "body"]))
     nulls = batch.set_column(0, "topic", pa.array(["orders", None]))
     with pytest.raises(UnfitRows, match="topic"):
-        stage(tmp_path, nulls)
+        written(tmp_path, nulls)
 
 
 def test_frame_with_some_columns_is_kept_without_a_checksum_of_records(tmp_path):
     batch = rows_of(records_of(4)).select(["topic", "queueId", "queueOffset", "storeTimestamp", "body"])
     lake = lake_at(tmp_path, batch.schema)
 
-    lake.commit(BATCH, stage(tmp_path, batch))
+    lake.commit(BATCH, written(tmp_path, batch))
 
-    assert [file.records_crc32c for file in lake.files()] == [None] * len(lake.files())
+    assert [records_crc_of(lake.root, file) for file in lake.files()] == [None] * 2
     assert bodies(lake) == list(range(4))
 
 
-def test_manifests_are_json_that_others_can_read(tmp_path):
-    lake = lake_at(tmp_path)
-    lake.commit(BatchId("a query/with any name", 3), stage(tmp_path, rows_of(records_of(4))))
+def test_names_of_files_of_repeated_tasks_differ(tmp_path):
+    batch = rows_of(records_of(40))
+    paths = [file.path for _ in range(5) for file in written(tmp_path, batch)]
 
-    (path,) = (tmp_path / "_manifests").glob("*.json")
-    found = json.loads(path.read_text())
-    assert (found["writeId"], found["batch"], found["rows"]) == ("a query/with any name", 3, 4)
-    assert replace(lake.files()[0]) == lake.files()[0]
+    assert len(set(paths)) == len(paths)
+    assert sum(pq.read_metadata(tmp_path / path).num_rows for path in paths) == 5 * 40

@@ -14,8 +14,7 @@ from pipeline.archive.restore import RestorePlan, restore
 from pipeline.archive.restore_store import restore_store
 from pipeline.columns.record_builder import NotLossless
 from pipeline.common.errors import BadOption
-from pipeline.lake.lake import Lake
-from pipeline.lake.manifest import BatchId
+from pipeline.lake.lake import BatchId, Lake
 from pipeline.log.selection import Selection
 from pipeline.log.stores import open_store
 from pipeline.sink.log_writer import LogTarget, WriteFailed
@@ -204,7 +203,7 @@ def test_rows_of_a_lake_come_in_the_order_of_the_log(tmp_path):
     """Batches are committed in any order, and files overlap."""
     records = records_of(400, step_ms=600_000)
     batch = rows_of(records)
-    lake = Lake.create(str(tmp_path), "parquet", batch.schema)
+    lake = Lake.create(str(tmp_path), batch.schema)
     for number, places in enumerate((range(200, 400), range(1, 200, 2), range(0, 200, 2))):
         writer = lake.writer(f"q-{number}")
         writer.write(batch.take(pa.array(places)))
@@ -217,7 +216,7 @@ def test_rows_of_a_lake_come_in_the_order_of_the_log(tmp_path):
 
 def test_messages_that_cannot_be_restored_are_reported(archive, tmp_path, broker):
     batch = rows_of(records_of(4)).drop_columns(["magic"])
-    lake = Lake.create(str(tmp_path / "some"), "parquet", batch.schema)
+    lake = Lake.create(str(tmp_path / "some"), batch.schema)
     with pytest.raises(NotLossless, match="magic"):
         list(lake_rows(lake))
     with pytest.raises(BadOption, match="old"):

@@ -81,7 +81,7 @@ def test_a_missing_topic_and_a_silent_broker_are_reported(old, lake, broker, tmp
     assert "nothing" in missing.stderr
     assert still_missing.stderr == missing.stderr, "a table without rows is in the way"
     assert no_lake.exit_code != 0
-    assert "_lake.json" in no_lake.stderr
+    assert "_delta_log" in no_lake.stderr
     for result in (missing, no_lake):
         assert "Traceback" not in result.output + result.stderr
 

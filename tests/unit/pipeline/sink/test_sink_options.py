@@ -3,7 +3,7 @@
 import pytest
 
 from pipeline.common.errors import BadOption, UnknownOption
-from pipeline.sink.options import parse_lake_target, parse_log_target
+from pipeline.sink.options import LakeTarget, parse_lake_target, parse_log_target
 
 BROKER = {"endpoints": "127.0.0.1:10911"}
 
@@ -41,14 +41,28 @@ def test_wrong_log_options_are_named(given, named):
 def test_unknown_options_are_reported_with_the_most_similar_one():
     with pytest.raises(UnknownOption, match="exactlyOnce"):
         parse_log_target({**BROKER, "exactOnce": "true"})
-    with pytest.raises(UnknownOption, match="kind"):
-        parse_lake_target({"path": "/lake", "kinds": "delta"})
+    with pytest.raises(UnknownOption, match="optimizeEvery"):
+        parse_lake_target({"path": "/lake", "optimiseEvery": "10"})
 
 
 def test_lake_options_are_read():
-    target, _ = parse_lake_target({"path": "file:///data/lake/", "kind": "Delta", "queryName": "q"})
+    target, _ = parse_lake_target({"path": "file:///data/lake/", "optimizeEvery": "0", "queryName": "q"})
 
-    assert (target.root, target.kind, target.compression) == ("/data/lake", "delta", "zstd")
+    assert target == LakeTarget("/data/lake", "zstd", 0)
+    assert parse_lake_target({"path": "/lake"})[0].optimize_every == 100
+
+
+def test_the_only_kind_of_lake_is_accepted_and_those_of_older_versions_are_refused():
+    assert parse_lake_target({"path": "/lake", "kind": "Delta"})[0] == LakeTarget("/lake")
+    for kind in ("parquet", "iceberg", "hudi"):
+        with pytest.raises(BadOption, match="each lake is a Delta table"):
+            parse_lake_target({"path": "/lake", "kind": kind})
+
+
+@pytest.mark.parametrize("text", ["-1", "often"])
+def test_a_wrong_number_of_batches_between_optimizations_is_named(text):
+    with pytest.raises(BadOption, match="optimizeEvery"):
+        parse_lake_target({"path": "/lake", "optimizeEvery": text})
 
 
 @pytest.mark.parametrize("path", ["", "s3://bucket/lake", "hdfs://name/lake"])
