@@ -78,7 +78,7 @@ export PYTHONDONTWRITEBYTECODE :=
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check lint format type contracts collected lists proto verify-proto advisories spark waiting computing unit scenarios sim sim-shell sim-brokers sim-long sim-coverage crashpoints bit-flips stalls mutants mutants-blind chaos kill-waiting \
+.PHONY: help setup demo test check lint format type contracts collected lists proto verify-proto advisories spark waiting computing unit scenarios sim sim-shell sim-brokers sim-long sim-coverage crashpoints bit-flips stalls mutants mutants-blind chaos kill-waiting streams \
 	fuzz console-browser interop monitoring bench bench-peers bench-spark bench-shape bench-shape-draw docs wheel wheel-client lock console-assets audit \
 	cluster-up cluster-down cluster-status clean distclean
 

@@ -23,6 +23,8 @@ _CODES: Final[dict[Reason, RemotingCode]] = {
     Reason.UNKNOWN_TOPIC: RemotingCode.TOPIC_NOT_EXIST,
     Reason.UNKNOWN_GROUP: RemotingCode.SUBSCRIPTION_GROUP_NOT_EXIST,
     Reason.UNKNOWN_QUEUE: RemotingCode.INVALID_PARAMETER,
+    Reason.OFFSET_BEYOND_END: RemotingCode.INVALID_PARAMETER,
+    Reason.TRANSACTION_ENDED: RemotingCode.ILLEGAL_OPERATION,
     Reason.NO_MESSAGE: RemotingCode.QUERY_NOT_FOUND,
     Reason.MESSAGE_TYPE_CONFLICT: RemotingCode.MESSAGE_ILLEGAL,
     Reason.TOPIC_NOT_WRITABLE: RemotingCode.NO_PERMISSION,

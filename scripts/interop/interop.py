@@ -25,6 +25,9 @@ _NODE_PACKAGE = "rocketmq-client-nodejs@1.0.8"
 # The jars of mqadmin; its program is compiled at its start.
 MQADMIN = ROOT / "build" / "interop" / "rocketmq-mqadmin"
 _MQADMIN_POM = POM.parent / "mqadmin" / "pom.xml"
+# The jars of RocketMQ's name server and broker.
+SERVER = ROOT / "build" / "interop" / "rocketmq-server"
+_SERVER_POM = POM.parent / "server" / "pom.xml"
 # The classic Java client: `lib` and `classes` of each version are in a folder here.
 REMOTING_CLIENTS = ROOT / "build" / "interop" / "rocketmq-remoting"
 _REMOTING_PROGRAM = POM.parent / "remoting"
@@ -45,10 +48,12 @@ def main() -> int:
     if missing:
         print(f"make interop: {missing}", file=sys.stderr)
         environment["DLEDGER_INTEROP_MISSING"] = missing
+        environment["DLEDGER_INTEROP_ROCKETMQ_SERVER_MISSING"] = missing
     else:
         _build()
         environment["DLEDGER_INTEROP_JAR"] = str(JAR)
         environment |= _mqadmin()
+        environment |= _server()
         environment |= _remoting_clients()
     environment |= _python_client()
     environment |= _node_client()
@@ -72,6 +77,18 @@ def _mqadmin() -> dict[str, str]:
             print("make interop: mqadmin could not be got; see the output above", file=sys.stderr)
             return {}
     return {"DLEDGER_MQADMIN_LIB": str(MQADMIN)}
+
+
+def _server() -> dict[str, str]:
+    """Get the jars of RocketMQ's servers unless they are there; return what the tests need to know."""
+    if not SERVER.exists():
+        print(f"getting RocketMQ's name server and broker into {SERVER.relative_to(ROOT)}", file=sys.stderr)
+        options = ["--quiet", "--batch-mode", "--file", str(_SERVER_POM), _COPY_JARS, f"-DoutputDirectory={SERVER}"]
+        if subprocess.run(["mvn", *options, "-DincludeScope=runtime"], check=False).returncode:
+            missing = "RocketMQ's servers could not be got; see the output above"
+            print(f"make interop: {missing}", file=sys.stderr)
+            return {"DLEDGER_INTEROP_ROCKETMQ_SERVER_MISSING": missing}
+    return {"DLEDGER_INTEROP_ROCKETMQ_SERVER": str(SERVER)}
 
 
 def _remoting_clients() -> dict[str, str]:

@@ -4,7 +4,7 @@ import asyncio
 import functools
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -23,6 +23,16 @@ async def until(question: Callable[[], Any], what: What = "the condition", limit
     """Wait until `question` returns a true value, and return it; other tasks of the loop run meanwhile."""
     deadline, pause_s = time.monotonic() + limit_s, _PAUSE_MIN_S
     while not (answer := question()):
+        assert time.monotonic() < deadline, f"not within {limit_s} s: {what if isinstance(what, str) else what()}"
+        await asyncio.sleep(pause_s)
+        pause_s = min(1.5 * pause_s, _PAUSE_MAX_S)
+    return answer
+
+
+async def until_answered(question: Callable[[], Awaitable[Any]], what: What, limit_s: float = PATIENCE_S) -> Any:
+    """Wait until `question`, which waits for an answer itself, returns a true value, and return it."""
+    deadline, pause_s = time.monotonic() + limit_s, _PAUSE_MIN_S
+    while not (answer := await question()):
         assert time.monotonic() < deadline, f"not within {limit_s} s: {what if isinstance(what, str) else what()}"
         await asyncio.sleep(pause_s)
         pause_s = min(1.5 * pause_s, _PAUSE_MAX_S)

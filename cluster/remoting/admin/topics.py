@@ -36,7 +36,8 @@ from cluster.remoting.command import Rejected, RemotingCode, Response
 from cluster.remoting.fields import text_of
 from cluster.state.rocketmq_export import topic_fields
 from cluster.v1 import broker_pb2 as pb
-from store.model.topics import is_system_topic
+from store.errors import IllegalMessage
+from store.model.topics import check_topic, is_closed_topic, is_system_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,6 +79,10 @@ class AdminTopics:
 
     async def _set_topic(self, request: Request, client: RemotingClient) -> Response:
         name = text_of(request.fields, "topic", NAME_LENGTH_MAX)
+        try:
+            check_topic(name)
+        except IllegalMessage as error:
+            raise Rejected(RemotingCode.INVALID_PARAMETER, str(error)) from error
         await self._set(topic_of_fields(request.fields, await self._known(name)))
         return Response()
 
@@ -105,6 +110,8 @@ class AdminTopics:
 
     async def _delete_topic(self, request: Request, client: RemotingClient) -> Response:
         name = text_of(request.fields, "topic", NAME_LENGTH_MAX)
+        if is_closed_topic(name):
+            raise Rejected(RemotingCode.INVALID_PARAMETER, f"topic {name!r} is one of the broker itself: it stays")
         try:
             await self._link.call(lambda stub: stub.DeleteTopic, pb.DeleteTopicRequest(topic=name), LIMIT_S)
         except RequestFailed as failure:

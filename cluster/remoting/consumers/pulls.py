@@ -5,7 +5,7 @@
 | messages | 0, with the stored records unchanged |
 | none at the end of the queue | 19 |
 | messages that the filter rejects, or deleted ones | 20, with a later offset |
-| an offset out of the queue | 21, with the next valid one |
+| an offset out of the queue | 21, with the next valid one; of one below 0, with the first |
 | (the group's offset was set by an operator meanwhile) | 21, with that one |
 
 Each answer names the node from which the consumer is to pull next (`cluster.remoting.names.pull_nodes`). When this node
@@ -56,6 +56,9 @@ LOOK_S: Final = 1.0
 READS_MAX: Final = 32
 _COUNT_MAX: Final = 1_024
 _SIZE_BYTES_MAX: Final = 4 << 20
+_TAG: Final = "TAG"
+_SQL92: Final = "SQL92"
+_KIND_SHOWN: Final = 80
 _COMMIT, _SUSPEND, _HAS_SUBSCRIPTION = 1, 2, 4
 _INT_MAX: Final = 2**31 - 1
 _LONG_MAX: Final = 2**63 - 1
@@ -117,10 +120,11 @@ class Pulls:
         fields = request.fields
         flags = int_of(fields, "sysFlag", 0, _INT_MAX, 0)
         group = text_of(fields, "consumerGroup", RETRY_TOPIC_LENGTH_MAX)
+        offset = int_of(fields, "queueOffset", -_LONG_MAX, _LONG_MAX)
         read = pb.GetRequest(
             topic=text_of(fields, "topic", RETRY_TOPIC_LENGTH_MAX),
             queue_id=int_of(fields, "queueId", 0, _INT_MAX),
-            offset=int_of(fields, "queueOffset", 0, _LONG_MAX),
+            offset=max(offset, 0),
             max_messages=min(int_of(fields, "maxMsgNums", 1, _INT_MAX), _COUNT_MAX),
             max_bytes=min(int_of(fields, "maxMsgBytes", 1, _INT_MAX, _SIZE_BYTES_MAX), _SIZE_BYTES_MAX),
             form=pb.MESSAGE_FORM_RECORDS,
@@ -134,7 +138,7 @@ class Pulls:
             if commit_offset >= 0:
                 await self._offsets.commit_soon(group, read.topic, read.queue_id, commit_offset)
         hold_s = 0.0
-        if flags & _SUSPEND:
+        if flags & _SUSPEND and offset >= 0:
             hold_s = min(int_of(fields, "suspendTimeoutMillis", 0, _LONG_MAX, 0) / 1_000, HOLD_S_MAX)
         moved = self._resets.next_offset(group, read.topic, read.queue_id)
         found = await self._read(read, expression, hold_s if moved is None else 0.0, holder_of(client))
@@ -142,13 +146,18 @@ class Pulls:
             # Of a reset during the hold.
             moved = self._resets.next_offset(group, read.topic, read.queue_id)
         next_node = self._nodes.next_id(is_stopping=self._holds.is_stopping)
-        return _answer(read.offset, found, next_node) if moved is None else _moved_answer(moved, found, next_node)
+        if moved is not None:
+            return _moved_answer(moved, found, next_node, "OFFSET_RESET")
+        if offset < 0:
+            return _moved_answer(found.min_offset, found, next_node, "OFFSET_TOO_SMALL")
+        return _answer(offset, found, next_node)
 
     def _subscription(self, request: Request, group: str, topic: str, flags: int) -> Subscription:
         """Return the subscription of the topic for this pull.
 
         Raises:
-            Rejected: SUBSCRIPTION_NOT_EXIST, SUBSCRIPTION_NOT_LATEST: until the next heartbeat.
+            Rejected: SUBSCRIPTION_NOT_EXIST, SUBSCRIPTION_NOT_LATEST: until the next heartbeat;
+                SUBSCRIPTION_PARSE_FAILED.
         """
         fields = request.fields
         if flags & _HAS_SUBSCRIPTION:
@@ -156,7 +165,11 @@ class Pulls:
             if len(expression) > EXPRESSION_LENGTH_MAX:
                 text = f"subscription: at most {EXPRESSION_LENGTH_MAX} characters, found {len(expression)}"
                 raise Rejected(RemotingCode.SUBSCRIPTION_PARSE_FAILED, text)
-            return Subscription(topic, expression, is_sql=fields.get("expressionType", "").upper() == "SQL92")
+            kind = fields.get("expressionType", "").upper() or _TAG
+            if kind not in (_TAG, _SQL92):
+                text = f"expressionType: expected {_TAG} or {_SQL92}, found {kind[:_KIND_SHOWN]!r}"
+                raise Rejected(RemotingCode.SUBSCRIPTION_PARSE_FAILED, text)
+            return Subscription(topic, expression, is_sql=kind == _SQL92)
         found = self._clients.consumers_of(group)
         known = None if found is None else found.subscriptions.get(topic)
         if known is None:
@@ -248,9 +261,9 @@ def _answer(offset: int, found: pb.GetResponse, next_node: int) -> Response:
     return Response(code, _pull_fields(next_offset, found, next_node), found.records, remark)
 
 
-def _moved_answer(offset: int, found: pb.GetResponse, next_node: int) -> Response:
-    """Return the answer to a pull of before a reset to `offset`."""
-    return Response(RemotingCode.PULL_OFFSET_MOVED, _pull_fields(offset, found, next_node), remark="OFFSET_RESET")
+def _moved_answer(offset: int, found: pb.GetResponse, next_node: int, remark: str) -> Response:
+    """Return the answer to a pull that must continue at `offset`, because of a reset or as its own is in no queue."""
+    return Response(RemotingCode.PULL_OFFSET_MOVED, _pull_fields(offset, found, next_node), remark=remark)
 
 
 def _pull_fields(next_offset: int, found: pb.GetResponse, next_node: int) -> dict[str, str]:

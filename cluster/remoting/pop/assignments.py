@@ -95,7 +95,7 @@ class Assignments:
 
         Raises:
             Rejected: INVALID_PARAMETER, SUBSCRIPTION_GROUP_NOT_EXIST: nothing is changed.
-            RequestFailed: it is not certain that it is changed; the request may be repeated.
+            RequestFailed: UNKNOWN_TOPIC; or it is not certain that it is changed: the request may be repeated.
         """
         given = object_of(request.body)
         group, topic = group_of(given, "consumerGroup"), text(given, "topic", RETRY_TOPIC_LENGTH_MAX)
@@ -106,6 +106,9 @@ class Assignments:
             raise Rejected(RemotingCode.INVALID_PARAMETER, f"popShareQueueNum: expected -1 to {_SHARE_MAX}")
         if is_retry_topic(topic):
             raise Rejected(RemotingCode.NO_PERMISSION, "retry topics are always pulled")
+        # A mode of a mistyped topic would be one of the group's few attributes, without effect.
+        if topic not in self._core.replica.state.topics:
+            await self._link.call(lambda stub: stub.ListTopics, pb.ListTopicsRequest(topic=topic), _LIMIT_S)
         change, attributes = await self._group(group)
         if mode == "POP":
             set_popped(attributes, topic, share)

@@ -26,8 +26,9 @@ from cluster.remoting.producers.retried import is_dead, retried_properties
 from cluster.remoting.producers.stored_properties import REGION_FIELDS
 from cluster.v1 import broker_pb2 as pb
 from commitlog.record.properties import decode_properties
+from commitlog.record.timer_properties import DELAY_MS, DELAY_SEC, DELIVER_MS
 from store.errors import IllegalMessage, IllegalRequest
-from store.model.message import TRANSACTION
+from store.model.message import DELAY, TRANSACTION
 from store.model.sys_flag import COMPRESSED, COMPRESSION_MASK, MULTI_TAGS, TRANSACTION_PREPARED_TYPE
 from store.model.topics import AUTO_CREATE_TOPIC, DLQ_PREFIX, RETRY_PREFIX, check_topic, is_closed_topic
 
@@ -48,6 +49,7 @@ PUT_MESSAGES_MAX: Final = 4_096
 # Batches that are decoded at the same time.
 BATCHES_MAX: Final = 16
 _HALF_EXPECTED: Final = f"properties: expected {TRANSACTION}=true with the sysFlag of a transaction, and one message"
+_DELAYS: Final = frozenset({DELAY, DELAY_SEC, DELAY_MS, DELIVER_MS})
 _VERSION_1: Final = frozenset({10, 324})
 _KEPT_BITS: Final = COMPRESSED | MULTI_TAGS | COMPRESSION_MASK
 _HANDLE_LENGTH_MAX: Final = 1_024
@@ -130,6 +132,10 @@ class MessageSends:
         """
         if header.sys_flag & TRANSACTION_PREPARED_TYPE:
             raise Rejected(RemotingCode.MESSAGE_ILLEGAL, _HALF_EXPECTED)
+        # Each message has properties of its own, and a delay there; that of the batch would be lost.
+        delays = sorted(_DELAYS & decode_properties(header.properties).keys())
+        if delays:
+            raise Rejected(RemotingCode.MESSAGE_ILLEGAL, f"batch: expected no delay of all messages, found {delays[0]}")
         try:
             async with asyncio.timeout(_left_s(deadline)):
                 await self._batches.acquire()
@@ -179,23 +185,36 @@ class MessageSends:
         Raises:
             RequestFailed: UNKNOWN_TOPIC; or the leader does not answer.
         """
-        name, options = header.topic, self._core.options
-        topic = self._core.replica.state.topics.get(name)
-        if topic is None and name in probe_topics(options):
-            await self._create(name, 1, deadline)
-        elif topic is None and options.auto_create_topic_enable and header.default_topic == AUTO_CREATE_TOPIC:
-            count = options.default_topic_queue_nums
-            await self._create(name, min(header.default_queues or count, count), deadline)
+        topic = self._core.replica.state.topics.get(header.topic)
+        queues = None if topic is None else topic.write_queues
+        is_made = queues is None and await self._create_expected(header, deadline)
+        if queues is None and not is_made and self._core.options.auto_create_topic_enable:
+            # The put itself would create the topic, whatever topic the send names for that.
+            queues = await self._queues_at_leader(header.topic, deadline)
         if header.queue_id >= 0:
             return header.queue_id
-        if topic is None:
-            request = pb.ListTopicsRequest(topic=name)
-            found = await self._link.call(lambda stub: stub.ListTopics, request, _left_s(deadline))
-            queues = found.topics[0].write_queues
-        else:
-            queues = topic.write_queues
+        if queues is None:
+            queues = await self._queues_at_leader(header.topic, deadline)
         self._turn += 1
         return self._turn % max(queues, 1)
+
+    async def _create_expected(self, header: SendHeader, deadline: float) -> bool:
+        """Create the topic of a send if that may be; return whether it exists now for certain."""
+        name, options = header.topic, self._core.options
+        if name in probe_topics(options):
+            await self._create(name, 1, deadline)
+        elif options.auto_create_topic_enable and header.default_topic == AUTO_CREATE_TOPIC:
+            count = options.default_topic_queue_nums
+            await self._create(name, min(header.default_queues or count, count), deadline)
+        else:
+            return False
+        return True
+
+    async def _queues_at_leader(self, name: str, deadline: float) -> int:
+        """Return the number of queues of a topic, as the leader has it."""
+        request = pb.ListTopicsRequest(topic=name)
+        found = await self._link.call(lambda stub: stub.ListTopics, request, _left_s(deadline))
+        return found.topics[0].write_queues
 
     async def _retried(self, header: SendHeader, deadline: float) -> tuple[SendHeader, _Target]:
         """Return the header and the place of a message that a consumer returns.

@@ -8,20 +8,14 @@ call `System.exit`.
 import asyncio
 import os
 import shlex
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from cluster.local.node import choose_ports
-from cluster.remoting.assembly import serve_remoting
-from cluster.remoting.port import RemotingPort
-from cluster.replica.standalone import StandaloneReplica
-from dledger.config import Address
-from store.model.message import Host
-from tests.integration.cluster.api.conftest import TOPIC, Shop, run
+from tests.integration.cluster.api.conftest import TOPIC, run
 from tests.interop.official.mqadmin_commands import COMMANDS
-from tests.support.brokers.front_callers import UNRECORDED
+from tests.interop.served import served
 
 pytestmark = pytest.mark.slow
 
@@ -71,26 +65,6 @@ async def session(folder):
     finally:
         process.kill()
         await process.communicate()
-
-
-@asynccontextmanager
-async def served(path, **options):
-    """Serve the remoting protocol; yield its address, which is in the ids of messages, too."""
-    (port,) = choose_ports(1, None)
-    address = f"127.0.0.1:{port}"
-
-    class Replica(StandaloneReplica):
-        @classmethod
-        def open(cls, files, config):
-            return StandaloneReplica.open(files, config.with_store_host(Host(b"\x7f\0\0\x01", port)))
-
-    shop = Shop(path)
-    shop.replica_kind = Replica
-    async with shop.open(**options), AsyncExitStack() as stack:
-        core = shop.broker.core
-        place = RemotingPort(Address("127.0.0.1", port), {core.options.self_id: address}, str(path))
-        await serve_remoting(core, place, str(shop.address), stack, UNRECORDED)
-        yield address
 
 
 @pytest.fixture

@@ -316,10 +316,17 @@ def test_requests_with_missing_or_hostile_fields_are_refused(shop):
             assert (await admin.ask(321, **hostile)).code == RemotingCode.INVALID_PARAMETER
             assert (await admin.ask(33, offset="-1")).code == RemotingCode.INVALID_PARAMETER
             assert (await admin.ask(202, topic="x" * 256)).code == RemotingCode.INVALID_PARAMETER
-            assert (await admin.ask(17, topic="a b", perm="6")).code in (
-                RemotingCode.INVALID_PARAMETER,
-                RemotingCode.MESSAGE_ILLEGAL,
-            )
+            for name in ("a b", "t" * 128):
+                assert (await admin.ask(17, topic=name, perm="6")).code == RemotingCode.INVALID_PARAMETER, name
+
+    run(scenario)
+
+
+def test_the_brokers_own_topics_cannot_be_deleted(shop):
+    async def scenario():
+        async with administration(shop) as admin:
+            names = ("TBW102", "SCHEDULE_TOPIC_XXXX", "%RETRY%unknown")
+            assert [(await admin.ask(215, topic=each)).code for each in names] == [29, 29, 0]
 
     run(scenario)
 

@@ -10,7 +10,7 @@ import pytest
 
 from cluster.delivery.transactions.checks import CheckSettings
 from cluster.fronts.leader_link import LeaderLink
-from cluster.protocol.errors import RequestFailed
+from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.topic_config import GroupConfig
 from cluster.remoting.command import Language, Rejected, RemotingCode, Request
 from cluster.remoting.front import Front as HandlerTable
@@ -168,6 +168,27 @@ def test_a_first_send_creates_the_topic_once_with_the_queues_that_the_client_kno
     assert (topic.read_queues, topic.write_queues, topic.permission) == (4, 4, 6)
 
 
+@pytest.mark.parametrize("queue", ["1", "-1"])
+@pytest.mark.parametrize("default", ["", "Other"])
+def test_a_send_creates_no_topic_by_the_name_of_another_one_than_that_of_automatic_creation(
+    front, creating, default, queue
+):
+    with pytest.raises(RequestFailed) as refused:
+        front.run(lambda it: it.send("Unmade", b"x", c=default, e=queue))
+    assert refused.value.reason is Reason.UNKNOWN_TOPIC
+    assert "Unmade" not in front.broker.broker.core.replica.state.topics
+
+
+@pytest.mark.parametrize("delay", ["DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"])
+def test_a_batch_with_a_delay_of_all_its_messages_is_refused_and_none_is_stored(front, delay):
+    before = len(records(front, "D"))
+    body = struct.pack(">iiiii", 25, 0, 0, 0, 3) + b"one" + struct.pack(">h", 0)
+    with pytest.raises(Rejected, match=delay) as refused:
+        front.run(lambda it: it.send("D", body, f"WAIT\x01true\x02{delay}\x013\x02", m="true"))
+    assert refused.value.code == RemotingCode.MESSAGE_ILLEGAL
+    assert len(records(front, "D")) == before
+
+
 @pytest.mark.parametrize(
     ("fields", "code"),
     [
@@ -248,6 +269,21 @@ def test_a_transaction_is_committed_or_rolled_back_by_what_its_answer_had(front)
     assert [each.body for each in records(front, "H")] == [b"yes"]
     assert [each.fields["queueId"] for each in sent] == ["1", "1", "1"]
     assert len({each.fields["msgId"] for each in sent}) == 3
+
+
+def test_the_other_end_of_an_ended_transaction_is_refused_as_not_permitted(front):
+    async def steps(it):
+        table = HandlerTable(it._handlers, any_callers(), "C")
+        codes = []
+        for end, other in (("8", "12"), ("12", "8")):
+            properties = f"TRAN_MSG\x01true\x02PGROUP\x01TG\x02UNIQ_KEY\x01ended{end}"
+            sent = await it.send("H", b"x", properties, f="4", a="TG")
+            for each in (end, end, other):
+                request = Request(37, end_fields(sent, each, topic="H"))
+                codes.append((await table.answer(request, it._connection)).code)
+        return codes
+
+    assert front.run(steps) == [0, 0, 604] * 2
 
 
 def test_a_producer_is_asked_about_a_transaction_and_its_answer_ends_it(tmp_path, monkeypatch):

@@ -131,7 +131,16 @@ def commit_ends_with_its_connection(patch):
     patch.setattr(commits.asyncio, "shield", lambda task: task)
 
 
+def pull_below_the_first_offset_reads_from_it(patch):
+    patch.setattr(pulls, "_moved_answer", lambda offset, found, _remark: pulls._answer(offset, found))
+
+
 MUTANTS = [
+    Mutant(
+        pull_below_the_first_offset_reads_from_it,
+        "a consumer learns where its queue begins before it gets messages",
+        Tests(NODE + "test_a_pull_below_the_first_offset_is_answered_at_once_with_the_first_one"),
+    ),
     Mutant(
         offset_is_read_at_once,
         "the next reader of a queue gets no message that was processed and committed",

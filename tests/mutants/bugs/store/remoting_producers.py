@@ -50,11 +50,34 @@ def all_networks_share_the_calls_at_a_time(patch):
     patch.setattr(joined_puts, "current_network", lambda: "")
 
 
+def delay_of_a_batch_is_not_seen(patch):
+    patch.setattr(sends, "_DELAYS", frozenset())
+
+
+def send_creates_a_topic_by_the_name_of_any(patch):
+    async def eight_queues(_self, _name, _deadline):
+        return 8
+
+    patch.setattr(sends.MessageSends, "_queues_at_leader", eight_queues)
+
+
 MUTANTS = [
     Mutant(
         all_networks_share_the_calls_at_a_time,
         "a flood of one client does not delay the messages of others",
         Tests(JOINED + "test_one_network_has_few_calls_at_a_time_and_another_one_waits_for_none_of_them"),
+    ),
+    Mutant(
+        delay_of_a_batch_is_not_seen,
+        "a message is not delivered before the time that its producer asked for",
+        Tests(PRODUCERS + "test_a_batch_with_a_delay_of_all_its_messages_is_refused_and_none_is_stored"),
+    ),
+    Mutant(
+        send_creates_a_topic_by_the_name_of_any,
+        "a topic is created by sends that may create it only",
+        Tests(
+            PRODUCERS + "test_a_send_creates_no_topic_by_the_name_of_another_one_than_that_of_automatic_creation",
+        ),
     ),
     Mutant(
         message_that_is_refused_refuses_those_beside_it,

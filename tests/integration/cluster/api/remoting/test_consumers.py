@@ -35,6 +35,42 @@ def test_a_pull_returns_the_stored_records_unchanged_and_says_where_to_continue(
     run(scenario)
 
 
+def test_a_pull_below_the_first_offset_is_answered_at_once_with_the_first_one(shop):
+    async def scenario():
+        async with opened(shop) as side:
+            for count in (0, 1):
+                # Also one that may wait, and one of an empty queue.
+                moved = await side.pull(-1, flags=6)
+                assert (moved.code, moved.fields["nextBeginOffset"], moved.body) == (MOVED, "0", b"")
+                assert moved.fields["maxOffset"] == str(count)
+                await shop.put(b"1")
+
+    run(scenario)
+
+
+def test_a_pull_with_an_unknown_kind_of_expression_is_refused(shop):
+    async def scenario():
+        async with opened(shop) as side:
+            await shop.put(b"1")
+            kinds = ("tag", "Sql92", "", "REGEX")
+            found = [(await side.pull(subscription="TRUE", expressionType=each)).code for each in kinds]
+            assert found == [AGAIN, FOUND, AGAIN, 23]
+
+    run(scenario)
+
+
+def test_an_offset_after_the_end_of_a_queue_is_refused_as_a_wrong_request(shop):
+    async def scenario():
+        async with opened(shop) as side:
+            await side.beat()
+            await shop.put(b"1")
+            place = {"consumerGroup": "g", "topic": TOPIC, "queueId": 0}
+            assert [(await side.ask(15, {**place, "commitOffset": each})).code for each in (1, 2)] == [0, 29]
+            assert (await side.ask(14, place)).fields == {"offset": "1"}
+
+    run(scenario)
+
+
 def test_a_held_pull_gets_the_next_message_and_is_answered_when_the_node_stops(shop):
     async def scenario():
         async with opened(shop) as side:

@@ -50,6 +50,9 @@ def test_the_mode_of_a_new_group_is_kept_with_it_and_wrong_modes_are_refused(sho
             assert [await set_mode(side, mode=each) for each in ("pop", "", 7)] == [29] * 3
             assert [await set_mode(side, popShareQueueNum=each) for each in (-2, "8", True)] == [29] * 3
             assert await set_mode(side, topic="%RETRY%g") == 16
+            assert [await set_mode(side, consumerGroup=each, topic="unknown") for each in ("new", "newer")] == [17, 17]
+            assert dict(shop.replica.state.groups["new"].attributes) == {f"request.mode.{TOPIC}": "POP:8"}
+            assert "newer" not in shop.replica.state.groups
             assert (await side.ask(400, body=assignment_body(topic="unknown"))).code == 17
             await side.beat("c1")
             assert (await side.ask(400, body=assignment_body(strategyName="other"))).code == 29

@@ -1,0 +1,42 @@
+"""What administrators read: settings, numbers, progress and queues."""
+
+from tests.interop.beside.sessions.topics import CREATE, TWO_QUEUES
+
+
+async def administration(side):
+    await side.call("topic", CREATE, topic="watched", **TWO_QUEUES)
+    await side.call("group", 200, {"groupName": "watchers"})
+    for number in range(2):
+        await side.send(f"send {number}", "watched", properties={"TAGS": "a"})
+    await side.until_readable("watched", 2)
+    await side.call("numbers of the broker", 28, is_only_named=True)
+    await side.call("settings of the broker", 26)
+    await side.call("change of settings", 25, b"flushDiskType=SYNC_FLUSH\n")
+    await side.call("change of a setting that may not be", 25, b"brokerConfigPath=/tmp\n")
+    await side.call("no change of settings", 25)
+    await side.call("all topics", 21)
+    await side.call("all groups", 201)
+    await side.call("replication", 907)
+    await side.call("status", 202, topic="watched")
+    await side.call("queue", 321, topic="watched", queueId=0, index=0, count=10)
+    await side.call("queue by a group", 321, topic="watched", queueId=0, index=0, count=10, consumerGroup="watchers")
+    await side.call("queue of an unknown topic", 321, topic="nothing", queueId=0, index=0, count=10)
+    await side.call("queue after its end", 321, topic="watched", queueId=0, index=99, count=10)
+    await side.call("number that is not counted", 315, statsName="TOPIC_PUT_NUMS", statsKey="nothing")
+    await side.call("number with an unknown name", 315, statsName="COLOURS", statsKey="watched")
+    await side.call("progress of all groups", 317, isOrder="false")
+    await side.call("time span", 303, topic="watched", group="watchers")
+    await side.call("time span of an unknown topic", 303, topic="nothing", group="watchers")
+    await side.call("state of consumers without any", 223, topic="watched", group="watchers")
+    await side.call("unknown consumer", 307, consumerGroup="watchers", clientId="c9")
+    await side.call("message for an unknown consumer", 309, consumerGroup="watchers", clientId="c9", msgId="x")
+    await side.call("expired queues", 306)
+    await side.call("unused topics", 316)
+    await side.call("expired log", 329)
+    await side.call("cold reads", 2003)
+    await side.call("terms", 1007)
+    await side.call("users", 3005)
+    await side.call("rights", 3010, subjectFilter="User:u1")
+    await side.call("copy of offsets", 314, srcGroup="watchers", destGroup="copies", topic="watched", offline="true")
+    await side.call("groups of a topic", 300, topic="watched")
+    await side.call("topics with units", 311, to="names")
