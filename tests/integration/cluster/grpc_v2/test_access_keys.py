@@ -179,6 +179,14 @@ def test_a_user_with_the_rights_sends_and_receives_at_each_node(connect):
     assert answered_settings(telemetry(alice, producer_settings("T"))).publishing.max_body_size == 4 << 20
 
 
+def test_a_call_that_a_go_client_repeats_and_signs_once_more_is_served(connect):
+    """The client adds the headers of each attempt to those of the one before; seconds lie between them."""
+    first = connect("AK1", date=datetime.now(UTC) - timedelta(seconds=2))
+    repeated = connect("AK1")
+    repeated.metadata[:0] = first.metadata
+    repeated.sent(message("T", "m-repeated"))
+
+
 def test_what_a_user_may_not_is_forbidden(connect):
     bob = connect("AK2")
     found = codes(bob)
