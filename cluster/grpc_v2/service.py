@@ -247,6 +247,8 @@ class MessagingService(messaging_pb2_grpc.MessagingServiceServicer):
                 yield command
         except FAILURES as error:
             status = status_of(error)
+            # A Node client raises this one, and waits without end if the stream only ends.
+            yield mq.TelemetryCommand(status=status)
             await context.abort(_STREAM_CODES.get(status.code, grpc.StatusCode.INVALID_ARGUMENT), status.message)
 
     async def PullMessage(

@@ -38,6 +38,8 @@ _ANONYMOUS: Final = re.compile(r"MQv2-HMAC-SHA1 +Credential=[,/ ]", re.ASCII)
 def signed_call(metadata: Iterable[tuple[str, Any]], now_s: int) -> Signed | None:
     """Return the signature in the metadata of a call; None: it is anonymous: some clients send an empty key.
 
+    Of headers that come more than once the last ones count: a Go client adds those of each attempt of a call.
+
     Args:
         metadata: of the call.
         now_s: seconds since 1970.
@@ -48,7 +50,7 @@ def signed_call(metadata: Iterable[tuple[str, Any]], now_s: int) -> Signed | Non
     found: dict[str, str] = {}
     for name, value in metadata:
         if name in _HEADERS:
-            if name in found or not isinstance(value, str) or len(value) > _HEADER_LENGTH_MAX:
+            if not isinstance(value, str) or len(value) > _HEADER_LENGTH_MAX:
                 raise SignatureRefused("malformed metadata")
             found[name] = value
     authorization, date = found.get("authorization", ""), found.get("x-mq-date-time", "")

@@ -11,6 +11,10 @@ never starts if the first one comes before it listens. All clients accept settin
 
 A call of a client needs no settings before: after a reconnect a Python client sends none for five minutes.
 
+Producers and simple consumers get settings also if their user lacks a right: without them a Node client never starts,
+and one in Java ends with an unrelated error. Such a client is neither asked about transactions nor listed, and each of
+its calls is refused with the reason. A push consumer makes no call that could report it: its stream is refused.
+
 Source: RocketMQ `ClientActivity`, `GrpcClientSettingsManager`.
 """
 
@@ -22,7 +26,7 @@ from typing import TYPE_CHECKING, Final
 
 from google.protobuf.duration_pb2 import Duration
 
-from cluster.fronts.callers import current_client
+from cluster.fronts.callers import RightLacking, current_client
 from cluster.grpc_v2.memberships import MemberKey
 from cluster.grpc_v2.names import consumer_needs, group_name, producer_needs, topic_name
 from cluster.grpc_v2.outgoing import BODY_SIZE_MAX
@@ -31,6 +35,7 @@ from cluster.grpc_v2.renewal_table import FrontConsumer
 from cluster.grpc_v2.retry_pauses import pauses_ms
 from cluster.grpc_v2.status_codes import CodedRefusal, ok
 from cluster.process.tasks import end_tasks
+from cluster.protocol.topic_config import GroupConfig
 from cluster.rocketmq_v2 import messaging_pb2 as mq
 from dledger.errors import DLedgerError
 from store.errors import StoreError
@@ -58,6 +63,7 @@ _MS_PER_S: Final = 1_000
 _CONSUMERS: Final = frozenset(
     {mq.PUSH_CONSUMER, mq.SIMPLE_CONSUMER, mq.PULL_CONSUMER, mq.LITE_PUSH_CONSUMER, mq.LITE_SIMPLE_CONSUMER}
 )
+_PUSH_CONSUMERS: Final = frozenset({mq.PUSH_CONSUMER, mq.LITE_PUSH_CONSUMER})
 
 
 class ClientStream:
@@ -165,8 +171,7 @@ class Telemetry:
                 yield command
         finally:
             self._checks.leave(session)
-            if session.member is not None:
-                self._memberships.unsubscribed(session.member)
+            self._forget_member(session)
             await end_tasks([reading])
 
     async def _read(self, client_id: str, commands: AsyncIterator[mq.TelemetryCommand], session: ClientStream) -> None:
@@ -176,10 +181,15 @@ class Telemetry:
             async for command in commands:
                 if command.WhichOneof("command") != "settings":
                     continue
-                self._callers.require(_needs(command.settings), "MessagingService/Telemetry")
-                answer = mq.TelemetryCommand(status=ok(), settings=self._answer(command.settings))
-                self._checks.join(session, _published(command.settings))
-                self._note_subscriptions(client_id, command.settings, session)
+                has_rights = self._has_rights(command.settings)
+                answer = mq.TelemetryCommand(
+                    status=ok(), settings=self._answer(command.settings, shows_group=has_rights)
+                )
+                self._checks.join(session, _published(command.settings) if has_rights else frozenset())
+                if has_rights:
+                    self._note_subscriptions(client_id, command.settings, session)
+                else:
+                    self._forget_member(session)
                 session.answer(answer)
                 if repeating is None:
                     repeating = asyncio.create_task(_repeat(session))
@@ -190,12 +200,31 @@ class Telemetry:
             if repeating is not None:
                 repeating.cancel()
 
+    def _has_rights(self, settings: mq.Settings) -> bool:
+        """Return whether the user may do what a client announces; the audit log has it if not.
+
+        Raises:
+            RightLacking: it may not, and the client is a push consumer.
+        """
+        try:
+            self._callers.require(_needs(settings), "MessagingService/Telemetry")
+        except RightLacking:
+            if settings.client_type in _PUSH_CONSUMERS:
+                raise
+            return False
+        return True
+
+    def _forget_member(self, session: ClientStream) -> None:
+        if session.member is not None:
+            self._memberships.unsubscribed(session.member)
+            session.member = None
+
     def _note_subscriptions(self, client_id: str, settings: mq.Settings, session: ClientStream) -> None:
         if settings.WhichOneof("pub_sub") != "subscription":
             return
         key = MemberKey(FrontConsumer(client_id, session.client), group_name(settings.subscription.group))
-        if session.member not in (None, key):
-            self._memberships.unsubscribed(session.member)
+        if session.member != key:
+            self._forget_member(session)
         session.member = key
         expressions = {
             topic_name(each.topic): Sql92(each.expression.expression)
@@ -205,8 +234,12 @@ class Telemetry:
         }
         self._memberships.subscribed(key, expressions)
 
-    def _answer(self, settings: mq.Settings) -> mq.Settings:
+    def _answer(self, settings: mq.Settings, *, shows_group: bool) -> mq.Settings:
         """Return the settings for a client.
+
+        Args:
+            settings: from the client.
+            shows_group: whether those of the consumer group are in it; otherwise those of a new one are.
 
         Raises:
             CodedRefusal: they are neither of a producer nor of a consumer, or name an illegal topic or group.
@@ -224,7 +257,8 @@ class Telemetry:
             backoff.max.CopyFrom(_duration(1_000))
             backoff.multiplier = 2
         elif arm == "subscription" and settings.client_type in _CONSUMERS:
-            group = self._topics.group(group_name(settings.subscription.group))
+            name = group_name(settings.subscription.group)
+            group = self._topics.group(name) if shows_group else GroupConfig(name)
             for entry in settings.subscription.subscriptions:
                 topic_name(entry.topic)
             answer.subscription.fifo = group.is_orderly

@@ -92,17 +92,19 @@ def _server() -> dict[str, str]:
 
 
 def _remoting_clients() -> dict[str, str]:
-    """Get the jars of each version and compile our program with them; return what the tests need to know."""
+    """Get the jars of each version and compile our programs with them; return what the tests need to know."""
     for version in _REMOTING_VERSIONS:
         lib, classes = REMOTING_CLIENTS / version / "lib", REMOTING_CLIENTS / version / "classes"
-        if not lib.exists():
+        pom = _REMOTING_PROGRAM / "pom.xml"
+        if not lib.exists() or lib.stat().st_mtime < pom.stat().st_mtime:
             print(f"getting rocketmq-client {version}", file=sys.stderr)
-            options = ["--quiet", "--batch-mode", "--file", str(_REMOTING_PROGRAM / "pom.xml")]
+            options = ["--quiet", "--batch-mode", "--file", str(pom)]
             options += [_COPY_JARS, f"-Drocketmq.version={version}", f"-DoutputDirectory={lib}"]
             if subprocess.run(["mvn", *options, "-DincludeScope=runtime"], check=False).returncode:
                 missing = f"rocketmq-client {version} could not be got; see the output above"
                 print(f"make interop: {missing}", file=sys.stderr)
                 return {"DLEDGER_INTEROP_REMOTING_MISSING": missing}
+            lib.touch()
         compile_it = ["javac", "-nowarn", "-proc:none", "-XDsuppressNotes", "-cp", f"{lib}/*", "-d", str(classes)]
         subprocess.run([*compile_it, *map(str, sorted(_REMOTING_PROGRAM.glob("*.java")))], check=True)
     return {"DLEDGER_INTEROP_REMOTING": str(REMOTING_CLIENTS)}

@@ -1,10 +1,9 @@
 """The official Java client of RocketMQ 5, unchanged, with a broker of ours; also when its leader is killed.
 
-The oldest version that can do without TLS is 5.0.5; 5.0.0 comes through TLS that the test puts before the port.
+The oldest version that can do without TLS is 5.0.5; 5.0.0 is tested with TLS (`test_official_clients_with_keys`).
 """
 
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -17,8 +16,6 @@ from tests.interop.official.brokers_and_programs import (
     started,
     started_broker,
 )
-from tests.interop.official.tls_in_front import tls_in_front
-from tests.support.waiting import PATIENCE_S
 
 PROGRAM = Path(__file__).with_name("official_java_client.java")
 NEWEST, OLDEST_PLAIN, OLDEST = "5.2.0", "5.0.5", "5.0.0"
@@ -55,16 +52,6 @@ def run(jars, tmp_path):
     return start
 
 
-@pytest.fixture
-def certificate(tmp_path):
-    """Return the files of a certificate without an authority, and of its key."""
-    files = tmp_path / "own.pem", tmp_path / "own.key"
-    made = ("-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1", "-subj", "/CN=x")
-    command = ["openssl", "req", *made, "-out", str(files[0]), "-keyout", str(files[1])]
-    subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE_S)
-    return files
-
-
 def check_kinds(found, *, can_recall):
     assert found["found"] == {
         "NORMAL": ["normal"],
@@ -85,11 +72,6 @@ def test_messages_of_all_kinds_are_sent_and_received(group, run, version):
     found = observed(run(version, endpoints(group), "kinds"))
     assert found["isRecalled"] is (version == NEWEST)
     check_kinds(found, can_recall=found["isRecalled"])
-
-
-def test_a_client_that_always_uses_tls_works_with_tls_before_the_port(group, run, certificate):
-    with tls_in_front(endpoints(group), *certificate) as address:
-        check_kinds(observed(run(OLDEST, address, "kinds", "tls")), can_recall=False)
 
 
 @pytest.mark.parametrize("version", [OLDEST_PLAIN, NEWEST])

@@ -5,8 +5,8 @@ import base64
 import struct
 
 from cluster.access.access_keys import signature_of
-from cluster.remoting.codec import Reply, decode_frame, encode_request
-from cluster.remoting.command import Request
+from cluster.remoting.codec import Reply, decode_frame, encode_request, encode_response
+from cluster.remoting.command import Request, Response
 from tests.support.waiting import PATIENCE_S
 
 
@@ -38,6 +38,17 @@ class RemotingPeer:
     async def __aexit__(self, *_error):
         self._writer.close()
 
+    async def _read(self):
+        (size,) = struct.unpack(">I", await self._reader.readexactly(4))
+        return decode_frame(await self._reader.readexactly(size))
+
+    async def answer(self, body):
+        """Answer the requests of the server with a body, without end."""
+        while True:
+            found = await self._read()
+            if isinstance(found, Request) and not found.is_oneway:
+                self._writer.write(encode_response(Response(body=body), found.opaque))
+
     async def ask(self, code, body=b"", *, changed_body=None, **fields):
         """Return the response to a request.
 
@@ -54,8 +65,7 @@ class RemotingPeer:
         self._writer.write(encode_request(request))
         async with asyncio.timeout(PATIENCE_S):
             while True:
-                (size,) = struct.unpack(">I", await self._reader.readexactly(4))
-                found = decode_frame(await self._reader.readexactly(size))
+                found = await self._read()
                 # Requests of the server are not answered.
                 if isinstance(found, Reply):
                     return found.response

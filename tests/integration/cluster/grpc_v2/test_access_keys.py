@@ -23,11 +23,17 @@ from tests.support.waiting import PATIENCE_S, run, wait_until
 pytestmark = pytest.mark.slow
 
 PASSWORD = "secret-of-admin"
-SECRETS = {"AK0": "SK-of-the-admin", "AK1": "SK123456", "AK2": "SK-of-the-reader", "AK3": "SK-to-be-deleted"}
+SECRETS = {
+    "AK0": "SK-of-the-admin",
+    "AK1": "SK123456",
+    "AK2": "SK-of-the-reader",
+    "AK3": "SK-to-be-deleted",
+    "AK4": "SK-of-carol",
+}
 
 
 class Broker:
-    """A broker of three nodes with users: `alice` may send to T and consume it as G; `bob` may only consume."""
+    """A broker of three nodes with users: `alice` may send to T and consume it as G; `bob` and `carol` only consume."""
 
     def __init__(self, folder):
         first = folder / "first-user"
@@ -45,7 +51,7 @@ class Broker:
             topic = broker_pb2.Topic(name="T", read_queues=1, write_queues=1, permission=6)
             calls.ask(lambda stub: stub.SetTopic, broker_pb2.SetTopicRequest(topic=topic))
             consume = [("Topic:T", 2), ("Group:G", 2)]
-            for name, policies in (("alice", [("Topic:T", 3), *consume[1:]]), ("bob", consume)):
+            for name, policies in (("alice", [("Topic:T", 3), *consume[1:]]), ("bob", consume), ("carol", consume)):
                 user = access_pb2.AccessUser(name=name)
                 for text, actions in policies:
                     user.policies.add(resource=text, actions=actions, sources=["127.0.0.1/32"])
@@ -54,6 +60,7 @@ class Broker:
             wait_until(lambda: self.has_added(calls, "alice", "AK1"))
             assert self.has_added(calls, "admin", "AK0")
             assert self.has_added(calls, "bob", "AK2")
+            assert self.has_added(calls, "carol", "AK4")
             assert self.has_added(calls, "alice", "AK3")
         for node_id in self.cluster.node_ids:
             # Followers learn of users and keys a moment later: of the newest key last.
@@ -114,18 +121,38 @@ def connect(broker, request):
         each.__exit__()
 
 
-def telemetry(stub, topic):
-    """Return the first answer to the settings of a producer, or why the stream ended."""
-    settings = mq.Settings(client_type=mq.PRODUCER, publishing=mq.Publishing(topics=[resource(topic)]))
-    stream = stub.stub.Telemetry(
-        iter([mq.TelemetryCommand(settings=settings)]), metadata=stub.metadata, timeout=PATIENCE_S
-    )
+def telemetry(stub, settings):
+    """Return the commands that answer settings, and the code of the error that ends the stream; None: there is none."""
+    asked = iter([mq.TelemetryCommand(settings=settings)])
+    found = []
     try:
-        return next(stream).status.code
+        # What came before an error stays in the list.
+        found.extend(stub.stub.Telemetry(asked, metadata=stub.metadata, timeout=PATIENCE_S))
     except grpc.RpcError as error:
-        return error.code()
-    finally:
-        stream.cancel()
+        return found, error.code()
+    return found, None
+
+
+def assert_refused(answer, code, ending):
+    """Check that settings were answered by a status only, and an error."""
+    (command,), error = answer
+    assert (command.status.code, command.HasField("settings"), error) == (code, False, ending)
+
+
+def answered_settings(answer):
+    """Return the settings of an answer that is no refusal."""
+    (command,), error = answer
+    assert (command.status.code, error) == (mq.OK, None)
+    return command.settings
+
+
+def producer_settings(topic):
+    return mq.Settings(client_type=mq.PRODUCER, publishing=mq.Publishing(topics=[resource(topic)]))
+
+
+def consumer_settings(topic, group, kind=mq.SIMPLE_CONSUMER):
+    subscription = mq.Subscription(group=resource(group), subscriptions=[mq.SubscriptionEntry(topic=resource(topic))])
+    return mq.Settings(client_type=kind, subscription=subscription)
 
 
 def codes(stub, topic="T", group="G"):
@@ -149,7 +176,15 @@ def test_a_user_with_the_rights_sends_and_receives_at_each_node(connect):
     found = codes(alice)
     assert found.pop("receive") in ("OK", "MESSAGE_NOT_FOUND")
     assert set(found.values()) == {"OK"}
-    assert telemetry(alice, "T") == mq.OK
+    assert answered_settings(telemetry(alice, producer_settings("T"))).publishing.max_body_size == 4 << 20
+
+
+def test_a_call_that_a_go_client_repeats_and_signs_once_more_is_served(connect):
+    """The client adds the headers of each attempt to those of the one before; seconds lie between them."""
+    first = connect("AK1", date=datetime.now(UTC) - timedelta(seconds=2))
+    repeated = connect("AK1")
+    repeated.metadata[:0] = first.metadata
+    repeated.sent(message("T", "m-repeated"))
 
 
 def test_what_a_user_may_not_is_forbidden(connect):
@@ -157,9 +192,33 @@ def test_what_a_user_may_not_is_forbidden(connect):
     found = codes(bob)
     assert found.pop("receive") in ("OK", "MESSAGE_NOT_FOUND")
     assert found == {"route": "OK", "assignment": "OK", "heartbeat": "OK", "send": "FORBIDDEN"}
-    assert telemetry(bob, "T") is grpc.StatusCode.PERMISSION_DENIED
     # No answer shows whether another topic exists.
     assert set(codes(bob, "other", "H").values()) == {"FORBIDDEN"}
+
+
+def test_settings_are_answered_to_users_without_rights_so_that_clients_start_and_report_the_refusal_of_a_call(
+    connect, broker
+):
+    """A Node client waits without end for settings, and one in Java ends with an error of another kind."""
+    with broker.admin() as calls:
+        group = broker_pb2.Group(name="H", is_consume_enabled=True, is_orderly=True, retry_queues=1, retry_max_times=3)
+        calls.ask(lambda stub: stub.SetGroup, broker_pb2.SetGroupRequest(group=group))
+    # The audit log has the first ten refusals of a user and a minute one by one: those of `bob` are of other tests.
+    carol = connect("AK4")
+    assert answered_settings(telemetry(carol, producer_settings("T"))).publishing.max_body_size == 4 << 20
+    for topic, group in (("other", "G"), ("T", "H")):
+        shown = answered_settings(telemetry(carol, consumer_settings(topic, group)))
+        assert (shown.subscription.fifo, shown.backoff_policy.max_attempts) == (False, 17), "not those of the group"
+    # A push consumer has no call that could report the refusal.
+    answer = telemetry(carol, consumer_settings("T", "H", mq.PUSH_CONSUMER))
+    assert_refused(answer, mq.FORBIDDEN, grpc.StatusCode.PERMISSION_DENIED)
+    needed = {"lacks Pub on Topic:T", "lacks Sub on Topic:other", "lacks Sub on Group:H"}
+
+    def recorded():
+        lines = broker.lines("refusals")
+        return {each["detail"] for each in lines if each["method"] == "MessagingService/Telemetry"}
+
+    wait_until(lambda: needed <= recorded(), lambda: f"the refusals are recorded: {recorded()}")
 
 
 @pytest.mark.parametrize("who", ["unsigned", "anonymous", "unknown", "wrong", "old"])
@@ -178,7 +237,8 @@ def test_a_client_without_a_valid_signature_is_refused(connect, who):
     assert answer.code == mq.UNAUTHORIZED
     assert "SK" not in answer.message
     if who == "wrong":
-        assert telemetry(stub, "T") is grpc.StatusCode.UNAUTHENTICATED
+        answer = telemetry(stub, producer_settings("T"))
+        assert_refused(answer, mq.UNAUTHORIZED, grpc.StatusCode.UNAUTHENTICATED)
 
 
 async def remoting_code(broker, node_id, access_key):

@@ -128,5 +128,8 @@ def test_settings_of_neither_a_producer_nor_a_consumer_end_the_stream(stubs):
     illegal = mq.Settings(client_type=mq.PRODUCER, publishing=mq.Publishing(topics=[resource("a.b")]))
     for settings in (mq.Settings(client_type=mq.PRODUCER), illegal):
         with telemetry(one, settings) as commands:
+            refused = commands.get(timeout=PATIENCE_S)
             error = commands.get(timeout=PATIENCE_S)
+        assert refused.status.code // 100 == mq.BAD_REQUEST // 100
+        assert not refused.HasField("settings")
         assert error.code() is grpc.StatusCode.INVALID_ARGUMENT

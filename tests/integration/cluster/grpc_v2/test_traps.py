@@ -200,7 +200,11 @@ def test_consumers_with_heartbeats_are_members_at_the_leader_until_they_end(grou
         wait_until(lambda: members() == ["member-1"], lambda: f"one member, found {members()}")
 
 
-def test_a_stream_of_settings_with_a_wrong_arm_is_an_error_of_grpc(stub):
+def test_a_stream_of_settings_with_a_wrong_arm_is_a_status_for_node_and_then_an_error_of_grpc(stub):
+    """A Node client that starts raises the status; without one it connects again each second, without end."""
+    asked = iter([mq.TelemetryCommand(settings=mq.Settings(client_type=mq.PUSH_CONSUMER))])
+    answers = stub.stub.Telemetry(asked, metadata=stub.metadata, timeout=PATIENCE_S)
+    assert next(answers).status.code == mq.UNRECOGNIZED_CLIENT_TYPE
     with pytest.raises(grpc.RpcError) as caught:
-        answered(stub, mq.Settings(client_type=mq.PUSH_CONSUMER))
+        next(answers)
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT

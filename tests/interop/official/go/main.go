@@ -1,8 +1,10 @@
 // Scenarios with the official Go client, `github.com/apache/rocketmq-clients/golang/v5`, unchanged:
 //
 //	official_go_client ENDPOINTS SCENARIO
+//	official_go_client ENDPOINTS keys TOPIC CASE...
 //
-// Prints one line of JSON: what was observed. The tests compare it (`test_official_go_client`).
+// Prints one line of JSON: what was observed. The tests compare it (`test_official_go_client`, and for access keys and TLS
+// `test_official_clients_with_keys`).
 package main
 
 import (
@@ -34,9 +36,9 @@ type observed map[string]any
 
 func main() {
 	endpoints = os.Args[1]
-	rmq.EnableSsl = false
+	rmq.EnableSsl = os.Args[2] == "keys"
 	scenarios := map[string]func() observed{
-		"kinds": kinds, "redelivery": redelivery, "errors": failures, "load": load,
+		"kinds": kinds, "redelivery": redelivery, "errors": failures, "load": load, "keys": keys,
 	}
 	printed, err := json.Marshal(scenarios[os.Args[2]]())
 	check(err)

@@ -3,8 +3,9 @@
 import zlib
 
 from cluster.fronts import callers
-from cluster.grpc_v2 import delivered, memberships, outgoing, renewal_table, renewing, sends, signatures
+from cluster.grpc_v2 import delivered, memberships, outgoing, renewal_table, renewing, sends, signatures, telemetry
 from cluster.protocol.errors import RequestFailed
+from cluster.rocketmq_v2 import messaging_pb2 as mq
 from cluster.state.access_keys import AccessKeys
 from dledger.authentication import front_tokens
 from store.model.message import UNIQUE_KEY
@@ -15,6 +16,7 @@ RENEWAL = "tests/unit/cluster/grpc_v2/test_renewal.py::"
 CALLERS = "tests/unit/cluster/grpc_v2/test_callers.py::"
 MEMBERSHIPS = "tests/unit/cluster/grpc_v2/test_memberships.py::"
 FRONT_TOKENS = "tests/unit/dledger/authentication/test_front_tokens.py::"
+TELEMETRY = "tests/unit/cluster/grpc_v2/test_telemetry.py::"
 LINK = "tests/unit/cluster/fronts/test_leader_link.py::"
 
 
@@ -41,6 +43,19 @@ def queue_of_a_message_group_depends_on_the_node(patch):
         return [(zlib.crc32(each.message_group.encode()) + self._turn) % count for each in messages]
 
     patch.setattr(sends.Sends, "_queues", queues)
+
+
+def client_whose_user_lacks_the_right_is_asked_about_transactions(patch):
+    patch.setattr(telemetry.Telemetry, "_has_rights", lambda *_: True)
+
+
+def settings_show_a_group_to_a_user_without_rights(patch):
+    answer = telemetry.Telemetry._answer
+    patch.setattr(telemetry.Telemetry, "_answer", lambda self, settings, **_: answer(self, settings, shows_group=True))
+
+
+def simple_consumer_without_rights_gets_no_settings(patch):
+    patch.setattr(telemetry, "_PUSH_CONSUMERS", frozenset({mq.PUSH_CONSUMER, mq.SIMPLE_CONSUMER}))
 
 
 def bomb_of_gzip_is_uncompressed_whole(patch):
@@ -228,5 +243,24 @@ MUTANTS = [
         bomb_of_gzip_is_uncompressed_whole,
         "the cost of a request is bounded",
         Tests(TRANSLATION + "test_a_body_in_gzip_is_put_uncompressed_and_at_most_4_mib_of_it"),
+    ),
+    Mutant(
+        client_whose_user_lacks_the_right_is_asked_about_transactions,
+        "messages are shown to users with rights",
+        Tests(TELEMETRY + "test_a_producer_without_the_right_to_send_is_answered_and_not_asked_about_transactions"),
+    ),
+    Mutant(
+        settings_show_a_group_to_a_user_without_rights,
+        "groups are shown to users with rights",
+        Tests(
+            TELEMETRY + "test_a_simple_consumer_without_rights_is_answered_and_shown_neither_its_group_nor_as_a_member"
+        ),
+    ),
+    Mutant(
+        simple_consumer_without_rights_gets_no_settings,
+        "a refusal is an error, not a client that never starts",
+        Tests(
+            TELEMETRY + "test_a_simple_consumer_without_rights_is_answered_and_shown_neither_its_group_nor_as_a_member"
+        ),
     ),
 ]
