@@ -11,6 +11,8 @@ never starts if the first one comes before it listens. All clients accept settin
 
 A call of a client needs no settings before: after a reconnect a Python client sends none for five minutes.
 
+A stream ends within a second after its access key or a right of its last settings has ended.
+
 Source: RocketMQ `ClientActivity`, `GrpcClientSettingsManager`.
 """
 
@@ -32,6 +34,7 @@ from cluster.grpc_v2.status_codes import CodedRefusal, ok
 from cluster.process.tasks import end_tasks
 from cluster.rocketmq_v2 import messaging_pb2 as mq
 from dledger.errors import DLedgerError
+from dledger.service.open_streams import check_stream_also
 from store.errors import StoreError
 from store.model.read_filter import Sql92
 from store.model.topics import DELAY_LEVELS_MS
@@ -55,6 +58,7 @@ COMMANDS_BYTES_MAX: Final = 4 << 20
 _PRODUCER_ATTEMPTS: Final = 3
 _LONG_POLL_S: Final = 20
 _MS_PER_S: Final = 1_000
+_METHOD: Final = "MessagingService/Telemetry"
 _CONSUMERS: Final = frozenset(
     {mq.PUSH_CONSUMER, mq.SIMPLE_CONSUMER, mq.PULL_CONSUMER, mq.LITE_PUSH_CONSUMER, mq.LITE_SIMPLE_CONSUMER}
 )
@@ -65,12 +69,14 @@ class ClientStream:
 
     Attributes:
         topics: to which the client publishes.
+        needs: the rights of its last settings.
         client: that has opened it; None: the broker had no users.
         member: the consumer whose subscriptions came last; None: none.
     """
 
     def __init__(self) -> None:
         self.topics: frozenset[str] = frozenset()
+        self.needs: list[Need] = []
         self.member: MemberKey | None = None
         self.client = current_client()
         self._commands: deque[mq.TelemetryCommand] = deque()
@@ -159,6 +165,7 @@ class Telemetry:
             StoreError, DLedgerError: why the client may send nothing more.
         """
         session = ClientStream()
+        check_stream_also(lambda: self._callers.check_again(session.client, session.needs, _METHOD))
         reading = asyncio.create_task(self._read(client_id, commands, session))
         try:
             async for command in session.commands():
@@ -176,7 +183,9 @@ class Telemetry:
             async for command in commands:
                 if command.WhichOneof("command") != "settings":
                     continue
-                self._callers.require(_needs(command.settings), "MessagingService/Telemetry")
+                needs = _needs(command.settings)
+                self._callers.require(needs, _METHOD)
+                session.needs = needs
                 answer = mq.TelemetryCommand(status=ok(), settings=self._answer(command.settings))
                 self._checks.join(session, _published(command.settings))
                 self._note_subscriptions(client_id, command.settings, session)

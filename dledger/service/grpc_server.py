@@ -27,6 +27,7 @@ from dledger.service.limits.request_bounds import STANDARD_BOUNDS
 from dledger.service.limits.retry_times import RetryTimes
 from dledger.service.limits.unread_answers import UnreadAnswers
 from dledger.service.limits.unread_calls import REQUEST_LIMIT_S, UnreadCalls
+from dledger.service.open_streams import OpenStreams
 from dledger.service.request_guard import RequestGuard
 from store.fs.descriptors import connections_max
 
@@ -208,7 +209,8 @@ def _bounds_of_calls(
     at_once = FairShares(max(1, calls_max // AT_ONCE_PART))
     places = FairShares(calls_max - unread_max - at_once.size)
     retries = RetryTimes(asyncio.get_running_loop().time, count_overloaded)
-    return CallBounds(UnreadCalls(unread_max, request_limit_s), answers, places, at_once, retries)
+    unread = UnreadCalls(unread_max, request_limit_s)
+    return CallBounds(unread, answers, places, at_once, retries, OpenStreams())
 
 
 async def _add_standard_services(server: grpc.aio.Server, names: Sequence[str]) -> None:

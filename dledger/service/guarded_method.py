@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from dledger.service.limits.retry_times import RetryTimes
     from dledger.service.limits.unread_answers import UnreadAnswers
     from dledger.service.limits.unread_calls import UnreadCalls
+    from dledger.service.open_streams import OpenStreams
 
 # Parsing this many bytes takes 20 ms at worst, whatever they contain.
 UNCHECKED_SIZE_BYTES: Final = 256 << 10
@@ -62,6 +63,8 @@ class Guard:
         refuse: builds refusals; None: they are errors of gRPC.
         is_stream_checked: the service itself checks requests on a stream, with a `BoundsCheck`.
         framed: names of methods, with one request and one response, that clients may also call by frames.
+        held: names of methods whose response may wait for messages: the rights are checked again before it is given.
+        lasting: names of methods with streams whose last request is in force while the stream is open.
         at_once: names of methods, with one request and one response, that wait for no other node and no disk: their
             calls have places of their own, so that they are served to a caller that has its share of the others.
             A call ends with DEADLINE_EXCEEDED after `AT_ONCE_LIMIT_S`, so that it cannot hold its place.
@@ -72,6 +75,8 @@ class Guard:
     is_stream_checked: bool = False
     at_once: frozenset[str] = frozenset()
     framed: frozenset[str] = frozenset()
+    held: frozenset[str] = frozenset()
+    lasting: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +89,7 @@ class CallBounds:
         places: of calls whose first request has arrived; each user or address has its share.
         at_once: the places of calls that are answered at once, apart from the others.
         retries: when the clients of refused calls should repeat them.
+        streams: those that are open.
     """
 
     unread: UnreadCalls
@@ -91,6 +97,7 @@ class CallBounds:
     places: FairShares
     at_once: FairShares
     retries: RetryTimes
+    streams: OpenStreams
 
 
 class Call:
@@ -119,6 +126,7 @@ class GuardedMethod:
         calls: bounds of all calls of the server.
         gate: admits calls; None: all of them.
         guard: of its service.
+        is_at_once, is_lasting: as `Guard` says of it.
     """
 
     def __init__(
@@ -130,6 +138,8 @@ class GuardedMethod:
         self.gate = gate
         self.guard = guard
         self.is_at_once = method.name in guard.at_once
+        self._is_held = method.name in guard.held
+        self.is_lasting = method.name in guard.lasting
         self._places = calls.at_once if self.is_at_once else calls.places
         self._name = method.input_type.name
         self._deserialize: Callable[[bytes], Any] = GetMessageClass(method.input_type).FromString
@@ -228,8 +238,14 @@ class GuardedMethod:
         try:
             if self.is_at_once:
                 response = await _answered_at_once(behaviour, call.request, context)
+            elif self._is_held:
+                found = await behaviour(call.request, context)
+                call.rights.check_again(call.request)
+                response = found
             else:
                 response = await behaviour(call.request, context)
+        except CallRefused as error:
+            return await self.refusal(error, context, call.request)
         finally:
             self.give_back(call.name)
             call.rights.done(call.request, response)

@@ -28,6 +28,7 @@ from tests.mutants.bugs.security import (
     name_servers,
     peers,
     remoting_access,
+    streams,
 )
 from tests.mutants.bugs.shell import directories, general, snapshots
 from tests.mutants.bugs.store import (
@@ -70,6 +71,7 @@ GROUPS = (
     front_bounds,
     grpc_v2,
     remoting_access,
+    streams,
     tools,
     remoting_consumers,
     remoting_producers,
