@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 # Parsing this many bytes takes 20 ms at worst, whatever they contain.
 UNCHECKED_SIZE_BYTES: Final = 256 << 10
+# Smaller requests are not counted as bytes in flight: all calls of a server together have at most 88 MiB of them.
+COUNTED_BYTES_MIN: Final = 64 << 10
 # Ten times the longest delay of a failed login.
 AT_ONCE_LIMIT_S: Final = 5.0
 
@@ -88,6 +90,8 @@ class CallBounds:
         answers: the large answers that are not sent yet.
         places: of calls whose first request has arrived; each user or address has its share.
         at_once: the places of calls that are answered at once, apart from the others.
+        request_bytes: of requests of at least `COUNTED_BYTES_MIN`, from their arrival to the end of their calls; each
+            user or address has its share.
         retries: when the clients of refused calls should repeat them.
         streams: those that are open.
     """
@@ -96,6 +100,7 @@ class CallBounds:
     answers: UnreadAnswers
     places: FairShares
     at_once: FairShares
+    request_bytes: FairShares
     retries: RetryTimes
     streams: OpenStreams
 
@@ -106,14 +111,16 @@ class Call:
     Attributes:
         rights: of the caller; set when the gate has admitted it.
         name: the holder of its place.
+        size_bytes: of the request; 0: it has no place yet.
         request: set when it could be parsed.
     """
 
-    __slots__ = ("name", "request", "rights")
+    __slots__ = ("name", "request", "rights", "size_bytes")
 
     def __init__(self) -> None:
         self.rights: CallRights
         self.name = ""
+        self.size_bytes = 0
         self.request: Any = None
 
 
@@ -168,19 +175,25 @@ class GuardedMethod:
         """
         raise_fault(self.shape.fault_of(request))
 
-    def take_place(self, name: str) -> None:
-        """Take a place for a call whose first request has arrived; `give_back` ends it.
+    def take_place(self, name: str, size_bytes: int) -> None:
+        """Take a place for a call whose first request has arrived, and its bytes; `give_back` ends it.
 
         Raises:
-            Overloaded: the holder has its share.
+            Overloaded: the holder has its share of either.
         """
         if not self._places.take(name, 1):
             which = " that are answered at once" if self.is_at_once else ""
             raise Overloaded(name, f"the {self._places.size} calls{which}", self.calls.retries.next_s())
+        if size_bytes >= COUNTED_BYTES_MIN and not self.calls.request_bytes.take(name, size_bytes):
+            self._places.give_back(name, 1)
+            share = f"the {self.calls.request_bytes.size} bytes of requests in flight"
+            raise Overloaded(name, share, self.calls.retries.next_s())
 
-    def give_back(self, name: str) -> None:
-        """Give back the place of a call."""
+    def give_back(self, name: str, size_bytes: int) -> None:
+        """Give back the place and the bytes of a call."""
         self._places.give_back(name, 1)
+        if size_bytes >= COUNTED_BYTES_MIN:
+            self.calls.request_bytes.give_back(name, size_bytes)
 
     async def admit(self, call: Call, context: Context, data: bytes | None = None) -> None:
         """Admit a call: then it has a place, which the caller gives back, and its request may be passed on.
@@ -200,13 +213,14 @@ class GuardedMethod:
         if data is None:
             data = await self.calls.unread.first_request(context, caller)
             assert data is not None
-        self.take_place(call.name)
+        self.take_place(call.name, len(data))
+        call.size_bytes = len(data)
         try:
             call.request = self.parse(data)
             self.check(call.request)
             call.rights.check(call.request)
         except BaseException:
-            self.give_back(call.name)
+            self.give_back(call.name, call.size_bytes)
             raise
 
     async def refusal(self, error: BadRequest | CallRefused, context: Context, request: Any) -> Any:
@@ -247,7 +261,7 @@ class GuardedMethod:
         except CallRefused as error:
             return await self.refusal(error, context, call.request)
         finally:
-            self.give_back(call.name)
+            self.give_back(call.name, call.size_bytes)
             call.rights.done(call.request, response)
         return response
 

@@ -116,7 +116,7 @@ class _GrpcMethod:
                 raise
             finally:
                 self._calls.streams.discard(stream)
-                self._method.give_back(admitted.name)
+                self._method.give_back(admitted.name, admitted.size_bytes)
 
         return call
 
@@ -147,7 +147,7 @@ class _GrpcMethod:
                 await end_refused(error, context)
             finally:
                 self._calls.streams.discard(stream)
-                self._method.give_back(admitted.name)
+                self._method.give_back(admitted.name, admitted.size_bytes)
 
         return call
 
@@ -164,7 +164,8 @@ class _GrpcMethod:
         ) -> AsyncIterator[Any]:
             first = await self._calls.unread.first_request(context, caller, is_stream=True)
             if first is not None:
-                self._method.take_place(caller.name)
+                # Its bytes are those of one request at a time; the service counts what is pending.
+                self._method.take_place(caller.name, 0)
                 places.append(caller.name)
                 yield checked(first, stream)
                 async for data in pieces:
@@ -193,7 +194,7 @@ class _GrpcMethod:
                 if stream is not None:
                     self._calls.streams.discard(stream)
                 for name in places:
-                    self._method.give_back(name)
+                    self._method.give_back(name, 0)
 
         return call
 

@@ -1,11 +1,13 @@
-"""Planted bugs of open streams: what outlives the rights of its caller while it waits."""
+"""Planted bugs of calls in flight: what outlives the rights of its caller, and bytes that are not counted."""
 
 from cluster.api.gates.access_gate import CallAdmission
+from dledger.service import guarded_method
 from dledger.service.guarded_method import GuardedMethod
 from dledger.service.open_streams import OpenStream, OpenStreams
 from tests.mutants.mutant import Mutant, Tests
 
 STREAMS = "tests/unit/dledger/service/test_open_streams.py::"
+SHARES = "tests/integration/cluster/api/access/test_fair_shares.py::"
 REVOCATION = "tests/integration/cluster/api/access/test_streams_after_revocation.py::"
 ENDED = "rights that have ended give nothing more"
 
@@ -39,7 +41,16 @@ def credentials_of_an_idle_stream_are_those_at_its_start(patch):
     patch.setattr(CallAdmission, "_check_caller", lambda self: None)
 
 
+def large_requests_are_not_counted(patch):
+    patch.setattr(guarded_method, "COUNTED_BYTES_MIN", 1 << 40)
+
+
 MUTANTS = (
+    Mutant(
+        large_requests_are_not_counted,
+        "a user leaves memory for the requests of others",
+        Tests(SHARES + "test_bytes_of_requests_in_flight_are_bounded_for_each_user[gRPC]"),
+    ),
     Mutant(
         idle_streams_are_not_looked_at,
         ENDED,
