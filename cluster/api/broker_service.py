@@ -63,6 +63,10 @@ _OF_CHANGES: Final = (
 )
 # Methods that the frame port serves, too (ADR 65).
 _FRAMED: Final = frozenset({"Put", "Get"})
+# Methods that wait for messages; rights may end meanwhile. Messages that are taken and not given are given again.
+_HELD: Final = frozenset({"Get", "Receive"})
+# A consumer is a member with the group and topics of its last request.
+_LASTING: Final = frozenset({"JoinGroup"})
 _FAMILIES: Final = {"ipv4": socket.AF_INET, "ipv6": socket.AF_INET6}
 
 
@@ -105,7 +109,7 @@ class BrokerService(broker_pb2_grpc.BrokerServiceServicer):
     def served(self) -> Served:
         """Return the service as a server of gRPC adds it."""
         service = pb.DESCRIPTOR.services_by_name["BrokerService"]
-        guard = Guard(BROKER_BOUNDS, self._refuse, is_stream_checked=True, framed=_FRAMED)
+        guard = Guard(BROKER_BOUNDS, self._refuse, is_stream_checked=True, framed=_FRAMED, held=_HELD, lasting=_LASTING)
         return Served(broker_pb2_grpc.add_BrokerServiceServicer_to_server, self, service, guard)
 
     def _refuse(self, error: IllegalRequest, response: Any, request: Any) -> Message:

@@ -22,7 +22,7 @@ UNKNOWN_CHAIN: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
-class LogEnd:
+class ChainEnd:
     """The last entry of a run of entries, as far as the next one depends on it.
 
     Attributes:
@@ -50,12 +50,12 @@ class ChainBroken(Exception):
         self.found = found
 
 
-def beginning(begin_index: int, begin_position: int) -> LogEnd:
+def beginning(begin_index: int, begin_position: int) -> ChainEnd:
     """Return the end before the first entry of a log that begins there."""
-    return LogEnd(begin_index - 1, 0, begin_position, UNKNOWN_CHAIN if begin_index else 0)
+    return ChainEnd(begin_index - 1, 0, begin_position, UNKNOWN_CHAIN if begin_index else 0)
 
 
-def follow(end: LogEnd, entry: Entry) -> LogEnd:
+def follow(end: ChainEnd, entry: Entry) -> ChainEnd:
     """Return the end after `entry`.
 
     Raises:
@@ -75,7 +75,7 @@ def follow(end: LogEnd, entry: Entry) -> LogEnd:
             raise ChainBroken(
                 f"chain checksum {expected:#010x} at index {entry.index}", f"chain checksum {entry.chain_crc:#010x}"
             )
-    return LogEnd(entry.index, entry.term, entry.position + entry.size, entry.chain_crc)
+    return ChainEnd(entry.index, entry.term, entry.position + entry.size, entry.chain_crc)
 
 
 def encoded(entry: Entry) -> bytes:

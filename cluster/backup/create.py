@@ -10,7 +10,7 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from cluster.backup.chain import ChainBroken, LogEnd, beginning, encoded, follow
+from cluster.backup.chain import ChainBroken, ChainEnd, beginning, encoded, follow
 from cluster.backup.errors import BackupNotContinued
 from cluster.backup.manifest import UNKNOWN_TIME, BackupManifest, BackupPart
 from cluster.backup.part_entries import decode_part, store_time_of
@@ -163,7 +163,7 @@ class BackupRun:
 
     # ------------------------------------------------------------------------------------------------- entries
 
-    def _adopt(self, end: LogEnd) -> LogEnd:
+    def _adopt(self, end: ChainEnd) -> ChainEnd:
         """Use the parts of an interrupted backup that continue the last one; remove the others."""
         is_continued = True
         for first_index, last_index, content in self._folder.unclaimed(end.index):
@@ -177,7 +177,7 @@ class BackupRun:
             self._on_progress(end.index)
         return end
 
-    def _end_of(self, end: LogEnd, content: bytes) -> LogEnd | None:
+    def _end_of(self, end: ChainEnd, content: bytes) -> ChainEnd | None:
         """Return the end after the entries of a part; None: they do not follow `end`, or are damaged."""
         try:
             entries, _ = decode_part(content, self._checks)
@@ -188,7 +188,7 @@ class BackupRun:
             return None
         return end
 
-    def _read(self, end: LogEnd) -> LogEnd:
+    def _read(self, end: ChainEnd) -> ChainEnd:
         """Read and store all entries after `end`; return the new end."""
         pieces: list[bytes] = []
         first_index, size, unpaid = end.index + 1, 0, 0
@@ -207,7 +207,7 @@ class BackupRun:
             self._store(first_index, end.index, pieces)
         return end
 
-    def _follow(self, end: LogEnd, entry: Entry) -> LogEnd:
+    def _follow(self, end: ChainEnd, entry: Entry) -> ChainEnd:
         try:
             return follow(end, entry)
         except ChainBroken as error:

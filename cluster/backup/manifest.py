@@ -22,7 +22,7 @@ A manifest is one line of JSON with a checksum (`store.fs.sealed_json`):
 | node | client address of the node that was asked |
 | beginIndex, beginPosition | of the first entry of the first part; the same in all manifests |
 | parts | of this backup: firstIndex, lastIndex, size, sha256 of each |
-| endIndex, endTerm, endPosition, endChainCrc | the last entry (`cluster.backup.chain.LogEnd`) |
+| endIndex, endTerm, endPosition, endChainCrc | the last entry (`cluster.backup.chain.ChainEnd`) |
 | lastTimeMs | store time of the last message of the log, -1: not known, as in logs of raw entries |
 """
 
@@ -31,7 +31,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from cluster.backup.chain import UNKNOWN_CHAIN, LogEnd
+from cluster.backup.chain import UNKNOWN_CHAIN, ChainEnd
 from store.fs.sealed_json import seal, unseal
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class BackupManifest:
     begin_index: int
     begin_position: int
     parts: tuple[BackupPart, ...]
-    end: LogEnd
+    end: ChainEnd
     last_time_ms: int = UNKNOWN_TIME
 
     @property
@@ -156,7 +156,7 @@ def decode_manifest(raw: bytes) -> BackupManifest:
 
 
 def _manifest_of(content: Mapping[str, Any]) -> BackupManifest:
-    end = LogEnd(
+    end = ChainEnd(
         _number(content["endIndex"], -1),
         _number(content["endTerm"]),
         _number(content["endPosition"]),

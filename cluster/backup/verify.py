@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cluster.backup.chain import ChainBroken, LogEnd, beginning, follow
+from cluster.backup.chain import ChainBroken, ChainEnd, beginning, follow
 from cluster.backup.errors import BackupDamaged
 from cluster.backup.part_entries import decode_part
 from dledger.client.reading import DamagedBytesError
@@ -83,7 +83,7 @@ class BackupReader:
 
     def skip(self, part: BackupPart) -> None:
         """Continue after a damaged part: of the entry before the next one only the index is known."""
-        self.end = LogEnd(part.last_index, 0, 0, -1)
+        self.end = ChainEnd(part.last_index, 0, 0, -1)
 
     def __iter__(self) -> Iterator[list[Entry]]:
         """Yield the entries of each part.

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from cluster.access.access_keys import SignatureRefused, verify
 from dledger.authentication.failures import LoginFailures
 from dledger.authentication.front_tokens import FRONT_PREFIX, FrontClient, front_token
-from dledger.errors import AccessUnknown, DLedgerError
+from dledger.errors import AccessUnknown, CallRefused, DLedgerError
 from dledger.networks import client_of_address, network_of_host
 from dledger.service.limits.client_addresses import address_of_peer
 from dledger.service.limits.open_connections import peer_of
@@ -185,9 +185,35 @@ class Callers:
             RightLacking: it has not.
             AccessUnknown: the same, on a node that may not know the rights yet.
         """
+        self._require_of(_CALLER.get(), needs, method)
+
+    def check_again(self, client: FrontClient | None, needs: Iterable[Need], method: str) -> None:
+        """Raise unless the client of an open stream may continue: its access key is valid, and it has all rights.
+
+        Args:
+            client: that has opened the stream; None: the broker had no users.
+            needs: the rights.
+            method: the stream, for the audit log.
+
+        Raises:
+            CallRefused: it may not.
+        """
+        try:
+            if self._access().rules.is_enforced and not self.user_of(client):
+                text = "expected an access key of an enabled user: sign with a valid one. The stream ends"
+                self._require_caught_up(text)
+                raise CallRefused(text, is_authenticated=False)
+            self._require_of(client, needs, method)
+        except AccessUnknown:
+            # Decided by a later check, when this node knows what the leader knows.
+            return
+        except RightLacking as lacking:
+            raise CallRefused(str(lacking), is_authenticated=True) from lacking
+
+    def _require_of(self, client: FrontClient | None, needs: Iterable[Need], method: str) -> None:
         for need in needs:
-            if not self.may(_CALLER.get(), need):
-                raise self._lacking(str(need), f"{need.type.name.capitalize()}:{need.name}", method)
+            if not self.may(client, need):
+                raise self._lacking(client, str(need), f"{need.type.name.capitalize()}:{need.name}", method)
 
     def require_super(self, method: str) -> None:
         """Raise unless the current client is a super user, or the broker has no users.
@@ -201,11 +227,10 @@ class Callers:
         """
         access = self._access()
         if access.rules.is_enforced and not access.rules.is_super(self.user_of(_CALLER.get())):
-            raise self._lacking("the rights of a super user", "", method)
+            raise self._lacking(_CALLER.get(), "the rights of a super user", "", method)
 
-    def _lacking(self, what: str, resource: str, method: str) -> RightLacking:
+    def _lacking(self, client: FrontClient | None, what: str, resource: str, method: str) -> RightLacking:
         self._require_caught_up(f"the user of this access key lacks {what}")
-        client = _CALLER.get()
         address = None if client is None else client.address
         self._audit.right(self.user_of(client), address, method, resource, f"lacks {what}")
         return RightLacking(f"the user of this access key lacks {what}. Nothing was done")

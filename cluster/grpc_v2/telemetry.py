@@ -15,6 +15,8 @@ Producers and simple consumers get settings also if their user lacks a right: wi
 and one in Java ends with an unrelated error. Such a client is neither asked about transactions nor listed, and each of
 its calls is refused with the reason. A push consumer makes no call that could report it: its stream is refused.
 
+A stream ends within a second after its access key or a right of its last settings has ended.
+
 Source: RocketMQ `ClientActivity`, `GrpcClientSettingsManager`.
 """
 
@@ -38,6 +40,7 @@ from cluster.process.tasks import end_tasks
 from cluster.protocol.topic_config import GroupConfig
 from cluster.rocketmq_v2 import messaging_pb2 as mq
 from dledger.errors import DLedgerError
+from dledger.service.open_streams import check_stream_also
 from store.errors import StoreError
 from store.model.read_filter import Sql92
 
@@ -60,6 +63,7 @@ COMMANDS_BYTES_MAX: Final = 4 << 20
 _PRODUCER_ATTEMPTS: Final = 3
 _LONG_POLL_S: Final = 20
 _MS_PER_S: Final = 1_000
+_METHOD: Final = "MessagingService/Telemetry"
 _CONSUMERS: Final = frozenset(
     {mq.PUSH_CONSUMER, mq.SIMPLE_CONSUMER, mq.PULL_CONSUMER, mq.LITE_PUSH_CONSUMER, mq.LITE_SIMPLE_CONSUMER}
 )
@@ -71,12 +75,14 @@ class ClientStream:
 
     Attributes:
         topics: to which the client publishes.
+        needs: the rights of its last settings.
         client: that has opened it; None: the broker had no users.
         member: the consumer whose subscriptions came last; None: none.
     """
 
     def __init__(self) -> None:
         self.topics: frozenset[str] = frozenset()
+        self.needs: list[Need] = []
         self.member: MemberKey | None = None
         self.client = current_client()
         self._commands: deque[mq.TelemetryCommand] = deque()
@@ -165,6 +171,7 @@ class Telemetry:
             StoreError, DLedgerError: why the client may send nothing more.
         """
         session = ClientStream()
+        check_stream_also(lambda: self._callers.check_again(session.client, session.needs, _METHOD))
         reading = asyncio.create_task(self._read(client_id, commands, session))
         try:
             async for command in session.commands():
@@ -181,7 +188,9 @@ class Telemetry:
             async for command in commands:
                 if command.WhichOneof("command") != "settings":
                     continue
-                has_rights = self._has_rights(command.settings)
+                needs = _needs(command.settings)
+                has_rights = self._has_rights(command.settings, needs)
+                session.needs = needs if has_rights else []
                 answer = mq.TelemetryCommand(
                     status=ok(), settings=self._answer(command.settings, shows_group=has_rights)
                 )
@@ -200,14 +209,14 @@ class Telemetry:
             if repeating is not None:
                 repeating.cancel()
 
-    def _has_rights(self, settings: mq.Settings) -> bool:
+    def _has_rights(self, settings: mq.Settings, needs: list[Need]) -> bool:
         """Return whether the user may do what a client announces; the audit log has it if not.
 
         Raises:
             RightLacking: it may not, and the client is a push consumer.
         """
         try:
-            self._callers.require(_needs(settings), "MessagingService/Telemetry")
+            self._callers.require(needs, _METHOD)
         except RightLacking:
             if settings.client_type in _PUSH_CONSUMERS:
                 raise

@@ -1,14 +1,16 @@
 """The port between a gRPC server and access control, which decides which caller may send which request.
 
 The request guard (`request_guard`) calls it at the start of a call, for each request, before each streamed response,
-and, for an audit log, at the end of an admitted call. A server without a gate admits every call.
+for open streams each second (`open_streams`), and, for an audit log, at the end of an admitted call. A server without a
+gate admits every call.
 
 | when refused | answer |
 | --- | --- |
 | at the start, or with the only request | the call ends with UNAUTHENTICATED or PERMISSION_DENIED; nothing was done |
 | a later request of a stream whose service answers each request | the service's own refusal of that request |
 | a later request of another stream | the stream ends with UNAUTHENTICATED or PERMISSION_DENIED |
-| a response of a stream, because rights or tokens have ended | the same |
+| a response of a stream, or an idle stream, because rights or tokens have ended | the same |
+| the response to a request that has waited for messages, because they have ended | the same; nothing is given |
 | any of these, because a quota is used up or the caller has its share | the same, with RESOURCE_EXHAUSTED and a hint |
 
 The hint is the time after which the request may be repeated: in the text, and for clients in other languages in the
@@ -65,6 +67,13 @@ class CallRights(Protocol):
             dledger.errors.CallRefused: it may not.
         """
 
+    def check_caller(self) -> None:
+        """Raise unless the caller is still authenticated, whatever it requests: cheap if nothing has changed.
+
+        Raises:
+            dledger.errors.CallRefused: it is not.
+        """
+
     def done(self, request: Message, response: Message | None) -> None:
         """Note how a call ended whose only request was admitted.
 
@@ -114,6 +123,9 @@ class AllRights:
     def check_again(self, request: Message) -> None:
         """Admit the response."""
 
+    def check_caller(self) -> None:
+        """Admit the caller."""
+
     def done(self, request: Message, response: Message | None) -> None:
         """Note nothing."""
 
@@ -126,8 +138,6 @@ class AllRights:
 
 
 EVERYTHING: Final[CallRights] = AllRights()
-# The rights of the current task's call, if the service checks the requests of its streams itself.
-_OF_STREAM: Final[ContextVar[CallRights]] = ContextVar("call rights", default=EVERYTHING)
 _HOLDER: Final[ContextVar[str]] = ContextVar("holder", default="")
 _PUSHBACK: Final = "grpc-retry-pushback-ms"
 
@@ -159,22 +169,6 @@ def _client_holder(peer: str) -> str:
     """Return a client without a user as a holder of shares."""
     address = address_of_peer(peer)
     return "local clients" if address is None else f"address {client_of_address(address)}"
-
-
-def leave_to_service(admission: CallRights) -> None:
-    """Have `check_of_stream` check the requests of the call that the current task answers."""
-    _OF_STREAM.set(admission)
-
-
-def check_of_stream(request: Message) -> None:
-    """Raise unless the caller of the current task's stream may send this request now.
-
-    Raises:
-        dledger.errors.CallRefused: it may not; the other requests of the stream are not affected.
-    """
-    rights = _OF_STREAM.get()
-    rights.check(request)
-    rights.admitted(request)
 
 
 async def end_refused(refused: CallRefused, context: Context) -> None:

@@ -27,6 +27,7 @@ from dledger.service.limits.request_bounds import STANDARD_BOUNDS
 from dledger.service.limits.retry_times import RetryTimes
 from dledger.service.limits.unread_answers import UnreadAnswers
 from dledger.service.limits.unread_calls import REQUEST_LIMIT_S, UnreadCalls
+from dledger.service.open_streams import OpenStreams
 from dledger.service.request_guard import RequestGuard
 from store.fs.descriptors import connections_max
 
@@ -51,6 +52,8 @@ STREAMS_MAX = 128
 UNREAD_PART = 4
 # Of all calls, the places of those that are answered at once (`Guard.at_once`), health checks and logins.
 AT_ONCE_PART = 16
+# Bytes of large requests in flight, of all callers: one alone has half, sixteen batches of 8 MiB.
+REQUEST_BYTES_MAX = 256 << 20
 # Connections without a call are closed after this time; a client dials again with its next call.
 IDLE_MS_MAX = 300_000
 # A connection without an HTTP/2 preface by then is not from a client.
@@ -124,9 +127,9 @@ async def start_grpc_server(
     connection are bounded by `STREAMS_MAX`, and by half of all calls; a gRPC client delays further calls until others
     have ended, but if it has hundreds waiting, some are refused (UNAVAILABLE, RST_STREAM 7): gRPC's server frees the
     place of a call later than its client counts it as free. More connections avoid this. One user or address has at
-    most its share of all calls (`fair_shares`); health checks and logins have places of their own (`AT_ONCE_PART`).
-    Calls that have not sent a request are bounded by a quarter of all calls (`unread_calls`), and the bytes of answers
-    that are not read (`unread_answers`).
+    most its share of all calls, and of the bytes of their requests (`fair_shares`); health checks and logins have
+    places of their own (`AT_ONCE_PART`). Calls that have not sent a request are bounded by a quarter of all calls
+    (`unread_calls`), and the bytes of answers that are not read (`unread_answers`).
 
     Args:
         address: to listen on.
@@ -208,7 +211,9 @@ def _bounds_of_calls(
     at_once = FairShares(max(1, calls_max // AT_ONCE_PART))
     places = FairShares(calls_max - unread_max - at_once.size)
     retries = RetryTimes(asyncio.get_running_loop().time, count_overloaded)
-    return CallBounds(UnreadCalls(unread_max, request_limit_s), answers, places, at_once, retries)
+    unread = UnreadCalls(unread_max, request_limit_s)
+    request_bytes = FairShares(REQUEST_BYTES_MAX)
+    return CallBounds(unread, answers, places, at_once, request_bytes, retries, OpenStreams())
 
 
 async def _add_standard_services(server: grpc.aio.Server, names: Sequence[str]) -> None:

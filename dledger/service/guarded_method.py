@@ -30,9 +30,12 @@ if TYPE_CHECKING:
     from dledger.service.limits.retry_times import RetryTimes
     from dledger.service.limits.unread_answers import UnreadAnswers
     from dledger.service.limits.unread_calls import UnreadCalls
+    from dledger.service.open_streams import OpenStreams
 
 # Parsing this many bytes takes 20 ms at worst, whatever they contain.
 UNCHECKED_SIZE_BYTES: Final = 256 << 10
+# Smaller requests are not counted as bytes in flight: all calls of a server together have at most 88 MiB of them.
+COUNTED_BYTES_MIN: Final = 64 << 10
 # Ten times the longest delay of a failed login.
 AT_ONCE_LIMIT_S: Final = 5.0
 
@@ -62,6 +65,8 @@ class Guard:
         refuse: builds refusals; None: they are errors of gRPC.
         is_stream_checked: the service itself checks requests on a stream, with a `BoundsCheck`.
         framed: names of methods, with one request and one response, that clients may also call by frames.
+        held: names of methods whose response may wait for messages: the rights are checked again before it is given.
+        lasting: names of methods with streams whose last request is in force while the stream is open.
         at_once: names of methods, with one request and one response, that wait for no other node and no disk: their
             calls have places of their own, so that they are served to a caller that has its share of the others.
             A call ends with DEADLINE_EXCEEDED after `AT_ONCE_LIMIT_S`, so that it cannot hold its place.
@@ -72,6 +77,8 @@ class Guard:
     is_stream_checked: bool = False
     at_once: frozenset[str] = frozenset()
     framed: frozenset[str] = frozenset()
+    held: frozenset[str] = frozenset()
+    lasting: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +90,19 @@ class CallBounds:
         answers: the large answers that are not sent yet.
         places: of calls whose first request has arrived; each user or address has its share.
         at_once: the places of calls that are answered at once, apart from the others.
+        request_bytes: of requests of at least `COUNTED_BYTES_MIN`, from their arrival to the end of their calls; each
+            user or address has its share.
         retries: when the clients of refused calls should repeat them.
+        streams: those that are open.
     """
 
     unread: UnreadCalls
     answers: UnreadAnswers
     places: FairShares
     at_once: FairShares
+    request_bytes: FairShares
     retries: RetryTimes
+    streams: OpenStreams
 
 
 class Call:
@@ -99,14 +111,16 @@ class Call:
     Attributes:
         rights: of the caller; set when the gate has admitted it.
         name: the holder of its place.
+        size_bytes: of the request; 0: it has no place yet.
         request: set when it could be parsed.
     """
 
-    __slots__ = ("name", "request", "rights")
+    __slots__ = ("name", "request", "rights", "size_bytes")
 
     def __init__(self) -> None:
         self.rights: CallRights
         self.name = ""
+        self.size_bytes = 0
         self.request: Any = None
 
 
@@ -119,6 +133,7 @@ class GuardedMethod:
         calls: bounds of all calls of the server.
         gate: admits calls; None: all of them.
         guard: of its service.
+        is_at_once, is_lasting: as `Guard` says of it.
     """
 
     def __init__(
@@ -130,6 +145,8 @@ class GuardedMethod:
         self.gate = gate
         self.guard = guard
         self.is_at_once = method.name in guard.at_once
+        self._is_held = method.name in guard.held
+        self.is_lasting = method.name in guard.lasting
         self._places = calls.at_once if self.is_at_once else calls.places
         self._name = method.input_type.name
         self._deserialize: Callable[[bytes], Any] = GetMessageClass(method.input_type).FromString
@@ -158,19 +175,25 @@ class GuardedMethod:
         """
         raise_fault(self.shape.fault_of(request))
 
-    def take_place(self, name: str) -> None:
-        """Take a place for a call whose first request has arrived; `give_back` ends it.
+    def take_place(self, name: str, size_bytes: int) -> None:
+        """Take a place for a call whose first request has arrived, and its bytes; `give_back` ends it.
 
         Raises:
-            Overloaded: the holder has its share.
+            Overloaded: the holder has its share of either.
         """
         if not self._places.take(name, 1):
             which = " that are answered at once" if self.is_at_once else ""
             raise Overloaded(name, f"the {self._places.size} calls{which}", self.calls.retries.next_s())
+        if size_bytes >= COUNTED_BYTES_MIN and not self.calls.request_bytes.take(name, size_bytes):
+            self._places.give_back(name, 1)
+            share = f"the {self.calls.request_bytes.size} bytes of requests in flight"
+            raise Overloaded(name, share, self.calls.retries.next_s())
 
-    def give_back(self, name: str) -> None:
-        """Give back the place of a call."""
+    def give_back(self, name: str, size_bytes: int) -> None:
+        """Give back the place and the bytes of a call."""
         self._places.give_back(name, 1)
+        if size_bytes >= COUNTED_BYTES_MIN:
+            self.calls.request_bytes.give_back(name, size_bytes)
 
     async def admit(self, call: Call, context: Context, data: bytes | None = None) -> None:
         """Admit a call: then it has a place, which the caller gives back, and its request may be passed on.
@@ -190,13 +213,14 @@ class GuardedMethod:
         if data is None:
             data = await self.calls.unread.first_request(context, caller)
             assert data is not None
-        self.take_place(call.name)
+        self.take_place(call.name, len(data))
+        call.size_bytes = len(data)
         try:
             call.request = self.parse(data)
             self.check(call.request)
             call.rights.check(call.request)
         except BaseException:
-            self.give_back(call.name)
+            self.give_back(call.name, call.size_bytes)
             raise
 
     async def refusal(self, error: BadRequest | CallRefused, context: Context, request: Any) -> Any:
@@ -228,10 +252,16 @@ class GuardedMethod:
         try:
             if self.is_at_once:
                 response = await _answered_at_once(behaviour, call.request, context)
+            elif self._is_held:
+                found = await behaviour(call.request, context)
+                call.rights.check_again(call.request)
+                response = found
             else:
                 response = await behaviour(call.request, context)
+        except CallRefused as error:
+            return await self.refusal(error, context, call.request)
         finally:
-            self.give_back(call.name)
+            self.give_back(call.name, call.size_bytes)
             call.rights.done(call.request, response)
         return response
 

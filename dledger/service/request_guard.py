@@ -30,9 +30,16 @@ import grpc
 import grpc.aio
 
 from dledger.errors import CallRefused
-from dledger.service.call_gate import admit, check_of_stream, end_refused, enter_call, leave_to_service
+from dledger.service.call_gate import admit, end_refused, enter_call
 from dledger.service.guarded_method import BadRequest, Call, CallBounds, Guard, GuardedMethod, raise_fault
 from dledger.service.limits.field_bounds import Bounds, RequestShape
+from dledger.service.open_streams import (
+    OpenStream,
+    check_of_stream,
+    end_if_refused,
+    enter_stream,
+    until_refused,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -40,7 +47,7 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
     from google.protobuf.message import Message
 
-    from dledger.service.call_gate import CallGate, CallRights
+    from dledger.service.call_gate import CallGate
     from dledger.service.limits.unread_calls import CallOwner
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -97,11 +104,19 @@ class _GrpcMethod:
             if refused is not None:
                 await context.write(refused)
                 return
+            stream = OpenStream(admitted.rights)
+            stream.only_request(admitted.request)
+            stream.wait()
+            self._calls.streams.add(stream)
             try:
                 admitted.rights.admitted(admitted.request)
                 await behaviour(admitted.request, context)
+            except asyncio.CancelledError:
+                await end_if_refused(stream, context)
+                raise
             finally:
-                self._method.give_back(admitted.name)
+                self._calls.streams.discard(stream)
+                self._method.give_back(admitted.name, admitted.size_bytes)
 
         return call
 
@@ -112,10 +127,14 @@ class _GrpcMethod:
                 yield refused
                 return
             request, rights = admitted.request, admitted.rights
+            stream = OpenStream(rights)
+            stream.only_request(request)
+            self._calls.streams.add(stream)
             try:
                 rights.admitted(request)
                 async with aclosing(behaviour(request, context)) as responses:
-                    async for response in responses:
+                    # Not while gRPC sends one: it does not end a call whose task is cancelled then.
+                    async for response in until_refused(responses, stream):
                         rights.check_again(request)
                         size_bytes = response.ByteSize()
                         with self._calls.answers.in_flight(context, size_bytes):
@@ -123,52 +142,59 @@ class _GrpcMethod:
                         pause_s = rights.sent(size_bytes)
                         if pause_s > 0:
                             await asyncio.sleep(pause_s)
+                await end_if_refused(stream, context)
             except CallRefused as error:
                 await end_refused(error, context)
             finally:
-                self._method.give_back(admitted.name)
+                self._calls.streams.discard(stream)
+                self._method.give_back(admitted.name, admitted.size_bytes)
 
         return call
 
     def _many(self, behaviour: Any) -> Callable[[AsyncIterator[bytes], Context], AsyncIterator[Any]]:
-        def checked(data: bytes, admission: CallRights) -> Any:
+        def checked(data: bytes, stream: OpenStream) -> Any:
             request = self._method.parse(data)
             if not self._method.guard.is_stream_checked:
                 self._method.check(request)
-                admission.check(request)
-                admission.admitted(request)
+                stream.admit(request)
             return request
 
         async def requests(
-            pieces: AsyncIterator[bytes], context: Context, admission: CallRights, caller: CallOwner, places: list[str]
+            pieces: AsyncIterator[bytes], context: Context, stream: OpenStream, caller: CallOwner, places: list[str]
         ) -> AsyncIterator[Any]:
             first = await self._calls.unread.first_request(context, caller, is_stream=True)
             if first is not None:
-                self._method.take_place(caller.name)
+                # Its bytes are those of one request at a time; the service counts what is pending.
+                self._method.take_place(caller.name, 0)
                 places.append(caller.name)
-                yield checked(first, admission)
+                yield checked(first, stream)
                 async for data in pieces:
-                    yield checked(data, admission)
+                    yield checked(data, stream)
 
         async def call(pieces: AsyncIterator[bytes], context: Context) -> AsyncIterator[Any]:
             # Its holder, after the first request.
             places: list[str] = []
+            stream: OpenStream | None = None
             try:
                 admission = admit(self._method.gate, self._method.path, context)
                 caller = enter_call(admission, context)
-                if self._method.guard.is_stream_checked:
-                    leave_to_service(admission)
-                given = requests(pieces, context, admission, caller, places)
+                stream = OpenStream(admission, keeps_last=self._method.is_lasting)
+                enter_stream(stream)
+                self._calls.streams.add(stream)
+                given = until_refused(requests(pieces, context, stream, caller, places), stream)
                 async with aclosing(behaviour(given, context)) as responses:
                     async for response in responses:
                         yield response
+                await end_if_refused(stream, context)
             except BadRequest as error:
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
             except CallRefused as error:
                 await end_refused(error, context)
             finally:
+                if stream is not None:
+                    self._calls.streams.discard(stream)
                 for name in places:
-                    self._method.give_back(name)
+                    self._method.give_back(name, 0)
 
         return call
 

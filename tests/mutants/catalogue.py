@@ -30,6 +30,7 @@ from tests.mutants.bugs.security import (
     name_servers,
     peers,
     remoting_access,
+    streams,
 )
 from tests.mutants.bugs.shell import console, directories, general, snapshots, watching
 from tests.mutants.bugs.store import (
@@ -72,6 +73,7 @@ GROUPS = (
     front_bounds,
     grpc_v2,
     remoting_access,
+    streams,
     tools,
     remoting_consumers,
     remoting_producers,

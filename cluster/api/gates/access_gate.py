@@ -21,7 +21,8 @@ On a node that is not known to have the newest users and rights (a follower, a n
 them is UNAVAILABLE instead: the client asks another node, or repeats the call.
 
 A call looks up its user once, and again after a change of access control; rights are checked for every request. If a
-right is revoked during a stream, the stream ends with its next request or response.
+right is revoked during a stream, the stream ends with its next request or response, and an idle one within a second
+(`dledger.service.open_streams`).
 
 Refusals, and the calls that `cluster.api.audited` names, are recorded in the audit log, if there is one.
 
@@ -166,6 +167,8 @@ class CallAdmission(RecordedCall):
         self._address: Address | None = None
         # For which the user was looked up, compared by identity; there is another object after each change.
         self._rules: object = None
+        # For which the last request was admitted; None: it was not.
+        self._admitted_rules: object = None
         self._user = ""
         self._via = ""
         self._is_node = False
@@ -195,9 +198,20 @@ class CallAdmission(RecordedCall):
         access = self._gate.access()
         if self._gate.is_open(self._row, access):
             return
-        if self._rules is not access.rules or self._gate.clock_s() >= self._expires_s:
-            self._look_up(access)
+        self._admitted_rules = None
+        self._look_up_if_changed(access)
         self._compare(access, request)
+        self._admitted_rules = access.rules
+
+    def _check_caller(self) -> None:
+        access = self._gate.access()
+        if self._gate.is_open(self._row, access):
+            return
+        self._look_up_if_changed(access)
+        if self._row.audience is Audience.RIGHTS:
+            self._check_contact()
+        else:
+            self._compare(access, None)
 
     def check_again(self, request: Message) -> None:
         """Raise unless the caller may still get responses to this request.
@@ -206,10 +220,17 @@ class CallAdmission(RecordedCall):
             CallRefused: it may not.
         """
         super().check_again(request)
+        self._check_contact()
+        if self._admitted_rules is not self._gate.access().rules or self._gate.clock_s() >= self._expires_s:
+            self.check(request)
+
+    def _check_contact(self) -> None:
         if self._user and not self._is_node:
             self._gate.check_contact()
-        if self._rules is not self._gate.access().rules or self._gate.clock_s() >= self._expires_s:
-            self.check(request)
+
+    def _look_up_if_changed(self, access: AccessState) -> None:
+        if self._rules is not access.rules or self._gate.clock_s() >= self._expires_s:
+            self._look_up(access)
 
     def _caller(self) -> Caller:
         """Return the caller; while access control is off, by its certificate, if it has one."""

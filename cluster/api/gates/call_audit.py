@@ -217,6 +217,19 @@ class RecordedCall(AllRights):
             self._record_refusal(request, refused)
             raise
 
+    def check_caller(self) -> None:
+        """Raise unless the caller is still authenticated, whatever it requests.
+
+        Raises:
+            dledger.errors.CallRefused: it is not.
+        """
+        try:
+            self._refuse_certificate()
+            self._check_caller()
+        except CallRefused as refused:
+            self._record_refusal(None, refused)
+            raise
+
     def done(self, request: Message, response: Message | None) -> None:
         """Record how a call ended whose only request was admitted; None: without a response."""
         if self._audit is not None and self._audit.records(self._method):
@@ -244,6 +257,9 @@ class RecordedCall(AllRights):
 
     def _check(self, request: Message) -> None:
         """Refuse a request, as `check`."""
+
+    def _check_caller(self) -> None:
+        """Refuse a caller whatever its request, as `check_caller`."""
 
     def _caller(self) -> Caller:
         return caller_of_certificate(self._context)

@@ -96,6 +96,14 @@ class QuotaAdmission:
         """
         self._rights.check_again(request)
 
+    def check_caller(self) -> None:
+        """Raise unless the caller is still authenticated.
+
+        Raises:
+            dledger.errors.CallRefused: it is not.
+        """
+        self._rights.check_caller()
+
     def done(self, request: Message, response: Message | None) -> None:
         """Charge the answer of a call."""
         self._rights.done(request, response)

@@ -50,11 +50,16 @@ def encodings(secret: bytes) -> Iterator[bytes]:
 
 
 class Run:
-    """A node as a process, and a client of it that records all responses."""
+    """A node as a process, and a client of it that records all responses.
 
-    def __init__(self, folder: Path) -> None:
-        client_port, metrics_port, frame_port, peer_port = choose_ports(4, None)
-        authority = new_authority()
+    Args:
+        folder: of all its files.
+        has_fronts: it has the ports for RocketMQ's clients.
+    """
+
+    def __init__(self, folder: Path, *, has_fronts: bool = False) -> None:
+        peer_port, *ports = choose_ports(6 if has_fronts else 4, None)
+        authority = self.authority = new_authority()
         self.pair = node_pair(authority, "n0", group="b")
         files = write_tls(folder / "keys", tls_of(self.pair, authority))
         first = folder / "first-user"
@@ -68,6 +73,7 @@ class Run:
             "client_tls": "on",
             "tls_certificate_file": files.certificate,
             "tls_key_file": files.key,
+            "tls_authority_file": files.authority,
             "audit": "all",
             "snapshot_threshold": 4,
             "mapped_file_size_for_entry_data": 1 << 20,
@@ -78,7 +84,6 @@ class Run:
             "max_election_timeout_ms": 200,
             "heart_beat_time_interval_ms": 20,
         }
-        ports = (client_port, metrics_port, frame_port)
         self.node = write_node(self.folder, "n0", f"n0-127.0.0.1:{peer_port}", settings, ports)
         self.log = self.folder / "n0.log"
         with self.log.open("w") as output:

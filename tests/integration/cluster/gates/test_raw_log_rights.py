@@ -47,6 +47,7 @@ from tests.support.certificates import (
     write_tls,
 )
 from tests.support.network.frame_client import RawFrames, raw_frames
+from tests.support.network.idle_streams import look_at_no_idle_stream
 from tests.support.waiting import PATIENCE_S, in_a_loop
 
 if TYPE_CHECKING:
@@ -338,6 +339,7 @@ async def test_revoked_certificates_are_refused_by_every_rpc(tmp_path: Path, mon
     Health checks are refused, too, and streams that have begun end with their next request.
     """
     monkeypatch.setattr(dledger.security.reloaded_file.ReloadedFile.watch, "__defaults__", (0.01,))
+    look_at_no_idle_stream(monkeypatch)
     file = tmp_path / "revoked"
     file.write_text(text_of(NOTHING_REVOKED))
     async with raw_node(tmp_path, tls_revoked_file=str(file)) as node:
@@ -396,6 +398,7 @@ async def test_certificates_that_expire_are_refused_on_open_connections(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By gRPC and by frames, for a new call and for the next request of a stream."""
+    look_at_no_idle_stream(monkeypatch)
     async with raw_node(tmp_path) as node, AsyncExitStack() as stack:
         channel = await stack.enter_async_context(open_aio_channel(node.address, WRITER, CHANNEL_OPTIONS))
         framed = (await opened_frames(node, stack))["writer"]

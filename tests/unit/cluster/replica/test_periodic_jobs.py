@@ -66,6 +66,7 @@ def test_table_names_all_jobs_of_a_replicated_and_of_a_plain_store(tmp_path, mon
         "looking for transactions that are due to be checked",
         "looking whether a node still leads, for producers that it asks",
         "looking for changed certificates, secret of the peers and list of revoked certificates",
+        "looking for open streams whose callers have lost their rights",
         "silent connections of the frame port",
         "compaction of topics",
         "export of spans of OpenTelemetry",

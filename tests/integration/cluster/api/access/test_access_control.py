@@ -20,6 +20,7 @@ from cluster.v1 import broker_pb2 as pb
 from dledger.authentication.tokens import Session, api_token, digest_of_api_token, session_token
 from dledger.authentication.verifier import Verifier
 from tests.integration.cluster.api.conftest import TOPIC, run
+from tests.support.network.idle_streams import look_at_no_idle_stream
 from tests.unit.cluster.api.test_rights import methods
 
 ADMIN = UserSettings("admin", is_super=True, verifier=Verifier(b"s" * 16, 8_192, b"k" * 32, b"v" * 32))
@@ -195,7 +196,9 @@ def test_sessions_are_valid_until_they_expire_or_the_password_changes(shop) -> N
     run(scenario)
 
 
-def test_a_refused_request_of_a_stream_of_puts_leaves_the_others(shop) -> None:
+def test_a_refused_request_of_a_stream_of_puts_leaves_the_others(shop, monkeypatch) -> None:
+    look_at_no_idle_stream(monkeypatch)
+
     async def scenario() -> None:
         async with shop.open() as stub:
             await shop.set_topic("secret")

@@ -12,13 +12,16 @@ from cluster.protocol.errors import Reason
 from cluster.protocol.wire.answers import failure_of_call
 from cluster.v1 import broker_pb2 as pb
 from cluster.v1.broker_pb2_grpc import BrokerServiceStub
+from dledger.frames.codec import TOKEN, encode_frame
 from dledger.service import grpc_server
 from dledger.service.limits.fair_shares import FairShares
 from store.errors import Certainty
 from store.model.commit_log import PutOutcome, PutStatus
-from tests.integration.cluster.api.access.test_access_control import as_user, channel_of, close, put
+from tests.integration.cluster.api.access.test_access_control import TOKENS, as_user, channel_of, close, put
+from tests.integration.cluster.api.access.test_frames_of_brokers import PUT
 from tests.integration.cluster.api.access.test_quotas import refusal_of
 from tests.integration.cluster.api.conftest import TOPIC, run
+from tests.support.network.frame_client import raw_frames
 from tests.support.waiting import until
 
 ANSWERED = PutOutcome(PutStatus.OS_PAGE_CACHE_BUSY, Certainty.NOT_APPENDED, (), "ended by the test")
@@ -123,6 +126,58 @@ def test_bytes_of_one_address_are_bounded_by_its_share(shop, monkeypatch) -> Non
             assert len(held.pending) == 2
             held.release()
             await asyncio.wait(calls)
+
+    run(scenario)
+
+
+BODY_SIZE = 1 << 20
+
+
+@pytest.mark.parametrize("by_frames", [False, True], ids=["gRPC", "frames"])
+def test_bytes_of_requests_in_flight_are_bounded_for_each_user(shop, monkeypatch, by_frames) -> None:
+    """Method: of 5 MiB in all, a user gets three requests of 1 MiB; small requests and other users are served."""
+    monkeypatch.setattr(grpc_server, "REQUEST_BYTES_MAX", 5 * BODY_SIZE)
+    large = pb.PutRequest(topic=TOPIC, queue_ids=[0], bodies=[b"x" * BODY_SIZE])
+
+    async def scenario() -> None:
+        async with shop.open(), channel_of(shop) as channel, raw_frames(shop.frames.address) as frames:
+            await close(shop)
+            held, stub = HeldPuts(shop, monkeypatch), BrokerServiceStub(channel)
+            frames.send(encode_frame(TOKEN, TOKENS["writer"].encode()))
+
+            async def refused(number: int) -> bytes:
+                """Return the refusal of a large put of the user: nothing was begun."""
+                if by_frames:
+                    answer = await frames.answer(number, PUT, large)
+                    assert answer.detail == grpc.StatusCode.RESOURCE_EXHAUSTED.value[0]
+                    return answer.payload
+                with pytest.raises(grpc.aio.AioRpcError) as error:
+                    await stub.Put(large, metadata=as_user("writer"))
+                assert error.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+                return error.value.details().encode()
+
+            calls = []
+            for number in range(3):
+                if by_frames:
+                    frames.call(number + 1, PUT, large)
+                else:
+                    calls.append(asyncio.ensure_future(stub.Put(large, metadata=as_user("writer"))))
+                await until(lambda number=number: len(held.pending) == number + 1)
+            text = await refused(4)
+            assert b"user 'writer' has its share of the 5242880 bytes of requests in flight" in text
+            assert b"repeat the request in" in text
+            calls += [
+                asyncio.ensure_future(stub.Put(each, metadata=as_user(name)))
+                for each, name in ((put(), "writer"), (large, "admin"))
+            ]
+            await until(lambda: len(held.pending) == 5)
+            held.release()
+            await asyncio.gather(*calls)
+            for _ in range(3 * by_frames):
+                await frames.next()
+            monkeypatch.undo()
+            # All of it was given back.
+            assert await refusal_of(stub.Put(large, metadata=as_user("writer"))) is None
 
     run(scenario)
 
