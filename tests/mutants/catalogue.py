@@ -1,7 +1,6 @@
 """All planted bugs, by name."""
 
-from tests.mutants.bugs.pipeline import log_end
-from tests.mutants.bugs.pipeline import lakes
+from tests.mutants.bugs.pipeline import lakes, log_end
 from tests.mutants.bugs.raft import (
     brought,
     catch_up,
