@@ -24,7 +24,12 @@ if TYPE_CHECKING:
 # Several clients write the time of their time zone, up to 14 hours from UTC, and call it UTC.
 DATE_WINDOW_S: Final = 15 * 3_600
 _DATE_FORMAT: Final = "%Y%m%dT%H%M%SZ"
-_DATE: Final = re.compile(r"[0-9]{8}T[0-9]{6}Z", re.ASCII)
+# The second form is that of RFC 3339, which the client in Rust writes.
+_DATE: Final = re.compile(
+    r"[0-9]{8}T[0-9]{6}Z"
+    r"|[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?(?:Z|[+-][0-9]{2}:[0-9]{2})",
+    re.ASCII,
+)
 _SIGNED: Final = re.compile(
     r"MQv2-HMAC-SHA1 +Credential=([^,/ ]{0,64})(?:/[^, ]{0,128})?, *SignedHeaders=x-mq-date-time, *"
     rf"Signature=([0-9A-Fa-f]{{{2 * SIGNATURE_SIZE}}})",
@@ -70,8 +75,11 @@ def check_date(date: str, now_s: int) -> None:
         SignatureRefused: it is not, or no date.
     """
     try:
-        signed_s = datetime.strptime(date, _DATE_FORMAT).replace(tzinfo=UTC).timestamp()
-    except ValueError:
+        if "-" in date:
+            signed_s = datetime.fromisoformat(date).timestamp()
+        else:
+            signed_s = datetime.strptime(date, _DATE_FORMAT).replace(tzinfo=UTC).timestamp()
+    except (ValueError, OverflowError):
         raise SignatureRefused("malformed metadata") from None
     if abs(signed_s - now_s) > DATE_WINDOW_S:
         raise SignatureRefused(f"signed at {date}, which is more than {DATE_WINDOW_S // 3_600} h from now")
