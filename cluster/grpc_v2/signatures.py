@@ -43,8 +43,6 @@ _ANONYMOUS: Final = re.compile(r"MQv2-HMAC-SHA1 +Credential=[,/ ]", re.ASCII)
 def signed_call(metadata: Iterable[tuple[str, Any]], now_s: int) -> Signed | None:
     """Return the signature in the metadata of a call; None: it is anonymous: some clients send an empty key.
 
-    Of headers that come more than once the last ones count: a Go client adds those of each attempt of a call.
-
     Args:
         metadata: of the call.
         now_s: seconds since 1970.
@@ -52,12 +50,7 @@ def signed_call(metadata: Iterable[tuple[str, Any]], now_s: int) -> Signed | Non
     Raises:
         SignatureRefused: the metadata have not the expected form, or the date is not near enough to the time.
     """
-    found: dict[str, str] = {}
-    for name, value in metadata:
-        if name in _HEADERS:
-            if not isinstance(value, str) or len(value) > _HEADER_LENGTH_MAX:
-                raise SignatureRefused("malformed metadata")
-            found[name] = value
+    found = _headers(metadata)
     authorization, date = found.get("authorization", ""), found.get("x-mq-date-time", "")
     if not authorization or _ANONYMOUS.match(authorization):
         return None
@@ -66,6 +59,23 @@ def signed_call(metadata: Iterable[tuple[str, Any]], now_s: int) -> Signed | Non
         raise SignatureRefused("malformed metadata")
     check_date(date, now_s)
     return Signed(parts[1], bytes.fromhex(parts[2]), date.encode())
+
+
+def _headers(metadata: Iterable[tuple[str, Any]]) -> dict[str, str]:
+    """Return the headers of a signature; of those that come more than once the last ones.
+
+    A Go client adds the headers of each attempt of a call to those of the attempt before.
+
+    Raises:
+        SignatureRefused: one is too long, or no text.
+    """
+    found: dict[str, str] = {}
+    for name, value in metadata:
+        if name in _HEADERS:
+            if not isinstance(value, str) or len(value) > _HEADER_LENGTH_MAX:
+                raise SignatureRefused("malformed metadata")
+            found[name] = value
+    return found
 
 
 def check_date(date: str, now_s: int) -> None:
