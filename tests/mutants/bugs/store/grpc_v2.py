@@ -1,5 +1,6 @@
 """Planted bugs of the front for official clients: what loses, doubles or damages messages, or makes calls fail."""
 
+import re
 import zlib
 
 from cluster.fronts import callers
@@ -56,6 +57,15 @@ def settings_show_a_group_to_a_user_without_rights(patch):
 
 def simple_consumer_without_rights_gets_no_settings(patch):
     patch.setattr(telemetry, "_PUSH_CONSUMERS", frozenset({mq.PUSH_CONSUMER, mq.SIMPLE_CONSUMER}))
+
+
+def call_that_a_go_client_repeats_has_the_first_signature(patch):
+    headers = signatures._headers
+    patch.setattr(signatures, "_headers", lambda metadata: headers(list(metadata)[::-1]))
+
+
+def date_of_the_client_in_rust_is_refused(patch):
+    patch.setattr(signatures, "_DATE", re.compile(r"[0-9]{8}T[0-9]{6}Z"))
 
 
 def bomb_of_gzip_is_uncompressed_whole(patch):
@@ -262,5 +272,15 @@ MUTANTS = [
         Tests(
             TELEMETRY + "test_a_simple_consumer_without_rights_is_answered_and_shown_neither_its_group_nor_as_a_member"
         ),
+    ),
+    Mutant(
+        call_that_a_go_client_repeats_has_the_first_signature,
+        "a repeated call is not refused",
+        Tests(CALLERS + "test_the_last_of_repeated_headers_count_as_a_go_client_adds_those_of_each_attempt"),
+    ),
+    Mutant(
+        date_of_the_client_in_rust_is_refused,
+        "signatures of official clients are accepted",
+        Tests(CALLERS + "test_dates_in_the_form_of_the_client_in_rust_are_accepted"),
     ),
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
@@ -212,6 +212,8 @@ async def test_without_a_client_the_front_has_no_rights_and_a_token_that_is_refu
         [signed()[0], ("x-mq-date-time", "")],
         [signed()[0]],
         [signed()[0], ("x-mq-date-time", "20261399T999999Z0")],
+        [signed()[0], ("x-mq-date-time", "2026-11-30T00:00:00")],
+        [signed()[0], ("x-mq-date-time", "2026-11-30")],
         [(signed()[0][0], signed()[0][1][:-1]), signed()[1]],
         [(signed()[0][0], signed()[0][1].replace("x-mq-date-time", "x-mq-client-id")), signed()[1]],
         [(signed()[0][0], signed()[0][1].replace("SHA1", "SHA256")), signed()[1]],
@@ -222,8 +224,27 @@ def test_hostile_metadata_are_refused(metadata):
         signed_call(metadata, NOW_S)
 
 
+@in_a_loop
+async def test_dates_in_the_form_of_the_client_in_rust_are_accepted(monkeypatch):
+    front = Front(monkeypatch)
+    for zone in (UTC, timezone(timedelta(hours=8)), timezone(-timedelta(hours=9, minutes=30))):
+        local = datetime.fromtimestamp(NOW_S, zone)
+        text = local.strftime("%Y-%m-%dT%H:%M:%S.123456789") + local.isoformat()[-6:]
+        for date in (text, text.replace("+00:00", "Z"), local.isoformat()):
+            await front.admit(signed(date=date))
+            assert current_client().access_key == "AK1"
+    old = datetime.fromtimestamp(NOW_S - DATE_WINDOW_S - 1, UTC).isoformat()
+    assert "more than 15 h" in await front.refused(signed(date=old))
+
+
 def test_a_date_that_is_none_is_refused():
     check_date(DATE, NOW_S)
-    for date in ("20261399T999999Z", "00000000T000000Z"):
+    for date in (
+        "20261399T999999Z",
+        "00000000T000000Z",
+        "2026-13-01T00:00:00Z",
+        "0000-01-01T00:00:00Z",
+        "2026-11-30T00:00:00+99:00",
+    ):
         with pytest.raises(SignatureRefused):
             check_date(date, NOW_S)
