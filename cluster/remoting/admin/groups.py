@@ -29,6 +29,7 @@ from cluster.remoting.admin.answers import (
     table_steps,
 )
 from cluster.remoting.admin.configs import group_of_object, json_object, objects_of
+from cluster.remoting.admin.lists import set_each
 from cluster.remoting.command import Rejected, RemotingCode, Response
 from cluster.remoting.fields import bool_of, int_of, text_of
 from cluster.remoting.own_names import check_group
@@ -95,17 +96,17 @@ class AdminGroups:
         return Response()
 
     async def _set_groups(self, request: Request, client: RemotingClient) -> Response:
-        for group in [group_of_object(each) for each in objects_of(await json_object(request.body), "groupConfigList")]:
-            await self._set(group)
+        groups = map(group_of_object, objects_of(await json_object(request.body), "groupConfigList"))
+        await set_each({group.name: group for group in groups}, self._set)
         return Response()
 
-    async def _set(self, group: pb.Group) -> None:
+    async def _set(self, group: pb.Group, limit_s: float = LIMIT_S) -> None:
         """Create or change a group; its request modes, which are no part of such a request, stay."""
         known = self._core.replica.state.groups.get(group.name)
         for name, value in kept_modes(() if known is None else known.attributes).items():
             if name not in group.attributes:
                 group.attributes[name] = value
-        await self._link.call(lambda stub: stub.SetGroup, pb.SetGroupRequest(group=group), LIMIT_S)
+        await self._link.call(lambda stub: stub.SetGroup, pb.SetGroupRequest(group=group), limit_s)
 
     async def _delete_group(self, request: Request, client: RemotingClient) -> Response:
         name = text_of(request.fields, "groupName", NAME_LENGTH_MAX)

@@ -32,6 +32,7 @@ from cluster.remoting.admin.answers import (
     table_steps,
 )
 from cluster.remoting.admin.configs import json_object, objects_of, topic_of_fields, topic_of_object
+from cluster.remoting.admin.lists import set_each
 from cluster.remoting.command import Rejected, RemotingCode, Response
 from cluster.remoting.fields import text_of
 from cluster.state.rocketmq_export import topic_fields
@@ -87,16 +88,16 @@ class AdminTopics:
         return Response()
 
     async def _set_topics(self, request: Request, client: RemotingClient) -> Response:
-        topics = []
+        topics: dict[str, pb.Topic] = {}
         for each in objects_of(await json_object(request.body), "topicConfigList"):
             known = self._core.replica.state.topics.get(str(each.get("topicName")))
-            topics.append(topic_of_object(each, {} if known is None else dict(known.attributes)))
-        for topic in topics:
-            await self._set(topic)
+            topic = topic_of_object(each, {} if known is None else dict(known.attributes))
+            topics[topic.name] = topic
+        await set_each(topics, self._set)
         return Response()
 
-    async def _set(self, topic: pb.Topic) -> None:
-        await self._link.call(lambda stub: stub.SetTopic, pb.SetTopicRequest(topic=topic), LIMIT_S)
+    async def _set(self, topic: pb.Topic, limit_s: float = LIMIT_S) -> None:
+        await self._link.call(lambda stub: stub.SetTopic, pb.SetTopicRequest(topic=topic), limit_s)
 
     async def _known(self, name: str) -> pb.Topic | None:
         """Return a topic as the leader has it; None: there is none."""
