@@ -88,8 +88,8 @@ class Hub:
         self._host = host
         self._now_ms = now_ms
         self._viewers: dict[Viewer, None] = {}
-        # Empty after a while without viewers.
-        self._watching: list[asyncio.Task[None]] = []
+        # By group and address; empty after a while without viewers. The stream of a node that refuses has ended.
+        self._watching: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._end: asyncio.TimerHandle | None = None
 
     @property
@@ -116,24 +116,30 @@ class Hub:
             self.touch()
 
     def touch(self) -> None:
-        """Watch the nodes from now on, until there is no viewer for a while."""
+        """Watch the nodes from now on, until there is no viewer for a while; ask those again that refused."""
         loop = asyncio.get_running_loop()
         if self._end is not None:
             self._end.cancel()
         self._end = loop.call_later(_LINGER_S, self._end_unless_viewed)
-        if not self._watching:
-            self._watching = [
-                loop.create_task(self._watch(group, address))
-                for group in self.groups.values()
-                for address in group.nodes
-            ]
+        for group in self.groups.values():
+            for address in group.nodes:
+                task = self._watching.get((group.name, address))
+                if task is None or task.done():
+                    self._watching[group.name, address] = loop.create_task(self._watch(group, address))
 
     async def first_answers(self, limit_s: float) -> None:
-        """Wait until each node has answered or cannot be reached, for `limit_s` at most."""
+        """Wait until each node has answered or cannot be reached, for `limit_s` at most.
+
+        Raises:
+            TooManyViewers: not all nodes are known, and all places of viewers are taken.
+        """
+        self.touch()
+        if not any(_is_awaited(node) for node in self._nodes()):
+            return
         with self.viewer() as viewer:
             try:
                 async with asyncio.timeout(limit_s):
-                    while any(node.state is None and not node.fault for node in self._nodes()):
+                    while any(_is_awaited(node) for node in self._nodes()):
                         viewer.is_due.clear()
                         await viewer.is_due.wait()
             except TimeoutError:
@@ -147,18 +153,18 @@ class Hub:
         """Watch no more."""
         if self._end is not None:
             self._end.cancel()
-        watching, self._watching = self._watching, []
-        for task in watching:
+        watching, self._watching = self._watching, {}
+        for task in watching.values():
             task.cancel()
-        await asyncio.gather(*watching, return_exceptions=True)
+        await asyncio.gather(*watching.values(), return_exceptions=True)
 
     def _end_unless_viewed(self) -> None:
         if self._viewers:
             self.touch()
             return
-        for task in self._watching:
+        for task in self._watching.values():
             task.cancel()
-        self._watching = []
+        self._watching = {}
         # What is kept is out of date from now on.
         for group in self.groups.values():
             for address in group.nodes:
@@ -171,6 +177,10 @@ class Hub:
                 events = group.take(address, answer, self._now_ms())
                 for viewer in self._viewers:
                     viewer.add(group.name, group.nodes[address], events)
+
+
+def _is_awaited(node: WatchedNode) -> bool:
+    return node.state is None and not node.fault
 
 
 async def updates(hub: Hub, silence_s: float) -> AsyncGenerator[dict[str, Any] | None, None]:

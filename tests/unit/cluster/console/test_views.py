@@ -164,6 +164,41 @@ async def test_nodes_are_watched_once_for_all_viewers_and_no_more_after_the_last
 
 
 @in_a_loop
+async def test_a_node_that_refused_is_asked_again_with_the_next_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = 0
+
+    async def refuse(address: str, **_: Any) -> AsyncGenerator[WatchBroken, None]:
+        nonlocal asked
+        asked += 1
+        yield WatchBroken(440, f"{address} refuses {asked}", is_final=True)
+
+    monkeypatch.setattr(hub_module, "watch_node", refuse)
+    hub = Hub({"orders": (ADDRESSES["n0"],)}, ClientHost(), lambda: NOW_MS)
+    await hub.first_answers(60.0)
+    node = hub.groups["orders"].nodes[ADDRESSES["n0"]]
+    assert node.fault.endswith("refuses 1")
+    await until(lambda: all(task.done() for task in hub._watching.values()))
+
+    await hub.first_answers(60.0)
+    await until(lambda: node.fault.endswith("refuses 2"))
+    await hub.close()
+
+
+@in_a_loop
+async def test_pages_of_known_nodes_take_no_place_of_a_viewer(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = Nodes(monkeypatch)
+    monkeypatch.setattr(hub_module, "VIEWERS_MAX", 1)
+    hub = Hub({"orders": (ADDRESSES["n0"],)}, ClientHost(), lambda: NOW_MS)
+    with hub.viewer():
+        with pytest.raises(TooManyViewers):
+            await hub.first_answers(60.0)
+        await nodes.say("n0", answer(leader()))
+        await until(lambda: hub.groups["orders"].leaders)
+        await hub.first_answers(60.0)
+    await hub.close()
+
+
+@in_a_loop
 async def test_a_viewer_gets_the_whole_first_and_then_each_change(monkeypatch: pytest.MonkeyPatch) -> None:
     nodes = Nodes(monkeypatch)
     hub = Hub({"orders": tuple(ADDRESSES.values())}, ClientHost(), lambda: NOW_MS)
