@@ -1,12 +1,9 @@
-"""Makes a log the log of a new group: appends a membership with a new group id, and begins a new term.
+"""Completes the directory of a node of a new group, which has the copied entries and no other file of a node yet.
 
-Nodes of the old group refuse messages of the new one, and the other way round, because each message of a leader has the
-group id (`dledger.core.trust`). Shared by a restore, where all members write the same entry, and by a recovery, where
-one survivor does.
+The last entry is a membership with the members and the id of the new group. All entries count as committed: the new
+members agreed on them, by a restore with the same options, or because there is only one.
 
-Order, each step durable before the next: the term, so that this node votes in no earlier one; the memberships with the
-new one as the last; the entry; the new membership as the committed one; the caller's checkpoint. After a crash between
-them the node starts with the old membership, or with the new one in force: both are states of Raft.
+A directory is made under another name, and renamed when it is complete and durable, so that no node starts from a part.
 """
 
 from __future__ import annotations
@@ -14,11 +11,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dledger.entries.membership_file import MembershipFile, drop_unheld
+from dledger.entries.membership_file import MembershipFile
 from dledger.storage.hard_state import HardStateFile
+from dledger.storage.identity import IdentityFile
+from dledger.storage.properties import format_checked
 from dledger.types import HardState, MembershipEntry
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from dledger.entries.format.codec import EntryCodec
     from dledger.entries.store import EntryStore
     from dledger.types import Membership
@@ -26,49 +27,69 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class NewGroup:
-    """The beginning of a new group.
+class NewDirectory:
+    """The directory of a node of a new group, while it is being made.
 
     Attributes:
-        index, term: of the entry with its membership.
-        membership: with its id.
+        path: its name until it is complete.
+        node_id, group: of the node.
+        membership: of the new group, with its id; this node has incarnation 0 in it.
+        record_name, record: a file that says where the log is from.
     """
 
-    index: int
-    term: int
+    path: str
+    node_id: str
+    group: str
     membership: Membership
+    record_name: str
+    record: Mapping[str, str]
 
 
-def begin_new_group(
-    files: Files, directory: str, store: EntryStore, membership: Membership, codec: EntryCodec
-) -> NewGroup:
-    """Append a membership as the last entry, durably; the caller closes the store, with this entry as committed.
+def complete(
+    files: Files,
+    new: NewDirectory,
+    store: EntryStore,
+    *,
+    codec: EntryCodec,
+    term: int,
+    draw: Callable[[int, int], int],
+) -> None:
+    """Append the membership, write the other files of the node, and make everything durable; close the store.
 
     Args:
         files: the file system.
-        directory: of the node.
-        store: its open log.
-        membership: of the new group; the incarnation of this node is that of its hard state.
+        new: what is made.
+        store: with all copied entries; closed also after an error.
         codec: makes the entry.
+        term: of the entry; above all terms of the old group that this node knows.
+        draw: returns a random number in a half-open range.
 
     Raises:
-        dledger.entries.errors.EntryTooLarge, store.errors.DiskFull: the log is unchanged.
-        store.errors.StorageFailed: repeat the command.
+        dledger.entries.errors.EntryTooLarge, store.errors.StoreError: the directory is incomplete.
     """
-    hard_state = HardStateFile.open(files, directory)
-    memberships = MembershipFile.open(files, directory)
-    saved = hard_state.load()
-    entry = codec.membership(membership)
-    store.reserve([len(entry.body)])
-    found = NewGroup(store.last_index + 1, max(saved.term, store.last_term, 0) + 1, membership)
-    hard_state.save(HardState(found.term, incarnation=saved.incarnation))
-    added = MembershipEntry(found.index, membership)
-    earlier = memberships.load()
-    if earlier is not None:
-        memberships.save((*drop_unheld(earlier, store), added))
-    store.append([entry.body], found.index, found.term, entry.magic, entry.channel, entry.stamp_at)
-    ticket = store.begin_flush()
-    ticket.sync()
-    store.end_flush(ticket)
-    memberships.save([added])
-    return found
+    try:
+        entry = codec.membership(new.membership)
+        index = store.last_index + 1
+        store.append([entry.body], index, term, entry.magic, entry.channel, entry.stamp_at)
+    except BaseException:
+        store.abandon()
+        raise
+    store.close(index)
+    HardStateFile.open(files, new.path).save(HardState(term))
+    MembershipFile.open(files, new.path).save([MembershipEntry(index, new.membership)])
+    identity = IdentityFile.check(files, new.path, new.node_id, new.group)
+    identity.begin(new.node_id, new.group, has_state=True, is_adopting=True, draw=draw)
+    files.replace(f"{new.path}/{new.record_name}", format_checked(new.record))
+    files.sync_tree(new.path)
+
+
+def remove_tree(files: Files, path: str) -> None:
+    """Remove a directory with all that is in it; it need not exist."""
+    if not files.exists(path):
+        return
+    for name, is_directory in files.list_entries(path):
+        if is_directory:
+            remove_tree(files, f"{path}/{name}")
+        else:
+            files.remove(f"{path}/{name}")
+    files.remove_directory(path)

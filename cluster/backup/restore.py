@@ -1,10 +1,9 @@
 """Restores a backup to the directory of one node of a new group; each of its nodes is restored in the same way.
 
-The entries of the backup, up to a chosen end, are written by the code that a follower uses for the entries of a leader,
-so all rules of positions and checksums are checked again. Then follows an entry with the members of the new group and
-its id, the same on all nodes: the id is computed from the backup, the end, the members and the name of the restore, so
-nodes that were restored differently refuse each other. Queues, index and broker state are made from the log at the
-start.
+The node gets the entries of the backup up to a chosen end, with the id of the new group (`cluster.backup.log_copy`),
+and then an entry with its members. The id is the same on all nodes: it is computed from the backup, the chosen end, the
+members, the name of the group and the name of the restore, so nodes that were restored differently refuse each other.
+Queues, index and broker state are made from the log at the start.
 
 The directory is made under another name, and renamed when it is complete: an interrupted restore leaves no directory
 from which a node could start.
@@ -17,18 +16,15 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from cluster.backup.errors import BackupError, NoBackup
+from cluster.backup.log_copy import LogCopy, WrongSizes
 from cluster.backup.manifest import UNKNOWN_TIME
-from cluster.backup.new_group import begin_new_group
+from cluster.backup.new_group import NewDirectory, complete, remove_tree
 from cluster.backup.part_entries import store_time_of
-from cluster.backup.spans import spans_of
 from cluster.backup.verify import BackupReader
-from dledger.entries.errors import CorruptPush
 from dledger.entries.format.entry import ENTRY_CONFIG_CHANGE
 from dledger.entries.log_head import is_begin_position
 from dledger.entries.store import EntryStore
-from dledger.storage.identity import IdentityFile
 from dledger.storage.membership_codec import membership_to_object, to_json
-from dledger.storage.properties import format_checked
 from dledger.types import GROUP_ID_END, UNKNOWN_TERM
 
 if TYPE_CHECKING:
@@ -44,8 +40,6 @@ if TYPE_CHECKING:
 
 RECORD_NAME: Final = "restored"
 _STAGING: Final = ".restoring"
-# Written to the page cache between two syncs.
-_UNSYNCED_BYTES: Final = 64 << 20
 
 
 class DirectoryInUse(BackupError):
@@ -54,18 +48,6 @@ class DirectoryInUse(BackupError):
     def __init__(self, path: str) -> None:
         super().__init__(f"{path}: expected no such file or directory, found one. Nothing was changed. Move it away")
         self.path = path
-
-
-class WrongSizes(BackupError):
-    """The settings of the new node do not fit the entries of the backup. The directory was not made."""
-
-    def __init__(self, path: str, expected: str, found: str) -> None:
-        super().__init__(
-            f"{path}: expected {expected}, found {found}. The directory was not made. Give the new nodes the file size "
-            "of the group that was backed up (mapped_file_size_for_entry_data)"
-        )
-        self.expected = expected
-        self.found = found
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +142,6 @@ class Restore:
         self._checks = checks
         self._end = end
         self._run_name = run
-        self._unsynced = 0
         self._last_time_ms = UNKNOWN_TIME
         self._last_term = 0
 
@@ -178,26 +159,23 @@ class Restore:
             store.errors.StoreError: the disk is full, or a file cannot be written; repeat the restore.
         """
         self._check()
-        staging = self._node.directory + _STAGING
+        node, staging = self._node, self._node.directory + _STAGING
         remove_tree(self._files, staging)
-        store = EntryStore.open(self._files, staging, self._node.sizes, self._node.new_codec(0))
+        store = EntryStore.open(self._files, staging, node.sizes, node.new_codec(0))
         try:
             self._begin(store)
             self._write_entries(store, on_progress)
             restored, membership = self._result(store)
-            # The timestamp of the entry is that of the last message: equal on all nodes, and not before it.
-            codec = self._node.new_codec(max(self._last_time_ms, 0))
-            added = begin_new_group(self._files, staging, store, membership, codec)
         except BaseException:
             store.abandon()
             raise
-        store.close(added.index)
-        identity = IdentityFile.check(self._files, staging, self._node.node_id, self._node.group)
-        identity.begin(self._node.node_id, self._node.group, has_state=True, is_adopting=True, draw=draw)
-        self._files.replace(f"{staging}/{RECORD_NAME}", format_checked(self._record_of(restored)))
-        self._files.sync_tree(staging)
-        self._files.rename(staging, self._node.directory)
-        self._files.sync_directory(self._node.base_directory)
+        record = self._record_of(restored)
+        new = NewDirectory(staging, node.node_id, node.group, membership, RECORD_NAME, record)
+        # The timestamp of the entry is that of the last message: equal on all nodes, and not before it.
+        codec = node.new_codec(max(self._last_time_ms, 0))
+        complete(self._files, new, store, codec=codec, term=self._last_term + 1, draw=draw)
+        self._files.rename(staging, node.directory)
+        self._files.sync_directory(node.base_directory)
         return restored
 
     # -------------------------------------------------------------------------------------------------- checks
@@ -229,11 +207,12 @@ class Restore:
 
     def _write_entries(self, store: EntryStore, on_progress: Callable[[int], None]) -> None:
         reader = BackupReader(self._folder, self._manifests, self._checks)
+        copy = LogCopy(store, self._group_id(), self._node.directory)
         for part in reader.parts:
             entries = reader.read(part)
             self._check_kind(entries)
             kept = self._kept(entries)
-            self._write(store, kept)
+            copy.write(kept)
             on_progress(part.size)
             if len(kept) < len(entries):
                 break
@@ -261,24 +240,11 @@ class Restore:
             self._last_time_ms = self._last_time_ms if time_ms is None else time_ms
         return kept
 
-    def _write(self, store: EntryStore, entries: list[Entry]) -> None:
-        for span, payload in spans_of(entries):
-            try:
-                store.append_encoded(span, payload, span.first_index)
-            except CorruptPush as error:
-                raise WrongSizes(self._node.directory, error.expected, error.found) from error
-            self._unsynced += len(payload)
-            if self._unsynced >= _UNSYNCED_BYTES:
-                ticket = store.begin_flush()
-                ticket.sync()
-                store.end_flush(ticket)
-                self._unsynced = 0
-
     # -------------------------------------------------------------------------------------------------- result
 
     def _result(self, store: EntryStore) -> tuple[RestoredLog, Membership]:
         last = self._manifests[-1]
-        group_id = self._group_id(store.last_index)
+        group_id = self._group_id()
         restored = RestoredLog(
             store.begin_index,
             store.last_index,
@@ -289,11 +255,12 @@ class Restore:
         )
         return restored, replace(self._node.membership, group_id=group_id)
 
-    def _group_id(self, last_index: int) -> int:
+    def _group_id(self) -> int:
         """Return the id of the new group, from 1 to 2^63 - 1: a function of everything that its nodes must share."""
         members = to_json(membership_to_object(self._node.membership))
         digest = self._folder.digest(self._manifests[-1])
-        text = "\n".join((digest, str(last_index), self._node.group, members, self._run_name))
+        end = f"{self._end.index} {self._end.time_ms}"
+        text = f"{digest}\n{end}\n{self._node.group}\n{members}\n{self._run_name}"
         return 1 + int.from_bytes(sha256(text.encode()).digest()[:16]) % (GROUP_ID_END - 1)
 
     def _record_of(self, restored: RestoredLog) -> dict[str, str]:
@@ -308,15 +275,3 @@ class Restore:
             "lastIndex": str(restored.last_index),
             "leftOut": str(restored.left_out),
         }
-
-
-def remove_tree(files: Files, path: str) -> None:
-    """Remove a directory with all that is in it; it need not exist."""
-    if not files.exists(path):
-        return
-    for name, is_directory in files.list_entries(path):
-        if is_directory:
-            remove_tree(files, f"{path}/{name}")
-        else:
-            files.remove(f"{path}/{name}")
-    files.remove_directory(path)

@@ -56,6 +56,7 @@ _PLACES: Final = {
     "inspect": "cluster.cli.store.inspect:inspect_app",
     "backup": "cluster.cli.backup.backups:backup_app",
     "restore": "cluster.cli.backup.restore:restore",
+    "recover": "cluster.cli.backup.recover:recover",
 }
 
 

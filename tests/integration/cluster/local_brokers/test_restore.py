@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cluster import Producer
 from cluster.client.broker_calls import BrokerCalls
 from cluster.local.cluster import LocalCluster
+from dledger import LogClient
 from tests.integration.cluster.local_brokers.conftest import SMALL, set_topic
 from tests.integration.cluster.local_brokers.test_local_brokers import dledger
 from tests.support.waiting import PATIENCE_S, wait_until
@@ -95,6 +97,8 @@ def test_restored_group_has_each_message_topic_and_offset_and_the_state_at_a_tim
             # It is writable, and its log is a new one.
             send(whole, 150, 160)
             assert 160 == len(messages_in(whole))
+            # A new member gets the whole log, with the memberships of the old group.
+            whole.add_node(PATIENCE_S)
             assert half["groupId"] != back_up(whole, tmp_path / "of restored")["groupId"]
 
         with running(restored(tmp_path / "in time", backup, "--until", f"@{half['lastTimeMs']}")) as in_time:
@@ -122,3 +126,31 @@ def test_restored_nodes_of_different_restores_form_no_group(tmp_path: Path) -> N
         wait_until(lambda: any(refused in target.log_of(each).read_text() for each in target.node_ids[:2]), refused)
     finally:
         target.stop()
+
+
+def test_broker_that_lost_two_of_three_nodes_continues_on_the_third(tmp_path: Path) -> None:
+    with running(LocalCluster.create(tmp_path / "source", options={"broker": "orders", **SMALL})) as cluster:
+        with BrokerCalls(cluster.endpoints, PATIENCE_S) as calls:
+            set_topic(calls, "orders", 4)
+        send(cluster, 0, 50)
+        messages = messages_in(cluster)
+        *lost, survivor = cluster.node_ids
+        # Each node has all messages before the others are lost.
+        with LogClient(cluster.endpoints, group=cluster.group, deadline_s=PATIENCE_S) as log:
+            end = log.status().commit_index
+            wait_until(lambda: log.status(cluster.endpoint_of(survivor)).commit_index >= end, "the last commit")
+        for node_id in cluster.node_ids:
+            cluster.kill(node_id)
+        for node_id in lost:
+            cluster.wipe(node_id)
+
+        config = ("recover", "--config", str(cluster.config_of(survivor)))
+        plan = dledger(*config)
+        (group_id,) = re.findall(r"group id +([0-9a-f]{16})", plan.stdout)
+        assert re.search(r"last message +stored at \d{4}-\d\d-\d\dT", plan.stdout)
+        assert 0 == dledger(*config, "--unsafe", "--group-id", group_id).returncode
+        cluster.start_node(survivor, PATIENCE_S)
+
+        assert messages == messages_in(cluster)
+        send(cluster, 50, 60)
+        assert 60 == len(messages_in(cluster))

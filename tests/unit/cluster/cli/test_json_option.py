@@ -51,7 +51,7 @@ WITHOUT_ROWS = {
         "group copy",
     ),
     *("members add", "members promote", "members remove", "brokers drain", "brokers restore"),
-    *("backup create", "restore"),
+    *("backup create", "restore", "recover"),
     # A JSON object, always.
     "inspect term",
 }
