@@ -60,7 +60,7 @@ class Joined(NamedTuple):
 
 
 def optimize(lake: Lake, *, target_size_bytes: int = TARGET_SIZE_BYTES) -> Joined:
-    """Join small files of one topic, day and log, in one commit; rows keep the order in which they were committed.
+    """Join small files of one topic, day and log, in one commit; the rows of a joined file are in no certain order.
 
     Args:
         lake: the lake.
