@@ -1,7 +1,8 @@
 """Runs all sessions on one broker, ours or RocketMQ's."""
 
-from tests.interop.beside.real_rocketmq import CLUSTER, real_rocketmq
-from tests.interop.beside.sessions import administration, groups, messages, pops, reads, topics, transactions
+from cluster.delivery.transactions.checks import CheckSettings
+from tests.interop.beside.real_rocketmq import CHECKED_AFTER_MS, CLUSTER, real_rocketmq
+from tests.interop.beside.sessions import administration, groups, messages, pops, pushes, reads, topics, transactions
 from tests.interop.beside.sides import Side
 from tests.interop.served import served
 
@@ -18,11 +19,16 @@ SESSIONS = {
     "returns": groups.returns,
     "transactions": transactions.transactions,
     "pops": pops.pops,
+    "pushes": pushes.members,
+    "without answers": pushes.without_answers,
+    "waits": pushes.waits,
+    "checks": pushes.checks,
     "administration": administration.administration,
     "names": topics.names,
 }
 # What is RocketMQ's default and not ours.
 SETTINGS = {"cluster": CLUSTER, "auto_create_topic_enable": True, "default_topic_queue_nums": 8}
+_CHECKS = CheckSettings(timeout_ms=CHECKED_AFTER_MS, interval_ms=CHECKED_AFTER_MS)
 
 
 async def _answers(names, broker):
@@ -35,7 +41,7 @@ async def _answers(names, broker):
 
 async def our_answers(folder):
     """Return our reduced answers by the names of calls."""
-    async with served(folder / "store", **SETTINGS) as address:
+    async with served(folder / "store", checks=_CHECKS, **SETTINGS) as address:
         return await _answers(address, address)
 
 

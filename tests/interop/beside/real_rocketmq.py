@@ -14,10 +14,12 @@ from typing import NamedTuple
 
 from cluster.local.node import ClusterError, choose_ports
 from tests.support.brokers.remoting_peer import RemotingPeer
-from tests.support.waiting import until_answered
+from tests.support.waiting import PATIENCE_S, until_answered
 
 JARS = "DLEDGER_INTEROP_ROCKETMQ_SERVER"
 MISSING = "DLEDGER_INTEROP_ROCKETMQ_SERVER_MISSING"
+# Producers are asked about their transactions, and again.
+CHECKED_AFTER_MS = 1_000
 BROKER, CLUSTER = "b", "DefaultCluster"
 # RocketMQ's broker also listens at the port smaller by two.
 _VIP_DISTANCE = 2
@@ -70,6 +72,8 @@ async def real_rocketmq(folder):
             "maxHashSlotNum": 1_000,
             # Of the disk of the machine; a full one is no matter of these tests.
             "diskMaxUsedSpaceRatio": 95,
+            "transactionTimeOut": CHECKED_AFTER_MS,
+            "transactionCheckInterval": CHECKED_AFTER_MS,
             # What ours always has.
             "enablePropertyFilter": "true",
             "recallMessageEnable": "true",
@@ -125,7 +129,7 @@ async def _until(server, question, what):
         assert process.returncode is None, f"RocketMQ has ended:\n{_end_of(printed)}"
         return await question()
 
-    await until_answered(is_so, lambda: f"{what}\n{_end_of(printed)}")
+    await until_answered(is_so, lambda: f"{what}\n{_end_of(printed)}", 2 * PATIENCE_S)
 
 
 def _end_of(printed):

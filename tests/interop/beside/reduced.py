@@ -42,7 +42,9 @@ _REPLACED = (
     (_ID, "<id>"),
     (_HANDLE, "<handle>"),
 )
-_LOG_POSITIONS = frozenset({"physicOffset", "physicalOffset", "indexLastUpdatePhyoffset", "masterCommitLogMaxOffset"})
+_LOG_POSITIONS = frozenset(
+    {"commitLogOffset", "physicOffset", "physicalOffset", "indexLastUpdatePhyoffset", "masterCommitLogMaxOffset"}
+)
 
 
 def reduced(response, *, is_only_named=False):
@@ -73,6 +75,8 @@ def common(value, name=""):
         return "<counter>"
     if name in _LOG_POSITIONS and value not in ("0", "-1"):
         return "<position>"
+    if name.endswith("Tps"):
+        return "<rate>"
     if name == "reviveQid":
         # RocketMQ uses its queues of pop in turn, for all groups.
         return "<queue>"
@@ -138,7 +142,8 @@ def _leaves(path, value):
         if all(isinstance(each, str) for each in value):
             yield from ((f"{path}.{common(each)}", _THERE) for each in value)
             return
-        for number, each in enumerate(sorted(value, key=lambda each: json.dumps(each, sort_keys=True))):
+        # Their order must not depend on what is replaced.
+        for number, each in enumerate(sorted(value, key=lambda each: sorted(_leaves("", each)))):
             yield from _leaves(f"{path}.{number}", each)
     else:
         text = value if isinstance(value, str) else json.dumps(value)

@@ -59,6 +59,8 @@ class Side:
         data = body if isinstance(body, bytes) else json.dumps(body, separators=(",", ":")).encode()
         full = f"{self._prefix}/{name}"
         assert full not in self.answers, full
+        # The order is that of the calls, also where one waits for another.
+        self.answers[full] = None
         try:
             answer = await (await self._peer(to)).ask(code, data, **fields)
         except (asyncio.IncompleteReadError, ConnectionError):
@@ -68,6 +70,37 @@ class Side:
         if is_only_named:
             self._only_named.add(full)
         return answer
+
+    async def notify(self, code, body=b"", *, to="broker", **fields):
+        """Send a request that has no answer."""
+        (await self._peer(to)).notify(code, body, **fields)
+
+    async def disconnect(self, to):
+        """End a connection."""
+        await self._peers.pop(to).__aexit__()
+
+    async def push(self, name, code, *, to):
+        """Keep the next request of the broker with a code as an answer, and return it.
+
+        Args:
+            name: unique in its session.
+            code: of the request; others before it are dropped.
+            to: a connection that was used before.
+        """
+        full = f"{self._prefix}/{name}"
+        assert full not in self.answers, full
+        found = await self._peers[to].pushed(code)
+        answer = self.answers[full] = Response(found.code, found.fields, found.body)
+        return answer
+
+    async def until_same(self, code, expected, **fields):
+        """Wait until the answer to a question has these fields; an answer of no session."""
+        peer = await self._peer("broker")
+
+        async def is_same():
+            return (await peer.ask(code, **fields)).fields == expected
+
+        await until_answered(is_same, f"{expected} as the answer to {code} {fields}")
 
     async def send(self, name, topic, body=b"body", properties=None, **fields):
         """Send a message in the form of version 2 of the header, to queue 0 unless `e` says otherwise.

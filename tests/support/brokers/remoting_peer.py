@@ -29,6 +29,8 @@ class RemotingPeer:
 
     def __init__(self, endpoint, access_key="", secret="", tls=None):
         self._endpoint, self._access_key, self._secret, self._tls = endpoint, access_key, secret, tls
+        # Requests of the server, which are not answered.
+        self._pushed = []
 
     async def __aenter__(self):
         host, port = self._endpoint.split(":")
@@ -60,15 +62,27 @@ class RemotingPeer:
         """
         if self._access_key:
             fields = signed_fields(fields, body, self._access_key, self._secret)
-        sent = body if changed_body is None else changed_body
-        request = Request(code, {name: str(value) for name, value in fields.items()}, sent, 7, version=479)
-        self._writer.write(encode_request(request))
+        self._write(code, fields, body if changed_body is None else changed_body)
+        async with asyncio.timeout(PATIENCE_S):
+            while not isinstance(found := await self._read(), Reply):
+                self._pushed.append(found)
+        return found.response
+
+    def notify(self, code, body=b"", **fields):
+        """Send a request that has no response, unsigned."""
+        self._write(code, fields, body, is_oneway=True)
+
+    async def pushed(self, code):
+        """Return the next request of the server with a code; others before it are dropped."""
         async with asyncio.timeout(PATIENCE_S):
             while True:
-                found = await self._read()
-                # Requests of the server are not answered.
-                if isinstance(found, Reply):
-                    return found.response
+                found = self._pushed.pop(0) if self._pushed else await self._read()
+                if isinstance(found, Request) and found.code == code:
+                    return found
+
+    def _write(self, code, fields, body, *, is_oneway=False):
+        texts = {name: str(value) for name, value in fields.items()}
+        self._writer.write(encode_request(Request(code, texts, body, 7, is_oneway=is_oneway, version=479)))
 
     async def send(self, topic, body=b"body", **fields):
         """Return the response to a send."""

@@ -24,7 +24,6 @@ async def administration(side):
     await side.call("queue after its end", 321, topic="watched", queueId=0, index=99, count=10)
     await side.call("number that is not counted", 315, statsName="TOPIC_PUT_NUMS", statsKey="nothing")
     await side.call("number with an unknown name", 315, statsName="COLOURS", statsKey="watched")
-    await side.call("progress of all groups", 317, isOrder="false")
     await side.call("time span", 303, topic="watched", group="watchers")
     await side.call("time span of an unknown topic", 303, topic="nothing", group="watchers")
     await side.call("state of consumers without any", 223, topic="watched", group="watchers")
