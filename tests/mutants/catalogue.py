@@ -1,5 +1,6 @@
 """All planted bugs, by name."""
 
+from tests.mutants.bugs.backup import backups
 from tests.mutants.bugs.raft import (
     brought,
     catch_up,
@@ -102,5 +103,6 @@ GROUPS = (
     front_tls,
     audit,
     name_servers,
+    backups,
 )
 MUTANTS = {mutant.name: mutant for group in GROUPS for mutant in group.MUTANTS}
