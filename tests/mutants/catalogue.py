@@ -1,6 +1,7 @@
 """All planted bugs, by name."""
 
 from tests.mutants.bugs.pipeline import lakes, log_end
+from tests.mutants.bugs.backup import backups
 from tests.mutants.bugs.raft import (
     brought,
     catch_up,
@@ -109,5 +110,6 @@ GROUPS = (
     name_servers,
     log_end,
     lakes,
+    backups,
 )
 MUTANTS = {mutant.name: mutant for group in GROUPS for mutant in group.MUTANTS}
