@@ -1,7 +1,7 @@
 """All planted bugs, by name."""
 
-from tests.mutants.bugs.pipeline import lakes, log_end
 from tests.mutants.bugs.backup import backups
+from tests.mutants.bugs.pipeline import lakes, log_end
 from tests.mutants.bugs.raft import (
     brought,
     catch_up,
