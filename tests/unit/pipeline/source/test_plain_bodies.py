@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipeline.columns.plain_bodies import plain_bodies
+from pipeline.source.parts import plain_bodies
 from store.errors import StoreError
 from store.model.sys_flag import COMPRESSED, MULTI_TAGS
 
