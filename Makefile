@@ -78,7 +78,7 @@ export PYTHONDONTWRITEBYTECODE :=
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check lint format type contracts collected lists proto verify-proto advisories spark waiting computing unit scenarios sim sim-shell sim-brokers sim-long sim-coverage crashpoints bit-flips stalls mutants mutants-blind chaos kill-waiting streams \
+.PHONY: help setup demo test check lint format type contracts collected lists proto verify-proto advisories spark spark-cluster waiting computing unit scenarios sim sim-shell sim-brokers sim-long sim-coverage crashpoints bit-flips stalls mutants mutants-blind chaos kill-waiting streams \
 	fuzz console-browser interop monitoring bench bench-peers bench-spark bench-shape bench-shape-draw docs wheel wheel-client lock console-assets audit \
 	cluster-up cluster-down cluster-status clean distclean
 
@@ -163,6 +163,9 @@ advisories: $(READY) ## Compare pins and lower bounds of packages with known vul
 spark: $(READY) ## The tests of the Spark pipeline, by themselves: one Spark, one process (needs Java 17 or 21, else skipped)
 	@$(BIN)/python scripts/spark_classes.py
 	@$(BIN)/python -m pytest -q tests/spark
+
+spark-cluster: $(READY) ## Each command of `dledger spark` as it is printed, on a cluster whose hosts lack this project; the long form
+	@DLEDGER_SPARK_SUBMIT=all $(BIN)/python -m pytest -q tests/spark/test_standalone_cluster.py
 
 waiting: $(READY) ## All tests that mostly wait, but Spark's: three at a time
 	@TMPDIR="$${TMPDIR:-$(IN_MEMORY)}" $(BIN)/python -m pytest -q -n $(AT_A_TIME) --dist worksteal $(addprefix --ignore=,$(COMPUTING) tests/spark)

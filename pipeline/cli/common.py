@@ -114,7 +114,12 @@ def print_submit(command: Sequence[str], master: str, conf: Sequence[str] = ()) 
     settings = [word for setting in (_UTC, *conf) for word in ("--conf", setting)]
     words = ["spark-submit", "--master", target, *settings, "--py-files", "dledger.zip", str(_SUBMIT_FILE), *command]
     notes.print(
-        f"dledger: on a cluster: {shlex.join(words)}", highlight=False, soft_wrap=True, style="dim", markup=False
+        f"dledger: on a cluster: {shlex.join(words)}\n"
+        "dledger: dledger.zip has this project's modules: scripts/spark_package.py zip dledger.zip",
+        highlight=False,
+        soft_wrap=True,
+        style="dim",
+        markup=False,
     )
 
 

@@ -8,22 +8,23 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from pipeline.columns.plain_bodies import plain_bodies
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from commitlog.record.compression import uncompressed_body
 from pipeline.columns.schema import DERIVED_NAMES
 from pipeline.columns.waiting import sources_of, with_waiting
-from pipeline.log.slice import Slice
 from pipeline.reading.corrupt_policy import FAIL, CorruptPolicy
 from pipeline.reading.read_slice import read_slice, reading_of
 from pipeline.source.broker_range import PATIENCE_S, BrokerRange
+from store.model.sys_flag import COMPRESSED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import pyarrow as pa
-
     from pipeline.log.selection import Selection
-
-PartRange = Slice | BrokerRange
+    from pipeline.log.slice import Slice
 
 
 class Part(NamedTuple):
@@ -34,7 +35,7 @@ class Part(NamedTuple):
         selection: of messages in it.
     """
 
-    place: PartRange
+    place: Slice | BrokerRange
     selection: Selection
 
 
@@ -88,3 +89,19 @@ class ReadSettings:
         broker_range = broker_range.nearest_first() if self.is_nearest_first else broker_range
         reading = reading_of(self.columns, selection, verify_crc=self.verify_crc, on_corrupt=self.on_corrupt)
         return BrokerReading(broker_range, reading, self.fail_on_data_loss, self.patience_s).batches()
+
+
+def plain_bodies(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Decompress the bodies of a batch with the columns `body` and `sysFlag`; the other columns are unchanged.
+
+    Raises:
+        store.errors.StoreError: a body contradicts its flags.
+    """
+    flags = batch.column("sysFlag").to_numpy()
+    is_compressed = flags & COMPRESSED != 0
+    if not is_compressed.any():
+        return batch
+    bodies = batch.column("body")
+    plain = [uncompressed_body(int(flags[row]), bodies[row].as_py()) for row in np.flatnonzero(is_compressed).tolist()]
+    whole = pc.replace_with_mask(bodies, pa.array(is_compressed), pa.array(plain, pa.binary()))
+    return batch.set_column(batch.schema.get_field_index("body"), "body", whole)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from zipimport import zipimporter
 
 from pipeline.common.errors import BadOption
 from pipeline.common.java_home import use_java
@@ -114,12 +115,26 @@ def start(builder: SparkSession.Builder) -> SparkSession:
     # The default is the `python3` in the PATH, which may lack our packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     session = builder.getOrCreate()
+    _pass_on_zip(session)
     from pipeline.spark.lake import LakeSource  # noqa: PLC0415  # without PySpark this module must load
     from pipeline.spark.source import DLedgerSource  # noqa: PLC0415
 
     for source in (DLedgerSource, LakeSource):
         session.dataSource.register(source)
     return session
+
+
+def _pass_on_zip(session: SparkSession) -> None:
+    """Let the driver's Python processes of streams find the zip of `--py-files` from which this project is imported.
+
+    Spark passes such files on to tasks and to the planning of batches. For sources and sinks of streams it looks for
+    them in a folder of a job that does not have them (`PythonStreamingSourceRunner`, Spark 4.3).
+    """
+    found = find_spec("pipeline")
+    if found is not None and isinstance(found.loader, zipimporter):
+        environment = session.sparkContext.environment
+        known = environment.get("PYTHONPATH")
+        environment["PYTHONPATH"] = os.pathsep.join([*([known] if known else []), found.loader.archive])
 
 
 def _own_settings(master: str) -> dict[str, str]:

@@ -5,7 +5,9 @@ import os
 import signal
 import subprocess
 import sys
+import sysconfig
 import time
+import venv
 import zlib
 from pathlib import Path
 
@@ -68,6 +70,15 @@ def spark_environment(folder, **more):
         "PYTHONPATH": "",
     }
     return os.environ | own | more
+
+
+def python_without_the_project(folder):
+    """Return a Python that has all packages that the project needs, and not the project itself, as a host of Spark."""
+    venv.create(folder, with_pip=False, symlinks=True)
+    packages = folder / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
+    # Python reads no `.pth` file in a folder that one names, so the project, which is linked by one, is not found.
+    (packages / "packages.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return folder / "bin" / "python"
 
 
 class StreamProcess:

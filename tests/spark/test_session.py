@@ -3,14 +3,12 @@
 import os
 import subprocess
 import sys
-import sysconfig
-import venv
 from pathlib import Path
 
 import pytest
 
 from scripts.sample_store import SampleConfig, make_sample_store
-from tests.spark.processes import ROOT, session_settings, spark_environment
+from tests.spark.processes import ROOT, python_without_the_project, session_settings, spark_environment
 from tests.spark.test_bad_input import refused
 
 RUN_S = 240
@@ -74,21 +72,26 @@ def test_a_temporary_view_reads_the_messages(spark, sample):
 
 
 @pytest.mark.slow
-def test_spark_submit_needs_no_more_than_the_zip_of_the_project(tmp_path, sample):
+@pytest.mark.parametrize(
+    "command",
+    [["sql", "SELECT count(*) AS n FROM messages"], ["tail", "--from", "earliest", "--columns", "index"]],
+    ids=["batch", "stream"],
+)
+def test_spark_submit_needs_no_more_than_the_zip_of_the_project(tmp_path, sample, command):
+    """Spark looks for the files of `--py-files` elsewhere for streams than for batches."""
     folder, count = sample
-    package, bare = tmp_path / "dledger.zip", tmp_path / "bare"
+    package = tmp_path / "dledger.zip"
     subprocess.run([sys.executable, ROOT / "scripts" / "spark_package.py", "zip", package], check=True)
-    # All packages that the project needs, and not the project itself: Python reads no `.pth` file of another one's.
-    venv.create(bare, with_pip=False, symlinks=True)
-    (bare / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages" / "packages.pth").write_text(
-        sysconfig.get_path("purelib") + "\n"
-    )
-    env = spark_environment(tmp_path) | {"PYSPARK_PYTHON": str(bare / "bin" / "python")}
+    env = spark_environment(tmp_path) | {"PYSPARK_PYTHON": str(python_without_the_project(tmp_path / "bare"))}
     settings = [word for pair in session_settings(tmp_path).items() for word in ("--conf", "=".join(pair))]
     words = [Path(sys.executable).parent / "spark-submit", *settings, "--py-files", package]
-    words += [ROOT / "pipeline" / "cli" / "spark_submit.py", "sql", folder, "SELECT count(*) FROM messages"]
+    words += [ROOT / "pipeline" / "cli" / "spark_submit.py", command[0], folder, *command[1:]]
 
     done = subprocess.run(words, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=RUN_S, check=False)
 
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f" {count:,} " in done.stdout.replace(str(count), f"{count:,}")
+    if command[0] == "sql":
+        assert f" {count:,} " in done.stdout.replace(str(count), f"{count:,}")
+    else:
+        # A stream has what consumers receive: not the few messages that are in no queue.
+        assert count * 0.9 < len([line for line in done.stdout.splitlines() if line.startswith("{")]) <= count

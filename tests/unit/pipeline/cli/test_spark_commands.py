@@ -70,7 +70,9 @@ def test_an_invalid_time_is_reported_with_its_option_before_spark_starts(tmp_pat
 def test_the_spark_submit_of_a_command_has_its_settings(capsys):
     print_submit(["count", "/data/n 0"], "local[2]", ["spark.executor.memory=4g"])
 
-    reported = shlex.split(capsys.readouterr().err.removeprefix("dledger: on a cluster: "))
+    printed, packed = capsys.readouterr().err.splitlines()
+    assert packed.endswith("scripts/spark_package.py zip dledger.zip")
+    reported = shlex.split(printed.removeprefix("dledger: on a cluster: "))
     assert reported[:3] == ["spark-submit", "--master", "spark://HOST:7077"]
     settings = [reported[at + 1] for at, word in enumerate(reported) if word == "--conf"]
     assert settings == ["spark.sql.session.timeZone=UTC", "spark.executor.memory=4g"]
