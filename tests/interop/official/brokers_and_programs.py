@@ -64,8 +64,11 @@ def started(command, environment):
 
 
 def observed(process):
-    """End the input of a client, and return what it printed last."""
-    output, errors = process.communicate(timeout=SCENARIO_LIMIT_S)
+    """End the input of a client, and return what it printed last; a client that does not end is killed."""
+    try:
+        output, errors = process.communicate(timeout=SCENARIO_LIMIT_S)
+    finally:
+        process.kill()
     assert process.returncode == 0, errors[-4_000:]
     return json.loads(output.splitlines()[-1])
 
