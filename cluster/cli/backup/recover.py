@@ -28,12 +28,14 @@ def recover(
         bool, typer.Option("--unsafe", help="Do it: acknowledged entries that only the lost nodes had are lost.")
     ] = False,
 ) -> None:
-    """Make a stopped node the only member of a new group, if the majority is lost and cannot be restored.
+    """Make one stopped node a group of its own.
+
+    It is the only member of the new group. This is for the loss of a majority that cannot be restored: while a majority
+    of the nodes, or of their disks, can be had, start them instead.
 
     Without --unsafe it prints a plan: what is kept, and what may be lost. Run it on each node that is left, and recover
-    the one with the highest last term, and among those the highest last index. While a majority of the nodes or of
-    their disks can be had, do not use it: start them. The other nodes of the old group are refused afterwards; add new
-    ones with `dledger members add`.
+    the one with the highest last term, and among those the highest last index. The other nodes of the old group are
+    refused afterwards; add new ones with `dledger members add`.
 
     Examples:
         dledger recover --config n0.toml

@@ -59,11 +59,12 @@ def restore(
         ),
     ] = None,
 ) -> None:
-    """Make the directory of one node of a new group from a backup.
+    """Make a directory of one node from a backup.
 
-    Run it once for each member of the new group, with the node's own configuration and otherwise the same options; then
-    start all of them. Nodes that were restored with other options, and those of the old group, refuse each other.
-    Offsets of consumers are those at the end of the restored log. The directory must not exist.
+    The node is a member of a new group: run it once for each of its members, with the node's own configuration and
+    otherwise the same options; then start all of them. Nodes that were restored with other options, and those of the
+    old group, refuse each other. Offsets of consumers are those at the end of the restored log. The directory must not
+    exist.
 
     Examples:
         dledger restore /backups/orders --config n0.toml --run 2026-11-21

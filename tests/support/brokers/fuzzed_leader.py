@@ -163,5 +163,6 @@ def fuzzed_core() -> SimpleNamespace:
         replica=replica,
         clock_ms=lambda: 1_700_000_000_000,
         is_current=lambda: True,
+        has_caught_up=lambda: True,
         metrics=SimpleNamespace(counts=counts),
     )

@@ -12,7 +12,7 @@ machine, so the figures are compared within one run; the processor time is that 
 | send | a tenth as many messages one by one by gRPC, of 64 callers |
 
 Example:
-    python scripts/bench_rocketmq.py --messages 20000
+    python scripts/interop/bench_rocketmq.py --messages 20000
 """
 
 from __future__ import annotations
