@@ -104,7 +104,9 @@ class Rebalancer:
         self._leaving: list[QueueReader] = []
         self._warnings = RepeatedWarnings(logger)
         self._unread = UnreadTopics(options.no_route_limit_s, on_failure)
-        self._retry: asyncio.TimerHandle | None = None
+        self._retry: asyncio.Handle | None = None
+        # Of that timer, on the clock of the loop. A timer of uvloop that is due at once does not know its time.
+        self._retry_due_s = 0.0
         # Queues that another consumer holds, each with the start of the wait for it on the monotonic clock.
         self._awaited: dict[BrokerQueue, float] = {}
         # Locks that were requested and not released, whether or not they were granted.
@@ -193,10 +195,12 @@ class Rebalancer:
     def _rebalance_soon(self, delay_s: float = _RETRY_S) -> None:
         """Reassign a little later: once, after the shortest requested delay."""
         loop = asyncio.get_running_loop()
+        due_s = loop.time() + delay_s
         if self._retry is not None:
-            if self._retry.when() <= loop.time() + delay_s:
+            if self._retry_due_s <= due_s:
                 return
             self._retry.cancel()
+        self._retry_due_s = due_s
         self._retry = loop.call_later(delay_s, self._rebalance_now)
 
     def _rebalance_now(self) -> None:

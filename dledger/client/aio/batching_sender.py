@@ -143,7 +143,9 @@ class BatchingSender(Generic[BatchT, ResponseT, RefusalT]):
         self._wakeup = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         # The timer that ends the linger of the next batch; None while it is not set.
-        self._linger_end: asyncio.TimerHandle | None = None
+        self._linger_end: asyncio.Handle | None = None
+        # Of that timer, on the clock of the loop. A timer of uvloop that is due at once does not know its time.
+        self._linger_due_s = 0.0
         # Set while anything is queued or in flight, so that an idle sender costs nothing.
         self._sweeper: asyncio.TimerHandle | None = None
         # The stream for new batches; None: the next batch opens one. Older streams only wait for their last answers.
@@ -210,11 +212,13 @@ class BatchingSender(Generic[BatchT, ResponseT, RefusalT]):
 
     def _wake_after(self, linger_s: float) -> None:
         loop, timer = asyncio.get_running_loop(), self._linger_end
+        due_s = loop.time() + linger_s
         if timer is not None:
             # A timer that fires too early sets the next one.
-            if timer.when() <= loop.time() + linger_s + _TIMER_RESOLUTION_S:
+            if self._linger_due_s <= due_s + _TIMER_RESOLUTION_S:
                 return
             timer.cancel()
+        self._linger_due_s = due_s
         self._linger_end = loop.call_later(linger_s, self._end_linger)
 
     def _end_linger(self) -> None:

@@ -99,7 +99,9 @@ class UnreadCalls:
         self._streams: dict[_Call, None] = {}
         # Those of both that have a place, with the times of the loop when they got it, in order.
         self._reading: dict[_Call, float] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        # Of the timer, on the clock of the loop. A timer of uvloop that is due at once does not know its time.
+        self._due_s = 0.0
 
     async def first_request(self, context: Context, caller: CallOwner, *, is_stream: bool = False) -> bytes | None:
         """Return the first request of a call; None: a stream ended without one.
@@ -201,9 +203,10 @@ class UnreadCalls:
 
     def _look_at(self, time_s: float) -> None:
         """Call `_end_due` at this time of the loop, or earlier if it will be called earlier anyway."""
-        if self._timer is None or time_s < self._timer.when():
+        if self._timer is None or time_s < self._due_s:
             if self._timer is not None:
                 self._timer.cancel()
+            self._due_s = time_s
             self._timer = asyncio.get_running_loop().call_at(time_s, self._end_due)
 
     def _end(self, call: _Call, status: grpc.StatusCode, fault: str) -> None:

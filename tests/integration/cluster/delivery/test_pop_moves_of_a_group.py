@@ -93,7 +93,8 @@ def test_messages_in_the_retry_topic_are_received_while_leaders_change(tmp_path,
             consumers = [asyncio.create_task(acknowledge_retries()) for _ in range(3)]
             for _ in range(3):
                 before = len(done)
-                await until(lambda before=before: len(done) > before)
+                # A quick machine may be done before the last change.
+                await until(lambda before=before: len(done) > before or len(done) == COUNT)
                 await change_leader(group, random)
             await asyncio.gather(*consumers)
             assert retried() >= COUNT

@@ -130,8 +130,7 @@ def answers_use_no_quota(patch):
 
 
 def requests_of_streams_have_no_quota(patch):
-    patch.setattr("dledger.service.call_gate.leave_to_service", lambda admission: None)
-    patch.setattr("dledger.service.request_guard.leave_to_service", lambda admission: None)
+    patch.setattr("dledger.service.open_streams.OpenStream.admit", lambda self, request: None)
 
 
 def one_user_takes_what_is_left(patch):

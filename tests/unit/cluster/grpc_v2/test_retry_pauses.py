@@ -52,6 +52,6 @@ def test_settings_of_a_push_consumer_have_the_pauses_of_its_group():
             return group_with("exponential:1500,3000,2")
 
     settings = mq.Settings(client_type=mq.PUSH_CONSUMER, subscription=mq.Subscription(group=mq.Resource(name="G")))
-    answered = Telemetry(Topics(), None, None, None)._answer(settings)
+    answered = Telemetry(Topics(), None, None, None)._answer(settings, shows_group=True)
     pauses = answered.backoff_policy.customized_backoff.next
     assert [each.ToMilliseconds() for each in pauses] == [1_500, 3_000]

@@ -40,7 +40,7 @@ from dledger.authentication.tokens import Session, digest_of_api_token, session_
 from dledger.authentication.verifier import Verifier
 from dledger.errors import ResponseCode
 from dledger.frames.codec import TOKEN, encode_frame
-from dledger.v1 import log_pb2, log_pb2_grpc
+from dledger.v1 import admin_pb2_grpc, log_pb2, log_pb2_grpc, watch_pb2
 from tests.integration.cluster.api.access.test_access_control import ADMIN, KEY, TOKENS, as_user, bearer
 from tests.support.brokers.fronted_node import fronted_node
 from tests.support.brokers.remoting_peer import RemotingPeer
@@ -64,7 +64,7 @@ VERIFIER = Verifier(b"a" * 16, 8_192, b"k" * 32, b"v" * 32)
 # The administrator's rights are not the subject: it puts messages after the revocation.
 APP = UserSettings("app", is_super=True, verifier=VERIFIER)
 EVERYTHING = Policy(resource_of("*"), ALL_ACTIONS)
-BROKER, LOG = "/cluster.v1.BrokerService/", "/dledger.v1.LogService/"
+BROKER, LOG, NODES = "/cluster.v1.BrokerService/", "/dledger.v1.LogService/", "/dledger.v1.AdminService/"
 MESSAGING, HEALTH = "/apache.rocketmq.v2.MessagingService/", "/grpc.health.v1.Health/"
 REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 WAITING = pb.GetRequest(topic=EMPTY, wait_ms=20_000)
@@ -164,6 +164,13 @@ async def follow_log(callers: Callers) -> Any:
     return stream
 
 
+async def watch_node(callers: Callers) -> Any:
+    stub = admin_pb2_grpc.AdminServiceStub(callers.channel)
+    stream = stub.Watch(watch_pb2.WatchRequest(group="test"), metadata=callers.metadata)
+    assert (await stream.read()).code == ResponseCode.SUCCESS
+    return stream
+
+
 async def reflection(callers: Callers) -> Any:
     stub = reflection_pb2_grpc.ServerReflectionStub(callers.channel)
     stream = stub.ServerReflectionInfo(metadata=callers.metadata)
@@ -195,6 +202,7 @@ OPENED: dict[str, Callable[[Callers], Awaitable[Any]]] = {
     BROKER + "TransactionChecks": transaction_checks,
     LOG + "AppendStream": append_stream,
     LOG + "Read": follow_log,
+    NODES + "Watch": watch_node,
     REFLECTION: reflection,
     HEALTH + "Watch": watch,
     MESSAGING + "Telemetry": telemetry,

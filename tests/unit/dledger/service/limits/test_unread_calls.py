@@ -6,6 +6,7 @@ from itertools import pairwise
 import grpc
 import pytest
 
+from dledger.event_loop import new_event_loop
 from dledger.service.limits import unread_calls
 from dledger.service.limits.unread_calls import CallOwner, UnreadCalls
 
@@ -66,6 +67,23 @@ def test_oldest_calls_end_when_too_many_wait():
         await cancel([*calls, later])
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, new_event_loop], ids=["asyncio", "of nodes"])
+def test_calls_that_arrive_while_others_are_about_to_end_are_served_by_every_loop(new_loop):
+    """With uvloop a timer that is due at once does not know when it is due."""
+
+    async def main():
+        unread = UnreadCalls(1)
+        calls = [Call(unread) for _ in range(4)]
+        await turns(1)
+        later = Call(unread)
+        await turns()
+        assert [call.status for call in [*calls, later]] == [MANY] * 4 + [None]
+        await cancel([*calls, later])
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(main())
 
 
 def test_streams_end_before_calls_where_there_are_more_of_them():
