@@ -1,7 +1,6 @@
 """`/healthz` and `/readyz` are answered by the event loop of the process: one that has stopped is noticed."""
 
 import asyncio
-import http.client
 import threading
 
 import pytest
@@ -12,17 +11,8 @@ from cluster.local.node import choose_ports
 from cluster.process.health import Health
 from cluster.process.metrics_page import metrics_page
 from dledger.config import Address
+from tests.support.network.http_pages import asked
 from tests.support.waiting import PATIENCE_S, wait_until
-
-
-def asked(address, path, method="GET"):
-    connection = http.client.HTTPConnection(address.host, address.port, PATIENCE_S)
-    try:
-        connection.request(method, path)
-        response = connection.getresponse()
-        return response.status, response.read().decode()
-    finally:
-        connection.close()
 
 
 async def served(judge, *, answer_limit_s=PATIENCE_S):

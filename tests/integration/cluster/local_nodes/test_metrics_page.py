@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from cluster.local.node import choose_ports
 from cluster.process.metrics_page import CONNECTIONS_MAX, metrics_page
 from dledger.config import Address
+from tests.support.network.http_pages import asked
 from tests.support.waiting import PATIENCE_S, wait_until
 
 
@@ -34,16 +35,6 @@ def connected(address):
 
 def scraped(address, method="GET"):
     return asked(address, "/metrics", method)
-
-
-def asked(address, path, method="GET"):
-    connection = http.client.HTTPConnection(address.host, address.port, PATIENCE_S)
-    try:
-        connection.request(method, path)
-        response = connection.getresponse()
-        return response.status, response.read().decode()
-    finally:
-        connection.close()
 
 
 def sockets_count() -> int:
