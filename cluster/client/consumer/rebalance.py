@@ -26,6 +26,7 @@ from cluster.client.routing.queue_choice import BrokerQueue, readable_queues
 from cluster.protocol.errors import Reason, RequestFailed
 from cluster.protocol.wire.filters import filter_fields
 from cluster.v1.broker_pb2 import JoinGroupRequest, Subscription
+from dledger.earliest_timer import EarliestTimer
 from store.access.skipped_messages import SkipCause
 from store.model.topics import RETRY_PREFIX
 
@@ -104,9 +105,7 @@ class Rebalancer:
         self._leaving: list[QueueReader] = []
         self._warnings = RepeatedWarnings(logger)
         self._unread = UnreadTopics(options.no_route_limit_s, on_failure)
-        self._retry: asyncio.Handle | None = None
-        # Of that timer, on the clock of the loop. A timer of uvloop that is due at once does not know its time.
-        self._retry_due_s = 0.0
+        self._retry = EarliestTimer(self.wanted.set)
         # Queues that another consumer holds, each with the start of the wait for it on the monotonic clock.
         self._awaited: dict[BrokerQueue, float] = {}
         # Locks that were requested and not released, whether or not they were granted.
@@ -194,18 +193,7 @@ class Rebalancer:
 
     def _rebalance_soon(self, delay_s: float = _RETRY_S) -> None:
         """Reassign a little later: once, after the shortest requested delay."""
-        loop = asyncio.get_running_loop()
-        due_s = loop.time() + delay_s
-        if self._retry is not None:
-            if self._retry_due_s <= due_s:
-                return
-            self._retry.cancel()
-        self._retry_due_s = due_s
-        self._retry = loop.call_later(delay_s, self._rebalance_now)
-
-    def _rebalance_now(self) -> None:
-        self._retry = None
-        self.wanted.set()
+        self._retry.after(delay_s)
 
     async def _acquire(self, queues: Sequence[BrokerQueue], tags: Mapping[BrokerQueue, str]) -> None:
         if any(len(member.client_ids) > 1 for member in self._members.values()):
@@ -357,8 +345,7 @@ class Rebalancer:
 
     async def close(self) -> None:
         """Commit, unlock all queues, and leave the group."""
-        if self._retry is not None:
-            self._retry.cancel()
+        self._retry.cancel()
         for reader in list(self.readers.values()):
             await self._revoke(reader)
         await self.offsets.commit(self._leaving)

@@ -19,6 +19,7 @@ import grpc
 from dledger.client.aio.framed_stream import FramedCalls, FramedStream
 from dledger.client.aio.request_stream import BatchStream, BatchT, RequestStream, ResponseT
 from dledger.client.retry import HOPS_MAX, Backoff
+from dledger.earliest_timer import EarliestTimer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -142,10 +143,8 @@ class BatchingSender(Generic[BatchT, ResponseT, RefusalT]):
         self._backoff = backoff
         self._wakeup = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        # The timer that ends the linger of the next batch; None while it is not set.
-        self._linger_end: asyncio.Handle | None = None
-        # Of that timer, on the clock of the loop. A timer of uvloop that is due at once does not know its time.
-        self._linger_due_s = 0.0
+        # Ends the linger of the next batch.
+        self._linger_end = EarliestTimer(self._wakeup.set, resolution_s=_TIMER_RESOLUTION_S)
         # Set while anything is queued or in flight, so that an idle sender costs nothing.
         self._sweeper: asyncio.TimerHandle | None = None
         # The stream for new batches; None: the next batch opens one. Older streams only wait for their last answers.
@@ -186,9 +185,9 @@ class BatchingSender(Generic[BatchT, ResponseT, RefusalT]):
             await asyncio.wait([self._task])
         for stream in list(self._streams):
             await stream.close()
-        for timer in (self._sweeper, self._linger_end):
-            if timer is not None:
-                timer.cancel()
+        self._linger_end.cancel()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
         self._policy.fail_queued()
 
     # ------------------------------------------------------------------------------------------------------ sending
@@ -201,7 +200,7 @@ class BatchingSender(Generic[BatchT, ResponseT, RefusalT]):
             while self._may_send():
                 linger_s = self._policy.linger_left_s()
                 if linger_s > 0:
-                    self._wake_after(linger_s)
+                    self._linger_end.after(linger_s)
                     break
                 try:
                     await self._send_one()
@@ -209,22 +208,6 @@ class BatchingSender(Generic[BatchT, ResponseT, RefusalT]):
                     asked_s = self._policy.paused(refusal)
                     if asked_s is not None:
                         await asyncio.sleep(self._backoff.next_s(asked_s))
-
-    def _wake_after(self, linger_s: float) -> None:
-        loop, timer = asyncio.get_running_loop(), self._linger_end
-        due_s = loop.time() + linger_s
-        if timer is not None:
-            # A timer that fires too early sets the next one.
-            if self._linger_due_s <= due_s + _TIMER_RESOLUTION_S:
-                return
-            timer.cancel()
-        self._linger_due_s = due_s
-        self._linger_end = loop.call_later(linger_s, self._end_linger)
-
-    def _end_linger(self) -> None:
-        # Cleared when it fires, not by comparing times: a loop may run a timer slightly early.
-        self._linger_end = None
-        self._wakeup.set()
 
     def _may_send(self) -> bool:
         if self._is_closed:

@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple, cast
 import grpc
 import grpc.aio
 
+from dledger.earliest_timer import EarliestTimer
 from dledger.service.limits.reading_places import ReadingPlaces
 
 # The largest request, 9 MiB, needs 8 Mbit/s to arrive in time.
@@ -99,9 +100,7 @@ class UnreadCalls:
         self._streams: dict[_Call, None] = {}
         # Those of both that have a place, with the times of the loop when they got it, in order.
         self._reading: dict[_Call, float] = {}
-        self._timer: asyncio.Handle | None = None
-        # Of the timer, on the clock of the loop. A timer of uvloop that is due at once does not know its time.
-        self._due_s = 0.0
+        self._timer = EarliestTimer(self._end_due)
 
     async def first_request(self, context: Context, caller: CallOwner, *, is_stream: bool = False) -> bytes | None:
         """Return the first request of a call; None: a stream ended without one.
@@ -128,7 +127,7 @@ class UnreadCalls:
         call = _Call(task, caller.name, places, asyncio.get_running_loop().time() + self._request_limit_s)
         waiting[call] = None
         is_too_many = len(self._calls) + len(self._streams) > self._count_max
-        self._look_at(0.0 if is_too_many else call.deadline_s)
+        self._timer.at(0.0 if is_too_many else call.deadline_s)
         try:
             return await self._read_in_place(context, call)
         except asyncio.CancelledError:
@@ -142,7 +141,7 @@ class UnreadCalls:
 
     async def _read_in_place(self, context: Context, call: _Call) -> Any:
         if not call.places.take(call.caller):
-            self._look_at(0.0)
+            self._timer.at(0.0)
             await call.places.wait(call.caller)
         self._reading[call] = asyncio.get_running_loop().time()
         try:
@@ -154,15 +153,14 @@ class UnreadCalls:
     def _end_due(self) -> None:
         """End calls that are expired or exceed a limit, a bounded number per iteration."""
         now_s = asyncio.get_running_loop().time()
-        self._timer = None
         for _ in range(_ENDED_PER_TURN_MAX):
             if not self._end_oldest(now_s):
                 break
         else:
-            self._look_at(0.0)
+            self._timer.at(0.0)
             return
         if self._calls:
-            self._look_at(next(iter(self._calls)).deadline_s)
+            self._timer.at(next(iter(self._calls)).deadline_s)
         for places in (self._known, self._unknown):
             if places.is_short:
                 self._end_slowest(places, now_s)
@@ -192,22 +190,14 @@ class UnreadCalls:
         slowest = max(reading, key=lambda call: places.share_of(call.caller))
         due_s = self._reading[slowest] + self._reading_limit_s
         if due_s > now_s:
-            self._look_at(due_s)
+            self._timer.at(due_s)
             return
         fault = (
             f"its request was not complete after {self._reading_limit_s:g} s, while other calls wait: "
             f"{self._reading_max} requests are received at a time"
         )
         self._end(slowest, _TOO_MANY, fault)
-        self._look_at(0.0)
-
-    def _look_at(self, time_s: float) -> None:
-        """Call `_end_due` at this time of the loop, or earlier if it will be called earlier anyway."""
-        if self._timer is None or time_s < self._due_s:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._due_s = time_s
-            self._timer = asyncio.get_running_loop().call_at(time_s, self._end_due)
+        self._timer.at(0.0)
 
     def _end(self, call: _Call, status: grpc.StatusCode, fault: str) -> None:
         self._calls.pop(call, None)

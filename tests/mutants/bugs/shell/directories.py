@@ -5,6 +5,7 @@ from dataclasses import replace
 import dledger.peer.wire.buffer
 import dledger.storage.peer_directories
 from dledger.core.raft import Raft
+from dledger.earliest_timer import EarliestTimer
 from dledger.peer.handshake import Handshake
 from dledger.peer.link import PeerLink
 from dledger.peer.unverified_peers import LargeFrames, UnverifiedPeers
@@ -108,23 +109,21 @@ def refused_read_is_answered_with_the_first_index(patch):
 
 
 def calls_without_a_request_are_not_counted(patch):
-    original = UnreadCalls._look_at
+    class Timer(EarliestTimer):
+        def at(self, time_s):
+            if time_s:
+                super().at(time_s)
 
-    def look_at(self, time_s):
-        if time_s:
-            original(self, time_s)
-
-    patch.setattr(UnreadCalls, "_look_at", look_at)
+    patch.setattr("dledger.service.limits.unread_calls.EarliestTimer", Timer)
 
 
 def call_without_a_request_is_never_ended(patch):
-    original = UnreadCalls._look_at
+    class Timer(EarliestTimer):
+        def at(self, time_s):
+            if not time_s:
+                super().at(time_s)
 
-    def look_at(self, time_s):
-        if not time_s:
-            original(self, time_s)
-
-    patch.setattr(UnreadCalls, "_look_at", look_at)
+    patch.setattr("dledger.service.limits.unread_calls.EarliestTimer", Timer)
 
 
 def streams_without_a_request_count_as_calls(patch):
@@ -138,7 +137,7 @@ def all_calls_without_a_request_end_in_one_iteration(patch):
 
     def end_due(self):
         original(self)
-        while self._timer is not None and not self._timer.when():
+        while self._timer._pending is not None and not self._timer._due_s:
             self._timer.cancel()
             original(self)
 

@@ -226,7 +226,7 @@ def test_all_that_is_queued_during_a_linger_shares_one_timer():
         for number in range(5):
             stage.queue(number)
             await stage.settle()
-            timers.add(stage.sender._linger_end)
+            timers.add(stage.sender._linger_end._pending)
         (timer,) = timers
         # A batch with an earlier deadline does not wait for it.
         stage.policy.linger_s = 0.001
@@ -236,7 +236,7 @@ def test_all_that_is_queued_during_a_linger_shares_one_timer():
         stage.policy.linger_s = 0.0
         await until(lambda: stage.sent() == [[0, 1]], "the batches left at the end of the linger")
         await stage.sender.close()
-        assert stage.sender._linger_end is None
+        assert stage.sender._linger_end._pending is None
 
     run(scenario())
 
@@ -249,11 +249,11 @@ def test_a_timer_that_ends_later_by_a_rounding_error_is_kept():
         stage.policy.linger_s = 1000.0
         stage.queue(1)
         await stage.settle()
-        timer = stage.sender._linger_end
+        timer = stage.sender._linger_end._pending
         stage.policy.linger_s = timer.when() - asyncio.get_running_loop().time() - 1e-9
         stage.sender.wake()
         await stage.settle()
-        assert stage.sender._linger_end is timer
+        assert stage.sender._linger_end._pending is timer
         await stage.sender.close()
 
     run(scenario())
@@ -267,10 +267,10 @@ def test_linger_whose_timer_fires_too_early_is_waited_for_again():
         stage.policy.linger_s = 1000.0
         stage.queue(1)
         await stage.settle()
-        early = stage.sender._linger_end
-        stage.sender._end_linger()
+        early = stage.sender._linger_end._pending
+        stage.sender._linger_end._fire()
         await stage.settle()
-        assert stage.sender._linger_end not in (None, early)
+        assert stage.sender._linger_end._pending not in (None, early)
         early.cancel()
         await stage.sender.close()
 
